@@ -1,8 +1,11 @@
-# Four images, built from this source tree. `cargo xtask package` writes the same without Docker.
-# `docker build --target store .` (the store and the commands), `--target envoy` (Envoy with both
-# forms of the filter), and the Wasm filter alone, for Istio's WasmPlugin and Envoy Gateway's
-# EnvoyExtensionPolicy: `--target filter`, or `--target filter-bodies` for policies that read bodies.
-# It needs BuildKit, which Docker 23 and later use by default.
+# Four images, built from this source tree: `docker build --target store .` (the store and the
+# commands), `--target envoy` (Envoy with both forms of the filter), and the Wasm filter alone, for
+# Istio's WasmPlugin and Envoy Gateway's EnvoyExtensionPolicy: `--target filter`, or
+# `--target filter-bodies` for policies that read bodies. It needs BuildKit, which Docker 23 and
+# later use by default.
+#
+# Without a compiler: `cargo xtask package` writes the images of the store and of the filter for a
+# release, and docker/envoy.Dockerfile adds the archive of a release to Envoy's image.
 
 FROM rust:1.95.0-bookworm AS build
 # The Rust of this image, whatever rust-toolchain.toml names.

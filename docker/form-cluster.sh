@@ -2,7 +2,8 @@
 # Forms a Redis Cluster: form-cluster.sh HOST:PORT[@BUS]... (an even number of nodes, at least six).
 # The first half become primaries with equal shares of the slots, the others their replicas, in
 # order. An existing cluster stays as it is; its nodes only learn each other's current addresses.
-# DEADLINE is the number of seconds that each step may take (default 60).
+# DEADLINE is the number of seconds that each step may take (default 60), ANEW the command that
+# deletes all data, for messages.
 set -eu
 
 deadline=${DEADLINE:-60}
@@ -37,7 +38,7 @@ until_true() {
   until "$@" >/dev/null 2>&1; do
     tries=$((tries - 1))
     if [ "$tries" -le 0 ]; then
-      echo "form-cluster: waited $deadline s for $what; to begin anew: docker compose down --volumes" >&2
+      echo "form-cluster: waited $deadline s for $what; to begin anew: ${ANEW:-docker compose down --volumes}" >&2
       exit 1
     fi
     sleep 0.2

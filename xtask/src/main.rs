@@ -44,7 +44,7 @@ fn command() -> Command {
     };
     let tasks = [
         Command::new("setup")
-            .about("Find or fetch what the tasks need: the Wasm target, Envoy, Redis, Chromium, promtool")
+            .about("Find or fetch what the tasks need: the Wasm target, Envoy, Redis, Chromium and more")
             .args([
                 yes(),
                 flag("bench", "Also wrk, which `cargo xtask bench` needs"),
@@ -82,7 +82,7 @@ fn command() -> Command {
         Command::new("check")
             .about("Format, prose, lints, and the tests of the pure crates: needs Rust and Python only"),
         Command::new("test")
-            .about("Build, and run every test: needs Envoy, Redis, Chromium, promtool")
+            .about("Build, and run every test: needs what `cargo xtask setup` finds")
             .args([yes(), flag("release", "Instead install dist/release, and try it: needs root")]),
         Command::new("ci")
             .about("Everything a change must pass: check, documentation, dependencies, test, demo, package, compose")

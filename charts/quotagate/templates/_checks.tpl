@@ -15,6 +15,9 @@
 {{- if and $store.networkPolicy.enabled (not $store.networkPolicy.callers) -}}
 {{- fail "store.networkPolicy.callers is empty: nobody could call the store. Name the proxies, as in `[{namespaceSelector: {matchLabels: {kubernetes.io/metadata.name: istio-ingress}}}]`" -}}
 {{- end -}}
+{{- if and $store.networkPolicy.enabled $values.monitoring.serviceMonitor.enabled (not $store.networkPolicy.admin) -}}
+{{- fail "store.networkPolicy.admin is empty: Prometheus could not scrape the stores. Name it, as in `[{namespaceSelector: {matchLabels: {kubernetes.io/metadata.name: monitoring}}}]`" -}}
+{{- end -}}
 {{- if $store.tls.enabled -}}
 {{- if not $store.tls.existingSecret -}}
 {{- fail "store.tls.existingSecret is empty: name a Secret with tls.crt, tls.key and ca.crt" -}}
@@ -45,6 +48,9 @@
 {{- if and (not $store.enabled) (not (or $document.cluster $document.redis)) -}}
 {{- fail "store.enabled is false: name the cluster of your store in policy.store.cluster, or for the native module your Redis in policy.store.redis" -}}
 {{- end -}}
+{{- if and $store.enabled $store.callToken.existingSecret (not $document.token) -}}
+{{- fail "store.callToken.existingSecret is set, but policy.store.token is empty: the store would refuse every call. Write the token of that Secret into policy.store.token" -}}
+{{- end -}}
 {{- if and $filter.selector $filter.targetRefs -}}
 {{- fail "filter.selector and filter.targetRefs exclude each other: use selector for sidecars and Istio's own gateways, targetRefs for waypoints and the Gateway API" -}}
 {{- end -}}
@@ -52,12 +58,20 @@
 {{- if not $filter.targetRefs -}}
 {{- fail "filter.targetRefs is empty: name your Gateway, as in `[{group: gateway.networking.k8s.io, kind: Gateway, name: eg}]`" -}}
 {{- end -}}
+{{- range $filter.targetRefs -}}
+{{- if and $filter.envoyGateway.clientTrafficPolicy (ne .kind "Gateway") -}}
+{{- fail (printf "filter.targetRefs names kind %s, but a ClientTrafficPolicy applies to Gateways: set filter.envoyGateway.clientTrafficPolicy to false" .kind) -}}
+{{- end -}}
+{{- end -}}
 {{- else -}}
 {{- if not (or $filter.selector $filter.targetRefs) -}}
 {{- fail "filter.selector and filter.targetRefs are empty: every proxy of the namespace would count. Name the gateway, as in `selector: {istio: ingressgateway}`" -}}
 {{- end -}}
 {{- if eq $filter.form "native" -}}
 {{- fail "filter.form is native: Istio loads no modules. Use form wasm, or kind EnvoyExtensionPolicy" -}}
+{{- end -}}
+{{- if and $filter.tuning.ownCluster (or (not $store.enabled) $store.tls.enabled $values.istio.enabled) -}}
+{{- fail "filter.tuning.ownCluster calls the store of this chart by plain HTTP, which store.tls refuses, and so does the AuthorizationPolicy of istio.enabled. Set it to false: istiod sends its own cluster to a proxy that lacks it if meshConfig.extensionProviders names the store (docs/operate/kubernetes.md)" -}}
 {{- end -}}
 {{- end -}}
 {{- if and (eq $filter.form "native") (not $document.redis) -}}

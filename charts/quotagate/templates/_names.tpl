@@ -46,5 +46,20 @@ app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
 {{- define "quotagate.filterImage" -}}
 {{- $filter := .Values.filter -}}
 {{- $default := ternary "quotagate-envoy" (ternary "quotagate-filter-bodies" "quotagate-filter" $filter.bodies) (eq $filter.form "native") -}}
-{{ include "quotagate.registry" . }}/{{ $filter.image.repository | default $default }}:{{ include "quotagate.tag" . }}
+{{- $repository := printf "%s/%s" (include "quotagate.registry" .) ($filter.image.repository | default $default) -}}
+{{- if and $filter.image.sha256 (eq $filter.form "native") -}}
+{{ $repository }}@sha256:{{ $filter.image.sha256 }}
+{{- else -}}
+{{ $repository }}:{{ include "quotagate.tag" . }}
+{{- end -}}
+{{- end -}}
+
+{{- /* Whether there is something that only an EnvoyProxy can add: the module, or the cluster of the
+chart's store, which speaks plain HTTP. */ -}}
+{{- define "quotagate.hasEnvoyProxy" -}}
+{{- $filter := .Values.filter -}}
+{{- $store := .Values.store -}}
+{{- if and (eq $filter.kind "EnvoyExtensionPolicy") $filter.envoyGateway.envoyProxy (or (eq $filter.form "native") (and $store.enabled (not $store.tls.enabled))) -}}
+true
+{{- end -}}
 {{- end -}}

@@ -23,8 +23,8 @@ name: quota_store
 type: STRICT_DNS
 connect_timeout: 0.25s
 lb_policy: LEAST_REQUEST
-# Only connections that fail count against a store. If Redis is down, all stores say so, and
-# none is better than another.
+# Only connections that fail count against an address. The Service has one, which is never
+# ejected: Kubernetes chooses a store that is ready for each new connection.
 outlier_detection:
   split_external_local_origin_errors: true
   consecutive_local_origin_failure: 3

@@ -1,5 +1,5 @@
 //! The images of a release, as OCI archives: files that `skopeo copy oci-archive:FILE docker://...`
-//! and `docker load` read.
+//! reads.
 
 mod filter;
 mod layout;

@@ -78,12 +78,14 @@ fn call(request: &Value) -> Result<Value> {
     python.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut child = python.spawn().context("cannot run python3: run `cargo xtask setup`")?;
     let mut input = child.stdin.take().context("python3 has no input")?;
-    input.write_all(request.to_string().as_bytes())?;
+    let written = input.write_all(request.to_string().as_bytes());
     drop(input);
     let output = child.wait_with_output()?;
+    // A script that ends early closes the pipe. Its own message says more.
     if !output.status.success() {
         let errors = String::from_utf8_lossy(&output.stderr);
         bail!("Helm failed: {}", errors.lines().last().unwrap_or("no reason given"));
     }
+    written.context("cannot write to python3")?;
     serde_json::from_slice(&output.stdout).context("Helm's answer is no JSON")
 }

@@ -122,6 +122,9 @@ fn envoy_images_have_both_forms_of_the_filter_at_the_same_paths() {
         assert!(recipe.contains("ln -s /opt/quotagate/wasm /dist"));
         assert!(recipe.contains("\nENV ENVOY_DYNAMIC_MODULES_SEARCH_PATH=/opt/quotagate/lib\n"));
     }
+    // Envoy Gateway names the file, not the folder.
+    let gateway = text("envoy/gateway/native.yaml");
+    assert!(gateway.contains(" path: /opt/quotagate/lib/libquotagate.so\n"));
 }
 
 #[test]

@@ -18,6 +18,10 @@ selector:
 # phase a higher priority runs first.
 phase: {{ .Values.filter.phase }}
 priority: {{ .Values.filter.priority }}
+{{- with .Values.filter.match }}
+match:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
 {{- end -}}
 
 {{- /* What WasmPlugin and TrafficExtension have in common. */ -}}
@@ -40,9 +44,9 @@ imagePullSecret: {{ . }}
 failStrategy: {{ $filter.failStrategy }}
 # The policy document, as in envoy.yaml. (!) Three things are Istio's own:
 # store.cluster is the cluster that Istio makes for the store's Service, with mTLS and its
-#   DestinationRule. A proxy without this cluster cannot reach the store: a Sidecar resource or
-#   PILOT_FILTER_GATEWAY_CLUSTER_CONFIG may leave it out. filter.tuning.ownCluster of the chart
-#   then adds one, `quota_store`.
+#   DestinationRule. A proxy without this cluster cannot reach the store: waypoints lack it, and
+#   a Sidecar resource or PILOT_FILTER_GATEWAY_CLUSTER_CONFIG may leave it out.
+#   docs/operate/kubernetes.md says how to add it.
 # jwt.payload: since 1.21 Istio stores verified claims under `payload`. Before, under the
 #   issuer: {payload: "https://issuer.example.com"}
 # client_ip is the address that the gateway trusts. Set numTrustedProxies

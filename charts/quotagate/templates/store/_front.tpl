@@ -1,4 +1,5 @@
-{{- /* An Envoy beside the store that accepts proxies with a certificate, and nothing but calls. */ -}}
+{{- /* An Envoy beside the store that accepts proxies with a certificate, and nothing but their calls
+and reports. */ -}}
 {{- define "quotagate.front" -}}
 static_resources:
   listeners:
@@ -41,6 +42,9 @@ static_resources:
                       routes:
                         - match: {path: /v1/reserve}
                           # Never retry a call: the store may have executed it.
+                          route: {cluster: store, timeout: 60s}
+                        # Reports of proxies; the answer brings them dials.
+                        - match: {path: /v1/telemetry}
                           route: {cluster: store, timeout: 60s}
                 http_filters:
                   - name: envoy.filters.http.router

@@ -68,6 +68,7 @@ fn files() -> [File; 9] {
             "\
 # The filter at a waypoint of an ambient mesh, for one Service behind it. Waypoints ignore
 # selectors. Name the namespace of the Service here, and in the AuthorizationPolicy of the store.
+# (!) Istio must send the store's cluster to the waypoint: docs/operate/kubernetes.md says how.
 # sha256 and imagePullSecret show how an image is pinned, and fetched from a private registry.
 # Checked against the schemas of Istio; Istio itself was not run by this project's tests.",
             "istio.yaml",
@@ -97,7 +98,7 @@ fn files() -> [File; 9] {
 # against the schemas of Istio. All values run in the tests' Envoy. Istio itself was not run by this
 # project's tests.",
             "istio.yaml",
-            json!({"filter": {"tuning": {"ownCluster": true}}}),
+            json!({"istio": {"enabled": false}, "filter": {"tuning": {"ownCluster": true}}}),
             &["filter/envoyfilter"],
         ),
         (

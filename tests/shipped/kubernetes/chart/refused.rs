@@ -22,6 +22,11 @@ fn cases() -> Vec<(&'static str, Value, &'static [&'static str])> {
         ),
         (
             gateway,
+            json!({"monitoring": {"serviceMonitor": {"enabled": true}}}),
+            &["store.networkPolicy.admin", "namespaceSelector"],
+        ),
+        (
+            gateway,
             json!({"store": {"tls": {"enabled": true}}}),
             &["store.tls.existingSecret", "tls.crt"],
         ),
@@ -64,6 +69,21 @@ fn cases() -> Vec<(&'static str, Value, &'static [&'static str])> {
             &["filter.selector", "exclude each other"],
         ),
         (istio, json!({"filter": {"form": "native"}}), &["Istio loads no modules"]),
+        (
+            istio,
+            json!({"store": {"callToken": {"existingSecret": "tokens"}}}),
+            &["store.callToken.existingSecret", "policy.store.token"],
+        ),
+        (
+            istio,
+            json!({"filter": {"tuning": {"ownCluster": true}}}),
+            &["filter.tuning.ownCluster", "extensionProviders"],
+        ),
+        (
+            gateway,
+            json!({"filter": {"targetRefs": [{"kind": "HTTPRoute", "name": "shop"}]}}),
+            &["filter.targetRefs", "filter.envoyGateway.clientTrafficPolicy"],
+        ),
         (gateway, json!({"filter": {"targetRefs": []}}), &["filter.targetRefs", "name: eg"]),
         (gateway, json!({"policy": {"store": {"redis": "redis://a"}}}), &["form native"]),
         (native, json!({"policy": {"store": {"redis": null}}}), &["policy.store.redis"]),

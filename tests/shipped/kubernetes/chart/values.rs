@@ -51,6 +51,8 @@ fn everything() -> Value {
             "serviceMonitor": {"enabled": true, "labels": {"release": "prometheus"}},
             "rules": {"enabled": true, "labels": {"release": "prometheus"}, "runbooks": "https://wiki.example.com/quotagate"},
         },
+        // That of the call token.
+        "policy": {"store": {"token": "0123456789abcdef"}},
     })
 }
 
@@ -70,9 +72,13 @@ fn table() -> Vec<(&'static str, Value)> {
         (istio, json!({"filter": {"kind": "none"}})),
         (istio, json!({"filter": {"kind": "TrafficExtension", "image": image, "bodies": true}})),
         (istio, json!({"filter": {"selector": null, "targetRefs": target, "image": image}})),
+        (istio, json!({"filter": {"match": [{"mode": "SERVER", "ports": [{"number": 8080}]}]}})),
         (
             istio,
-            json!({"filter": {"tuning": {"ownCluster": true}, "selector": null, "targetRefs": target}}),
+            json!({
+                "istio": {"enabled": false},
+                "filter": {"tuning": {"ownCluster": true}, "selector": null, "targetRefs": target},
+            }),
         ),
         (
             istio,
@@ -96,6 +102,7 @@ fn table() -> Vec<(&'static str, Value)> {
             }),
         ),
         (native, json!({"monitoring": {"rules": {"enabled": true}}})),
+        (native, json!({"filter": {"image": image, "envoyGateway": {"redisSecret": "redis"}}})),
     ]
 }
 
@@ -201,6 +208,11 @@ fn prometheus_finds_the_stores_under_strict_mtls() {
     assert_eq!((port, path), (json!(9181), json!("/metrics")));
     let ports = &of(&objects, "PeerAuthentication")["spec"]["portLevelMtls"];
     assert_eq!(*ports, json!({"9181": {"mode": "PERMISSIVE"}}), "calls stay strict");
+    let (port, path, objects) = monitored(json!({"metrics": "strict"}));
+    assert_eq!((port, path), (json!(9181), json!("/metrics")));
+    let endpoint = &of(&objects, "ServiceMonitor")["spec"]["endpoints"][0];
+    assert_eq!(endpoint["scheme"], "https");
+    assert_eq!(schemas::faults(of(&objects, "ServiceMonitor")), Vec::<String>::new());
 }
 
 #[test]
@@ -209,7 +221,7 @@ fn filter_uses_the_cluster_that_its_proxies_have() {
         of(&one(name, more), kind).pointer(pointer).unwrap()["store"]["cluster"].clone()
     };
     let istio = "/spec/pluginConfig";
-    let own = json!({"filter": {"tuning": {"ownCluster": true}}});
+    let own = json!({"istio": {"enabled": false}, "filter": {"tuning": {"ownCluster": true}}});
     assert_eq!(
         cluster("istio.yaml", json!({"clusterDomain": "corp"}), "WasmPlugin", istio),
         "outbound|9180||quotagate-store.quotagate.svc.corp"
