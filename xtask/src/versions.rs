@@ -194,6 +194,15 @@ mod tests {
     }
 
     #[test]
+    fn short_suite_names_modules_of_the_end_to_end_tests() {
+        let main = std::fs::read_to_string(paths::root().join("tests/e2e/main.rs")).unwrap();
+        for tests in SHORT.into_iter().chain(UNSUPPORTED.map(|(_, tests)| tests)) {
+            let module = tests.trim_end_matches("::");
+            assert!(main.contains(&format!("\nmod {module};\n")), "{tests} selects nothing");
+        }
+    }
+
+    #[test]
     fn minor_version_decides_about_the_native_module() {
         assert!(
             minor("1.37.0").unwrap() < FIRST_NATIVE && minor("1.38.2").unwrap() >= FIRST_NATIVE
