@@ -1,4 +1,5 @@
-# Four images, built from this source tree. `cargo xtask package` writes the same without Docker.
+# Four images, built from this source tree. `cargo xtask package` writes those of the store and of
+# the filter without Docker, and docker/envoy.Dockerfile makes that of Envoy from its archive.
 # `docker build --target store .` (the store and the commands), `--target envoy` (Envoy with both
 # forms of the filter), and the Wasm filter alone, for Istio's WasmPlugin and Envoy Gateway's
 # EnvoyExtensionPolicy: `--target filter`, or `--target filter-bodies` for policies that read bodies.
