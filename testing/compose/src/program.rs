@@ -40,8 +40,8 @@ pub fn go_on() -> Result<()> {
     Ok(())
 }
 
-/// Waits until a condition holds. Unlike in `quotagate_support::wait`, an error of the condition ends
-/// the wait at once.
+/// Waits until a condition holds. Unlike in `quotagate_support::wait`, an error of the condition
+/// ends the wait at once.
 ///
 /// # Errors
 /// The first error of the condition; after Ctrl-C; when `limit` has passed.

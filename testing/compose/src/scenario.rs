@@ -38,7 +38,7 @@ pub fn run(project: &Project<'_>) -> Result<()> {
     task::note(&format!("outside: {QUOTA} times 200, then 429 ({headers})"));
     if project.variant == Variant::Wasm {
         kill_a_store(project)?;
-        turn_a_dial(project)?;
+        set_a_dial(project)?;
     }
     kill_a_primary(project)
 }
@@ -84,8 +84,8 @@ fn kill_a_primary(project: &Project<'_>) -> Result<()> {
     Ok(())
 }
 
-/// Whether a line of `CLUSTER NODES` is a primary with slots, and not the killed node. The others take
-/// that one for healthy until it has not answered for Redis' node timeout.
+/// Whether a line of `CLUSTER NODES` is a primary with slots, and not the killed node. The others
+/// take that one for healthy until it has not answered for Redis' node timeout.
 fn serves_without(killed: &str, line: &str) -> bool {
     let is_primary = line.contains("master") && !line.contains("fail");
     is_primary && has_slots(line) && !line.starts_with(killed)
@@ -98,7 +98,7 @@ fn has_slots(line: &str) -> bool {
 
 /// With the token that the composition generated: over HTTP, by the command in a store, and on the
 /// live page.
-fn turn_a_dial(project: &Project<'_>) -> Result<()> {
+fn set_a_dial(project: &Project<'_>) -> Result<()> {
     let token = project.compose(&["run", "--rm", "admin-token", "show"])?;
     let token = token.trim();
     let boards = |request: Request| -> Result<u16> {
@@ -151,7 +151,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn primaries_with_slots_are_told_from_replicas() {
+    fn only_primaries_have_slots() {
         let primary = "aa 172.18.0.2:6379@16379 master - 0 1795378440000 2 connected 5461-10921";
         let replica = "bb 172.18.0.3:6379@16379 slave aa 0 1795378440000 2 connected";
         let empty = "cc 172.18.0.4:6379@16379 master - 0 1795378440000 7 connected";
