@@ -2,8 +2,8 @@
 # the filter without Docker, and docker/envoy.Dockerfile makes that of Envoy from its archive.
 # `docker build --target store .` (the store and the commands), `--target envoy` (Envoy with both
 # forms of the filter), and the Wasm filter alone, for Istio's WasmPlugin and Envoy Gateway's
-# EnvoyExtensionPolicy: `--target filter`, or `--target filter-bodies` for policies that read bodies.
-# It needs BuildKit, which Docker 23 and later use by default.
+# EnvoyExtensionPolicy: `--target filter`, or `--target filter-bodies` for policies that read
+# bodies. It needs BuildKit, which Docker 23 and later use by default.
 
 FROM rust:1.95.0-bookworm AS build
 # The Rust of this image, whatever rust-toolchain.toml names.

@@ -47,7 +47,8 @@ pub struct Versions<'a> {
     pub previous: Option<&'a str>,
     /// The name of the record to write of it.
     pub record: Option<&'a str>,
-    /// The versions of Envoy; empty: all of [`ENVOYS`].
+    /// The versions of Envoy for the short suite, or all of [`ENVOYS`] if it is empty. Absent: the
+    /// suite does not run.
     pub envoys: Option<Vec<&'a str>>,
 }
 
