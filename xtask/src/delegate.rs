@@ -25,7 +25,7 @@ pub struct Task {
 }
 
 /// With one of these arguments, a task needs nothing else: it only prints, or measures what it
-/// builds itself.
+/// builds itself, or runs nothing.
 const ALONE: [&str; 5] = ["--help", "-h", "--list", "--micro", "--skip"];
 
 /// Measurements of the released programs run the release build. The panicking filter comes with the
@@ -103,7 +103,11 @@ impl Task {
 
 /// Whether a task with these arguments needs no other build.
 fn is_alone(arguments: &[&OsString]) -> bool {
-    arguments.iter().any(|argument| argument.to_str().is_some_and(|text| ALONE.contains(&text)))
+    arguments.iter().filter_map(|argument| argument.to_str()).any(|text| {
+        // `--skip=REASON` is `--skip REASON`.
+        let name = text.split_once('=').map_or(text, |(name, _)| name);
+        ALONE.contains(&name)
+    })
 }
 
 #[cfg(test)]
@@ -111,12 +115,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn help_lists_and_micro_benches_need_no_other_build() {
+    fn help_lists_micro_benches_and_skipped_runs_need_no_other_build() {
         let is_alone = |words: &[&str]| {
             let words: Vec<OsString> = words.iter().map(OsString::from).collect();
             is_alone(&words.iter().collect::<Vec<_>>())
         };
         assert!(is_alone(&["--micro"]) && is_alone(&["--only", "redis_killed", "--list"]));
+        assert!(is_alone(&["--skip", "no engine"]) && is_alone(&["--skip=no engine"]));
         assert!(!is_alone(&["--quick"]) && !is_alone(&[]));
     }
 }

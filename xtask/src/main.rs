@@ -131,7 +131,7 @@ fn command() -> Command {
                     .long("record")
                     .value_name("NAME")
                     .requires("previous")
-                    .help("Also record its messages, for the tests of crates/quota and crates/store"),
+                    .help("Also record its messages, for the two recorded.rs of crates/quota and crates/store"),
                 Arg::new("envoy")
                     .long("envoy")
                     .value_name("VERSION")

@@ -47,7 +47,8 @@ pub struct Versions<'a> {
     pub previous: Option<&'a str>,
     /// The name of the record to write of it.
     pub record: Option<&'a str>,
-    /// The versions of Envoy; empty: all of [`ENVOYS`].
+    /// The versions of Envoy for the short suite, or all of [`ENVOYS`] if it is empty. Absent: the
+    /// suite does not run.
     pub envoys: Option<Vec<&'a str>>,
 }
 
@@ -191,6 +192,15 @@ mod tests {
         }
         let error = pip::envoy("1.38.3").err().unwrap().to_string();
         assert!(error.contains("1.38.2") && error.contains("pip.rs"), "{error}");
+    }
+
+    #[test]
+    fn short_suite_names_modules_of_the_end_to_end_tests() {
+        let main = std::fs::read_to_string(paths::root().join("tests/e2e/main.rs")).unwrap();
+        for tests in SHORT.into_iter().chain(UNSUPPORTED.map(|(_, tests)| tests)) {
+            let module = tests.trim_end_matches("::");
+            assert!(main.contains(&format!("\nmod {module};\n")), "{tests} selects nothing");
+        }
     }
 
     #[test]

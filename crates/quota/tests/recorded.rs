@@ -72,6 +72,14 @@ impl Request for Recorded {
 }
 
 #[test]
+fn every_record_is_read() {
+    let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/fixtures/recorded");
+    let files = std::fs::read_dir(folder).unwrap().count();
+    let missing = "add each file to RECORDED, here and in crates/store/tests/store/recorded.rs";
+    assert_eq!(files, RECORDED.len(), "{missing}");
+}
+
+#[test]
 fn recorded_calls_and_reports_are_valid_for_this_version() {
     for text in RECORDED {
         let (mut kinds, mut refunds, mut charges, mut reports) = ([false; 3], 0, 0, 0);

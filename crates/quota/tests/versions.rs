@@ -130,7 +130,7 @@ fn report_leaves_out_the_policies_that_this_version_cannot_read() {
 }
 
 #[test]
-fn messages_without_a_version_are_of_version_0() {
+fn reports_without_a_version_are_of_version_0() {
     let report: Report = serde_json::from_str(r#"{"policies": []}"#).unwrap();
     assert_eq!((report.protocol, &*report.build), (0, ""));
 }

@@ -131,6 +131,14 @@ impl Engine {
         program::run(self.command("docker").args(arguments), COMMAND)
     }
 
+    /// `docker build ARGUMENTS`, which leaves no container behind even if it fails.
+    ///
+    /// # Errors
+    /// When it fails.
+    pub fn build(&self, arguments: &[&str]) -> Result<()> {
+        self.docker(&[&["build", "--quiet", "--force-rm"], arguments].concat()).map(drop)
+    }
+
     /// [`docker`](Self::docker), which Ctrl-C does not end.
     ///
     /// # Errors
@@ -201,10 +209,11 @@ impl Own {
         let process = Process::spawn("dockerd", &mut command, &at("log"))?;
         let mut own = Self { process, data, run };
         let started = own.process.wait_until("an answer of the engine", LIMIT, |_| {
-            program::go_on()?;
             let mut version = Command::new("docker");
             version.args(["--host", &socket, "version"]);
-            Ok(task::succeeds(&mut version).then_some(()))
+            // After Ctrl-C, the next command fails.
+            let is_over = program::go_on().is_err() || task::succeeds(&mut version);
+            Ok(is_over.then_some(()))
         });
         match started {
             Ok(()) => Ok(own),

@@ -105,10 +105,9 @@ impl<'e> Images<'e> {
         fs::copy(recipe(), context.path().join("Dockerfile"))?;
         let architecture = format!("ARCHITECTURE={}", std::env::consts::ARCH);
         let context = context.path().display().to_string();
-        let words =
-            ["build", "--quiet", "--tag", &self.envoy, "--build-arg", &architecture, &context];
+        let words = ["--tag", &self.envoy, "--build-arg", &architecture, &context];
         self.made.push(self.envoy.clone());
-        self.engine.docker(&words)?;
+        self.engine.build(&words)?;
         task::note(&format!("{}: {} with {}", self.envoy, recipe().display(), archive.display()));
         Ok(())
     }
@@ -119,7 +118,7 @@ impl<'e> Images<'e> {
     /// When one of them is still there.
     pub fn remove(&self) -> Result<()> {
         for image in self.made.iter().rev() {
-            // It is not there if Ctrl-C ended what makes it.
+            // It is not there if the program that makes it failed, or Ctrl-C ended that.
             let _ = self.engine.clean_up(&["image", "rm", "--force", image]);
         }
         let words = ["image", "ls", "--format", "{{.Repository}}:{{.Tag}}"];

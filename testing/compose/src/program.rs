@@ -40,6 +40,29 @@ pub fn go_on() -> Result<()> {
     Ok(())
 }
 
+/// Waits until a condition holds. Unlike in `quotagate_support::wait`, an error of the condition
+/// ends the wait at once.
+///
+/// # Errors
+/// The first error of the condition; after Ctrl-C; when `limit` has passed.
+pub fn wait_until(
+    what: &str,
+    limit: Duration,
+    mut condition: impl FnMut() -> Result<bool>,
+) -> Result<()> {
+    let start = Instant::now();
+    loop {
+        go_on()?;
+        if condition()? {
+            return Ok(());
+        }
+        if start.elapsed() > limit {
+            bail!("waited {} s: {what}", limit.as_secs());
+        }
+        sleep(LOOK);
+    }
+}
+
 /// What a program prints on standard output.
 ///
 /// # Errors
@@ -57,6 +80,9 @@ pub fn clean_up(command: &mut Command, limit: Duration) -> Result<String> {
 }
 
 fn finish(command: &mut Command, limit: Duration, interruptible: bool) -> Result<String> {
+    if interruptible {
+        go_on()?;
+    }
     let shown = shown(command);
     let [mut out, mut errors] = [tempfile::tempfile()?, tempfile::tempfile()?];
     // A group of its own, because a terminal sends Ctrl-C to the whole group.
@@ -137,6 +163,19 @@ mod tests {
         assert_eq!(shell("echo out; echo err >&2", limit).unwrap(), "out\n");
         let error = shell("echo the reason >&2; exit 3", limit).unwrap_err().to_string();
         assert!(error.contains("the reason") && error.contains('3'), "{error}");
+    }
+
+    #[test]
+    fn an_error_ends_a_wait_at_once() {
+        let mut calls = 0;
+        let error = wait_until("never", Duration::from_secs(20), || {
+            calls += 1;
+            Err(anyhow::anyhow!("the reason"))
+        });
+        assert_eq!((error.unwrap_err().to_string().as_str(), calls), ("the reason", 1));
+        wait_until("at once", Duration::ZERO, || Ok(true)).unwrap();
+        let error = wait_until("a replica takes over", Duration::ZERO, || Ok(false)).unwrap_err();
+        assert!(error.to_string().contains("a replica takes over"), "{error}");
     }
 
     #[test]

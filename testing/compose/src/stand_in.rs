@@ -66,7 +66,7 @@ impl StandIn {
                 .with_context(|| format!("cannot copy {}", envoy.display()))?;
         }
         let context = context.path().display().to_string();
-        engine.docker(&["build", "--quiet", "--tag", image, &context]).map(drop)
+        engine.build(&["--tag", image, &context])
     }
 }
 

@@ -2,7 +2,8 @@
 //!
 //! `cargo xtask versions --previous REV --record NAME` writes
 //! `crates/quota/tests/fixtures/recorded/NAME.json`. A record is never edited: it is what that
-//! version sent.
+//! version sent. Add it to `RECORDED` in the two files `recorded.rs` of `crates/quota` and
+//! `crates/store`.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{Ipv4Addr, TcpListener, TcpStream};

@@ -59,10 +59,10 @@ pub struct Dial {
 /// The telemetry of a worker. The store shows it to operators and bases no decision on it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Report {
-    /// The [version of the protocol](super::PROTOCOL) that the worker speaks; 0 if it tells none.
+    /// The [version of the protocol](super::PROTOCOL) that the worker speaks; 0 if it states none.
     #[serde(default, skip_serializing_if = "is_default")]
     pub protocol: u32,
-    /// The version of the worker's build; empty if it tells none.
+    /// The version of the worker's build; empty if it states none.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub build: String,
     /// Every policy of its configuration, those with `mode: off` included. A worker with more than

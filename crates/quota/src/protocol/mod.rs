@@ -20,14 +20,14 @@ pub use window::{
     Window,
 };
 
-/// The version of the protocol. A worker tells its own in each report, and calls for units carry
-/// none. Messages without a version are of version 0.
+/// The version of the protocol. A worker states its own in each report, and calls for units carry
+/// none. Reports without a version are of version 0.
 ///
 /// Both sides ignore fields that they do not know. So a new field may only help. What changes how
 /// units are counted is a new value of [`Kind`]: an older store fails the items that carry it. A
 /// change that neither of the two can express needs a new path.
 pub const PROTOCOL: u32 = 1;
-/// The version of the build, which workers tell beside [`PROTOCOL`].
+/// The version of the build, which workers state beside [`PROTOCOL`].
 pub const BUILD: &str = env!("CARGO_PKG_VERSION");
 /// The path of a call for units.
 pub const RESERVE_PATH: &str = "/v1/reserve";
