@@ -46,15 +46,15 @@ impl<'e> Images<'e> {
     /// # Errors
     /// When `dist/release` lacks one, or one can neither be pulled nor stood in for.
     pub fn provide(&mut self) -> Result<()> {
-        let [store, archive] = released()?;
+        let [store, archive, recipe] = released()?;
         fs::create_dir_all(paths::compose())?;
         task::step("compose: images");
-        for image in published()? {
+        for image in published(&recipe)? {
             program::go_on()?;
             self.pull_or_stand_in(&image)?;
         }
         self.load_store(&store)?;
-        self.build_envoy(&archive)
+        self.build_envoy(&archive, &recipe)
     }
 
     fn pull_or_stand_in(&mut self, image: &str) -> Result<()> {
@@ -98,17 +98,17 @@ impl<'e> Images<'e> {
         Ok(())
     }
 
-    fn build_envoy(&mut self, archive: &Path) -> Result<()> {
+    fn build_envoy(&mut self, archive: &Path, recipe: &Path) -> Result<()> {
         let context = tempfile::tempdir_in(paths::compose())?;
         let name = archive.file_name().context("the archive has a name")?;
         fs::copy(archive, context.path().join(name))?;
-        fs::copy(recipe(), context.path().join("Dockerfile"))?;
+        fs::copy(recipe, context.path().join("Dockerfile"))?;
         let architecture = format!("ARCHITECTURE={}", std::env::consts::ARCH);
         let context = context.path().display().to_string();
         let words = ["--tag", &self.envoy, "--build-arg", &architecture, &context];
         self.made.push(self.envoy.clone());
         self.engine.build(&words)?;
-        task::note(&format!("{}: {} with {}", self.envoy, recipe().display(), archive.display()));
+        task::note(&format!("{}: {} with {}", self.envoy, recipe.display(), archive.display()));
         Ok(())
     }
 
@@ -132,18 +132,13 @@ impl<'e> Images<'e> {
     }
 }
 
-/// The recipe of the Envoy image, as a release publishes it.
-fn recipe() -> PathBuf {
-    let released = paths::release().join("envoy.Dockerfile");
-    if released.is_file() { released } else { paths::root().join("docker/envoy.Dockerfile") }
-}
-
-/// The store's image and this machine's archive in `dist/release`.
-fn released() -> Result<[PathBuf; 2]> {
+/// The store's image, this machine's archive and the recipe of the Envoy image in `dist/release`.
+fn released() -> Result<[PathBuf; 3]> {
     let architecture = std::env::consts::ARCH;
     let names = [
         format!("quotagate-store-{VERSION}.oci.tar"),
         format!("quotagate-{VERSION}-linux-{architecture}.tar.gz"),
+        "envoy.Dockerfile".to_owned(),
     ];
     let files = names.map(|name| paths::release().join(name));
     for file in &files {
@@ -159,7 +154,7 @@ fn released() -> Result<[PathBuf; 2]> {
 
 /// The images that others publish: those of the services that are always there, and the one that
 /// ours of Envoy begins with.
-fn published() -> Result<Vec<String>> {
+fn published(recipe: &Path) -> Result<Vec<String>> {
     let file = yaml::read(&paths::root().join("docker-compose.yml"))?;
     let services = file.get("services").and_then(|services| services.as_object());
     let mut images: Vec<String> = Vec::new();
@@ -172,7 +167,7 @@ fn published() -> Result<Vec<String>> {
             images.push(image.to_owned());
         }
     }
-    let recipe = fs::read_to_string(recipe())?;
+    let recipe = fs::read_to_string(recipe)?;
     images.extend(recipe.lines().filter_map(|line| line.strip_prefix("FROM ")).map(str::to_owned));
     images.sort();
     images.dedup();
@@ -185,7 +180,7 @@ mod tests {
 
     #[test]
     fn every_published_image_has_a_stand_in() {
-        let images = published().unwrap();
+        let images = published(&paths::root().join("docker/envoy.Dockerfile")).unwrap();
         assert_eq!(images.len(), 3, "{images:?}");
         for image in images {
             assert!(stand_in::of(&image).is_some(), "{image}");

@@ -56,6 +56,11 @@ fn main() -> ExitCode {
 }
 
 fn run(cli: &Cli) -> Result<()> {
+    // An engine that does not answer must not delay this.
+    if let Some(reason) = cli.skip.as_deref().filter(|reason| !reason.is_empty()) {
+        task::note(&skipped(reason, &Plan::Use));
+        return Ok(());
+    }
     let plan = engine::plan(&Machine::look());
     if let Some(reason) = &cli.skip {
         task::note(&skipped(reason, &plan));

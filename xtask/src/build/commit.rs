@@ -48,7 +48,7 @@ fn of(root: &Path) -> Option<String> {
 
 fn time_of(root: &Path) -> Option<u64> {
     of(root)?;
-    git(root, &["log", "-1", "--format=%ct"])?.parse().ok()
+    git(root, &["log", "-1", "--no-show-signature", "--format=%ct"])?.parse().ok()
 }
 
 fn git(root: &Path, arguments: &[&str]) -> Option<String> {
