@@ -66,8 +66,8 @@ impl Layout {
         let moved = [
             ("Run `cargo xtask build`, start", "Start".to_owned()),
             ("from the root of the source tree", here.to_owned()),
-            (" `cargo xtask demo` does\n# all of it.", "\n#".to_owned()),
-            (" `cargo xtask demo --native`\n# does all of it.", "\n#".to_owned()),
+            (" In a clone,\n# `cargo xtask demo` does all of it.", "\n#".to_owned()),
+            (" In a clone,\n# `cargo xtask demo --native` does all of it.", "\n#".to_owned()),
             ("-c envoy/", format!("-c {examples}")),
             ("dist/quotagate-bodies.wasm", format!("{wasm}/quotagate-bodies.wasm")),
             ("dist/quotagate.wasm", format!("{wasm}/quotagate.wasm")),

@@ -48,7 +48,7 @@
 {{- if and (not $store.enabled) (not (or $document.cluster $document.redis)) -}}
 {{- fail "store.enabled is false: name the cluster of your store in policy.store.cluster, or for the native module your Redis in policy.store.redis" -}}
 {{- end -}}
-{{- if and $store.enabled $store.callToken.existingSecret (not $document.token) -}}
+{{- if and $store.enabled $store.callToken.existingSecret (not $document.token) (not $document.redis) -}}
 {{- fail "store.callToken.existingSecret is set, but policy.store.token is empty: the store would refuse every call. Write the token of that Secret into policy.store.token" -}}
 {{- end -}}
 {{- if and $filter.selector $filter.targetRefs -}}

@@ -20,7 +20,7 @@ use crate::{
 const SOON: Duration = Duration::from_secs(30);
 /// For a failover: a replica takes over after Redis' own 5 s, and its election.
 const FAILOVER: Duration = Duration::from_secs(90);
-/// So many callers reach every primary: at most 1 in 500 runs would miss one of three.
+/// So many callers reach every primary: at most 1 in 700 runs would miss one of three.
 const EVERY_PRIMARY: u32 = 19;
 /// The quota that a dial sets.
 const DIALLED: u64 = 2;

@@ -103,6 +103,15 @@ fn table() -> Vec<(&'static str, Value)> {
         ),
         (native, json!({"monitoring": {"rules": {"enabled": true}}})),
         (native, json!({"filter": {"image": image, "envoyGateway": {"redisSecret": "redis"}}})),
+        // The token is for other proxies: the module counts in Redis itself.
+        (
+            native,
+            json!({"store": {
+                "enabled": true,
+                "redis": {"existingSecret": "redis"},
+                "callToken": {"existingSecret": "tokens"},
+            }}),
+        ),
     ]
 }
 
