@@ -1,19 +1,24 @@
 //! The circuit breaker: when to stop calling a store that does not answer, and when to try it
 //! again.
 //!
-//! After [`LIMIT`] calls in a row that failed as a whole, the breaker opens for 250 ms. Then it
-//! lets a single probe through. Each probe that fails doubles the pause, up to 1 s. Pauses vary by
-//! a quarter, so that the workers of a fleet do not all come back at once.
+//! The breaker opens for 250 ms once [`LIMIT`] calls in a row have failed as a whole and no call
+//! has succeeded for [`SILENCE`]. Then it lets a single probe through. Each probe that fails doubles
+//! the pause, up to 1 s. Pauses vary by a quarter, so that the workers of a fleet do not all come
+//! back at once.
 //!
 //! Every readable reply is a success, even if single reservations failed. A store that lost a part
-//! of its counters still serves the others, and an open breaker would fail those, too.
+//! of its counters still serves the others, and an open breaker would fail those, too. Nor do
+//! failures in a row mean that nothing counts: a dead store beside a healthy one fails calls faster
+//! than the other answers, and so attracts most of them.
 
 use std::time::Duration;
 
 use crate::time::Monotonic;
 
-/// This many failed calls in a row open the breaker.
+/// This many failed calls in a row open the breaker, if none succeeded for [`SILENCE`].
 pub const LIMIT: u32 = 5;
+/// A store that answered a call within this time is not given up.
+pub const SILENCE: Duration = Duration::from_secs(1);
 const FIRST_PAUSE: Duration = Duration::from_millis(250);
 const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 
@@ -21,6 +26,8 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 #[derive(Clone, Debug)]
 pub struct Breaker {
     state: State,
+    /// When the last call brought a reply.
+    answered: Option<Monotonic>,
     random: u64,
 }
 
@@ -45,7 +52,7 @@ pub enum Change {
 impl Breaker {
     /// A closed breaker whose jitter comes from `seed`.
     pub const fn new(seed: u64) -> Self {
-        Self { state: State::Closed { failures: 0 }, random: seed | 1 }
+        Self { state: State::Closed { failures: 0 }, answered: None, random: seed | 1 }
     }
 
     /// Whether a request may wait for a call at `now`.
@@ -74,7 +81,8 @@ impl Breaker {
     }
 
     /// A call brought a readable reply.
-    pub fn succeeded(&mut self) -> Change {
+    pub fn succeeded(&mut self, now: Monotonic) -> Change {
+        self.answered = Some(now);
         match std::mem::replace(&mut self.state, State::Closed { failures: 0 }) {
             State::Closed { .. } => Change::None,
             State::Open { .. } | State::Probing { .. } => Change::Healed,
@@ -84,8 +92,8 @@ impl Breaker {
     /// A call brought no readable reply. `probe` is what [`Breaker::calling`] returned for it.
     pub fn failed(&mut self, probe: bool, now: Monotonic) -> Change {
         match self.state {
-            State::Closed { failures } if failures + 1 < LIMIT => {
-                self.state = State::Closed { failures: failures + 1 };
+            State::Closed { failures } if failures + 1 < LIMIT || self.answers(now) => {
+                self.state = State::Closed { failures: failures.saturating_add(1) };
                 Change::None
             }
             State::Closed { .. } => {
@@ -99,6 +107,11 @@ impl Breaker {
             // The call left before the breaker opened.
             State::Open { .. } | State::Probing { .. } => Change::None,
         }
+    }
+
+    /// Whether a call succeeded a short time ago.
+    fn answers(&self, now: Monotonic) -> bool {
+        self.answered.is_some_and(|answered| now.since(answered) < SILENCE)
     }
 
     fn open(&mut self, pause: Duration, now: Monotonic) {
@@ -140,13 +153,26 @@ mod tests {
     #[test]
     fn success_between_failures_keeps_the_breaker_closed() {
         let mut breaker = Breaker::new(7);
-        for _ in 0..20 {
+        for s in 0..20 {
             for _ in 1..LIMIT {
-                breaker.failed(false, at(0));
+                breaker.failed(false, at(s * 2_000));
             }
-            assert_eq!(breaker.succeeded(), Change::None);
+            assert_eq!(breaker.succeeded(at(s * 2_000)), Change::None);
         }
-        assert!(breaker.lets_through(at(0)));
+        assert!(breaker.lets_through(at(40_000)));
+    }
+
+    #[test]
+    fn store_that_answered_within_a_second_is_not_given_up() {
+        let mut breaker = Breaker::new(7);
+        breaker.succeeded(at(100));
+        for ms in 100..1_100 {
+            assert_eq!(breaker.failed(false, at(ms)), Change::None, "{ms}");
+        }
+        assert_eq!(breaker.failed(false, at(1_100)), Change::Opened);
+        assert!(breaker.calling(at(1_350)));
+        assert_eq!(breaker.succeeded(at(1_350)), Change::Healed);
+        assert_eq!(breaker.failed(false, at(1_351)), Change::None);
     }
 
     #[test]
@@ -187,7 +213,7 @@ mod tests {
             assert_eq!(breaker.failed(true, at(now)), Change::None);
         }
         assert!(breaker.calling(at(now + 1000)));
-        assert_eq!(breaker.succeeded(), Change::Healed);
+        assert_eq!(breaker.succeeded(at(now + 1000)), Change::Healed);
         assert!(breaker.lets_through(at(now + 1000)));
     }
 }

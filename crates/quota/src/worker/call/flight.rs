@@ -112,7 +112,7 @@ impl<W> Worker<W> {
             self.send_back(&counter, units, now);
         }
         // Failed reservations say nothing about the others: a part of the store may be down.
-        let change = self.calls.breaker.succeeded();
+        let change = self.calls.breaker.succeeded(now);
         self.telemetry.notices.changed(change, now);
         change
     }

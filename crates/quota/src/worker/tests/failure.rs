@@ -138,7 +138,7 @@ fn own_share() -> TestWorker {
     })
 }
 
-/// Calls fail until the breaker opens.
+/// Calls fail until the breaker opens, which must be a second after the last reply.
 fn give_up(worker: &mut TestWorker, ms: u64) {
     for _ in 0..crate::worker::call::breaker::LIMIT {
         worker.submit("x", checks(&[1], "y", 1), at(ms));
@@ -204,9 +204,9 @@ fn local_share_ends_with_the_store_window_if_that_is_known() {
         0,
     );
     decisions(&mut w);
-    give_up(&mut w, 0);
-    assert_eq!(at_once(ask(&mut w, "x", &[0], 2, 1)), "+");
-    assert_eq!(at_once(ask(&mut w, "x", &[0], 1, 2)), "-");
+    give_up(&mut w, 1_000);
+    assert_eq!(at_once(ask(&mut w, "x", &[0], 2, 1_001)), "+");
+    assert_eq!(at_once(ask(&mut w, "x", &[0], 1, 1_002)), "-");
     assert_eq!(w.known.local.len(), 1);
     w.tick(at(30_000));
     assert_eq!(w.known.local.len(), 0);
@@ -241,9 +241,9 @@ fn known_spent_counter_precedes_a_policy_that_fails_closed() {
         0,
     );
     decisions(&mut w);
-    give_up(&mut w, 900);
-    // A recheck becomes due meanwhile.
-    for ms in [950, 1_050] {
+    give_up(&mut w, 1_000);
+    // A recheck is due.
+    for ms in [1_010, 1_150] {
         assert_eq!(at_once(ask(&mut w, "x", &[0, 1], 1, ms)), "-");
     }
 }

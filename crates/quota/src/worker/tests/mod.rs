@@ -14,6 +14,7 @@ mod partial;
 mod settling;
 mod shadow;
 mod statistics;
+mod two_stores;
 
 use std::num::NonZeroU64;
 

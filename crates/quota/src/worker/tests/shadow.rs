@@ -115,13 +115,13 @@ fn shadow_policy_does_not_delay_a_request_with_leased_units() {
 fn failing_store_does_not_delay_a_request_with_leased_units() {
     let mut w = leased();
     for _ in 0..crate::worker::call::breaker::LIMIT {
-        ask(&mut w, "b", &[1], 1, 1);
-        let (id, _) = call(&mut w, 1);
-        w.call_failed(id, at(1));
+        ask(&mut w, "b", &[1], 1, 1_001);
+        let (id, _) = call(&mut w, 1_001);
+        w.call_failed(id, at(1_001));
     }
     decisions(&mut w);
     w.take_tally();
-    assert_eq!(at_once(ask(&mut w, "one", &[0, 2], 1, 2)), "+9948");
+    assert_eq!(at_once(ask(&mut w, "one", &[0, 2], 1, 1_002)), "+9948");
     assert_eq!(tally(&mut w), "a.admitted=1 a.from_ledger=1 s.store_error=1");
 }
 

@@ -83,23 +83,24 @@ fn lost_refill_is_repeated() {
 fn leased_units_are_spent_while_the_breaker_is_open_and_refills_wait() {
     let mut w = holding(20);
     for _ in 0..crate::worker::call::breaker::LIMIT {
-        ask(&mut w, "b", &[1], 1, 1);
-        let (id, _) = call(&mut w, 1);
-        w.call_failed(id, at(1));
+        ask(&mut w, "b", &[1], 1, 1_001);
+        let (id, _) = call(&mut w, 1_001);
+        w.call_failed(id, at(1_001));
     }
     decisions(&mut w);
-    assert_eq!(burst(&mut w, 15, 2), 15);
-    w.tick(at(10));
-    assert!(w.next_call(at(10)).is_none());
-    assert_eq!(at_once(ask(&mut w, "x", &[0, 1], 1, 11)), "!");
+    assert_eq!(burst(&mut w, 15, 1_002), 15);
+    w.tick(at(1_010));
+    assert!(w.next_call(at(1_010)).is_none());
+    assert_eq!(at_once(ask(&mut w, "x", &[0, 1], 1, 1_011)), "!");
     assert_eq!(load(&w), (5, 0), "the refused request spent nothing");
-    assert_eq!(at_once(ask(&mut w, "x", &[0], 6, 12)), "!", "more than is held");
+    assert_eq!(at_once(ask(&mut w, "x", &[0], 6, 1_012)), "!", "more than is held");
     // The first refill afterwards is the probe.
-    assert_eq!(burst(&mut w, 4, 299), 4);
-    w.tick(at(300));
-    let (id, request) = call(&mut w, 300);
-    assert_eq!(request.reservations[0].want, 0);
-    assert_eq!(answer(&mut w, id, &[brought(20, 1_020)], 301), Change::Healed);
+    assert_eq!(burst(&mut w, 4, 1_299), 4);
+    w.tick(at(1_300));
+    let (id, request) = call(&mut w, 1_300);
+    let refill = &request.reservations[0];
+    assert_eq!(refill.want, 0);
+    assert_eq!(answer(&mut w, id, &[brought(refill.spare, 1_020)], 1_301), Change::Healed);
 }
 
 #[test]
