@@ -90,7 +90,7 @@ async fn readiness(State(control): State<Arc<Control>>, RawQuery(query): RawQuer
         health.faults.insert(0, "the store is shutting down".to_owned());
         health.outage = true;
     }
-    let ready = health.faults.is_empty() || (partial && !health.outage);
+    let ready = health.faults.is_empty() || (partial && health.counts_some());
     let status = if ready { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
     let readiness = Readiness { ready, faults: health.faults, warnings: health.warnings };
     (status, Json(readiness)).into_response()

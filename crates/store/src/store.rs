@@ -218,3 +218,10 @@ pub struct Health {
     /// Whether no server is left that can count, or refuse for a counter that is full.
     pub outage: bool,
 }
+
+impl Health {
+    /// Whether some requests can be counted.
+    pub fn counts_some(&self) -> bool {
+        self.faults.is_empty() || !self.outage
+    }
+}

@@ -46,6 +46,9 @@ static_resources:
                         # Reports of proxies; the answer brings them dials.
                         - match: {path: /v1/telemetry}
                           route: {cluster: store, timeout: 60s}
+                        # Health checks of proxies.
+                        - match: {path: /healthz}
+                          route: {cluster: store}
                 http_filters:
                   - name: envoy.filters.http.router
                     typed_config:

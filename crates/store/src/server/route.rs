@@ -10,6 +10,7 @@ use quotagate_quota::protocol::dials::TELEMETRY_PATH;
 
 use super::endpoint::CallEndpoint;
 use super::file_limit::connection_limits;
+use super::health::{self, HEALTH_PATH};
 use super::hooks::Event;
 use super::listener::Listener;
 use super::refusal::Refusal;
@@ -32,16 +33,18 @@ impl CallEndpoint {
     async fn respond(self: Arc<Self>, request: Request<Incoming>) -> Response<Payload> {
         let received = Instant::now();
         let path = request.uri().path();
-        let is_telemetry = path == TELEMETRY_PATH;
+        let is_call = !matches!(path, TELEMETRY_PATH | HEALTH_PATH);
         let answer = match (path, request.method()) {
             (RESERVE_PATH, &Method::POST) => reserve::serve(&self, request, received).await,
             (TELEMETRY_PATH, &Method::POST) => telemetry::serve(&self, request).await,
+            (HEALTH_PATH, &Method::GET | &Method::HEAD) => health::serve(&self),
             (RESERVE_PATH | TELEMETRY_PATH, _) => Err(Refusal::Method("POST")),
+            (HEALTH_PATH, _) => Err(Refusal::Method("GET, HEAD")),
             (path, _) if is_admin(path) => Err(Refusal::CallAddress),
             _ => Err(Refusal::NoSuchPath),
         };
         let answer = answer.unwrap_or_else(|refusal| refusal.answer());
-        if !is_telemetry {
+        if is_call {
             let status = answer.status().as_u16();
             self.hooks.observe(Event::Answered { status, took: received.elapsed() });
         }
@@ -51,5 +54,5 @@ impl CallEndpoint {
 
 /// Whether the admin address may serve this path.
 fn is_admin(path: &str) -> bool {
-    matches!(path, "/" | "/healthz" | "/readyz" | "/metrics") || path.starts_with("/v1/")
+    matches!(path, "/" | "/readyz" | "/metrics") || path.starts_with("/v1/")
 }

@@ -1,7 +1,7 @@
 //! A store that answers when a test lets it.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use futures_util::future::{BoxFuture, FutureExt};
@@ -19,13 +19,20 @@ pub struct Gated {
     gate: Semaphore,
     /// Calls that it has counted.
     pub entered: AtomicUsize,
+    /// What it says of itself.
+    pub health: Mutex<Health>,
 }
 
 impl Gated {
     /// A store with an open gate.
     pub fn open() -> Arc<Self> {
         let memory = Memory::new(steady_clock());
-        Arc::new(Self { memory, gate: Semaphore::new(1000), entered: AtomicUsize::new(0) })
+        Arc::new(Self {
+            memory,
+            gate: Semaphore::new(1000),
+            entered: AtomicUsize::new(0),
+            health: Mutex::default(),
+        })
     }
 
     pub fn close_gate(&self) {
@@ -76,7 +83,7 @@ impl Store for Gated {
     }
 
     fn health(&self) -> Health {
-        Health::default()
+        self.health.lock().unwrap().clone()
     }
 
     fn control(&self) -> &dyn ControlStore {

@@ -16,7 +16,7 @@ use hyper::{Request, StatusCode};
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use quotagate_quota::protocol::Reservation;
 use quotagate_store::server::{ListenAddr, Listener, Tokens};
-use quotagate_store::store::Store;
+use quotagate_store::store::{Health, Store};
 use serde_json::{Value, json};
 use tokio::net::{TcpStream, UnixStream};
 
@@ -103,6 +103,34 @@ async fn same_port_speaks_both_versions_of_http() {
     assert_eq!(reply["dials"], 0);
     let (status, reply) = call(&server.calls.address, post(body.into())).await;
     assert_eq!((status, &reply["grants"][0]["used"]), (StatusCode::OK, &json!(5)));
+}
+
+#[tokio::test]
+async fn health_path_says_whether_calls_are_counted_and_needs_no_token() {
+    let mut server = Server::with("127.0.0.1:0", Tokens::new(b"s3cret")).await;
+    let ask = async |method: &str| {
+        let request = Request::builder().method(method).uri("/healthz").header("host", "store");
+        call(&server.calls.address, request.body(Full::default()).unwrap()).await
+    };
+    assert_eq!(ask("GET").await, (StatusCode::OK, json!({"ready": true})));
+    assert_eq!(ask("HEAD").await.0, StatusCode::OK);
+    assert_eq!(ask("POST").await.0, StatusCode::METHOD_NOT_ALLOWED);
+    // One of several servers is away.
+    *server.store.health.lock().unwrap() =
+        Health { faults: vec!["10.0.0.1:6379 is away".to_owned()], ..Health::default() };
+    assert_eq!(ask("GET").await.0, StatusCode::OK);
+    server.store.health.lock().unwrap().outage = true;
+    let (status, reply) = ask("GET").await;
+    assert_eq!(
+        (status, &reply["error"]),
+        (StatusCode::SERVICE_UNAVAILABLE, &json!("nothing can be counted"))
+    );
+    *server.store.health.lock().unwrap() = Health::default();
+    server.calls.stop.take().unwrap().send(Duration::from_secs(60)).unwrap();
+    until("the store says that it leaves", Duration::from_secs(5), async || {
+        (ask("GET").await.0 == StatusCode::SERVICE_UNAVAILABLE).then_some(())
+    })
+    .await;
 }
 
 #[tokio::test]
