@@ -17,17 +17,42 @@ outbound|9180||{{ include "quotagate.storeHost" . }}
 {{- toYaml (mergeOverwrite $policy (dict "store" $store)) -}}
 {{- end -}}
 
+{{- /* What makes an Envoy leave out a store that counts no calls. */ -}}
+{{- define "quotagate.healthChecks" -}}
+health_checks:
+  - http_health_check: {path: /healthz}
+    interval: 1s
+    no_traffic_interval: 1s
+    timeout: 0.25s
+    unhealthy_threshold: 2
+    healthy_threshold: 1
+{{- end -}}
+
+{{- /* Ejects a store whose calls time out. */ -}}
+{{- define "quotagate.failurePercentage" -}}
+failure_percentage_threshold: 30
+failure_percentage_minimum_hosts: 1
+failure_percentage_request_volume: 5
+enforcing_failure_percentage_local_origin: 100
+enforcing_failure_percentage: 0
+{{- end -}}
+
 {{- /* Envoy's own cluster for the store. */ -}}
 {{- define "quotagate.envoyCluster" -}}
 name: quota_store
 type: STRICT_DNS
 connect_timeout: 0.25s
 lb_policy: LEAST_REQUEST
-# Only connections that fail count against an address. The Service has one, which is never
-# ejected: Kubernetes chooses a store that is ready for each new connection.
+# Every pod of the headless Service is an address here. Envoy asks each of them every second
+# whether it counts calls, and leaves out one that says no, or twice does not answer. The
+# comments are in quota_store_several.yaml.
+{{ include "quotagate.healthChecks" . }}
+common_lb_config:
+  healthy_panic_threshold: {value: 1}
 outlier_detection:
   split_external_local_origin_errors: true
   consecutive_local_origin_failure: 3
+  {{- include "quotagate.failurePercentage" . | nindent 2 }}
   enforcing_consecutive_5xx: 0
   enforcing_local_origin_success_rate: 0
   enforcing_success_rate: 0

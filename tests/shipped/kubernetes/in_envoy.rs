@@ -87,12 +87,17 @@ fn patches_of_the_envoy_filter_work_in_envoy() -> Result<()> {
     let value = |target: &str| {
         let patch =
             patches.as_array().unwrap().iter().find(|patch| patch["applyTo"] == target).unwrap();
-        patch["patch"]["value"].clone()
+        assert_eq!(patch["patch"]["operation"], "MERGE");
+        (patch["match"].clone(), patch["patch"]["value"].clone())
     };
     let (manager, route) =
-        (value("NETWORK_FILTER")["typed_config"].clone(), value("HTTP_ROUTE")["route"].clone());
-    let options = with_cluster(options(&upstream, &store, plugin, "payload"), &value("CLUSTER"));
-    let options = options.edit(move |config| {
+        (value("NETWORK_FILTER").1["typed_config"].clone(), value("HTTP_ROUTE").1["route"].clone());
+    let (applies, checks) = value("CLUSTER");
+    assert_eq!(applies["cluster"]["name"], STORE_CLUSTER);
+    let options = options(&upstream, &store, plugin, "payload").edit(move |config| {
+        let clusters = yaml::at(config, "/static_resources/clusters")?;
+        let shipped = yaml::named(clusters, "quota_store")?.as_object_mut().context("no object")?;
+        shipped.extend(checks.as_object().context("no object")?.clone());
         let shipped = envoy::manager(config)?.as_object_mut().context("no object")?;
         shipped.extend(manager.as_object().context("no object")?.clone());
         let shipped =

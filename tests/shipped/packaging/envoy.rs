@@ -3,6 +3,7 @@
 use std::process::Command;
 
 use quotagate_support::{
+    edits,
     envoy::{self, Envoy, EnvoyOptions, Form},
     http, paths,
     upstream::Upstream,
@@ -20,6 +21,12 @@ fn without_addresses(mut config: Value) -> Value {
         cluster["type"] = json!("set aside");
         cluster["load_assignment"]["endpoints"] = json!("set aside");
     }
+    config
+}
+
+/// A configuration whose cluster of the store is that for several stores.
+fn with_several_stores(mut config: Value) -> Value {
+    edits::several_stores(&mut config).unwrap();
     config
 }
 
@@ -42,9 +49,10 @@ fn without_listener_of_statistics(mut config: Value) -> Value {
 }
 
 #[test]
-fn mounted_envoy_configuration_differs_only_in_addresses_and_statistics() {
+fn mounted_envoy_configuration_differs_only_in_addresses_stores_and_statistics() {
     let mounted = yaml::read(&paths::root().join("docker/envoy.yaml")).unwrap();
     let shipped = yaml::read(&paths::envoy_config()).unwrap();
+    let shipped = with_several_stores(shipped);
     assert_eq!(without_addresses(without_statistics(mounted)), without_addresses(shipped));
 }
 

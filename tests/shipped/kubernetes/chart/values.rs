@@ -246,15 +246,36 @@ fn filter_uses_the_cluster_that_its_proxies_have() {
 }
 
 #[test]
-fn outlier_detection_is_that_of_the_shipped_cluster() {
-    let patch = of(&one("envoy-gateway.yaml", json!({})), "EnvoyProxy").clone();
-    let cluster = &patch["spec"]["bootstrap"]["jsonPatches"][0]["value"];
+fn stores_are_left_out_as_in_the_shipped_cluster() {
+    let objects = one("envoy-gateway.yaml", json!({}));
+    let patch = of(&objects, "EnvoyProxy");
+    let mut cluster = patch["spec"]["bootstrap"]["jsonPatches"][0]["value"].clone();
     let file = quotagate_support::paths::root().join("envoy/quota_store_several.yaml");
-    let shipped = yaml::read(&file).unwrap()[0].clone();
-    assert_eq!(cluster["outlier_detection"], shipped["outlier_detection"]);
-    assert_eq!(cluster["circuit_breakers"], shipped["circuit_breakers"]);
-    let rule = of(&one("istio.yaml", json!({})), "DestinationRule").clone();
+    let mut shipped = yaml::read(&file).unwrap()[0].clone();
+    for cluster in [&mut cluster, &mut shipped] {
+        cluster
+            .as_object_mut()
+            .unwrap()
+            .retain(|name, _| !["type", "load_assignment"].contains(&&**name));
+    }
+    assert_eq!(cluster, shipped);
+    // The cluster resolves the name of the Service, which must lead to every store.
+    assert_eq!(of(&objects, "Service")["spec"]["clusterIP"], "None");
+    let objects = one("istio.yaml", json!({}));
+    assert_eq!(of(&objects, "Service")["spec"]["clusterIP"], Value::Null, "Istio knows the stores");
+    let patches = of(&objects, "EnvoyFilter")["spec"]["configPatches"].as_array().unwrap().clone();
+    let patch = patches.iter().find(|patch| patch["applyTo"] == "CLUSTER").unwrap();
+    let rule = of(&objects, "DestinationRule").clone();
+    let host = format!("outbound|9180||{}", rule["spec"]["host"].as_str().unwrap());
+    assert_eq!(patch["match"]["cluster"]["name"], host);
+    let value = &patch["patch"]["value"];
+    assert_eq!(value["health_checks"], shipped["health_checks"]);
+    for (name, percentage) in value["outlier_detection"].as_object().unwrap() {
+        assert_eq!(*percentage, shipped["outlier_detection"][name], "{name}");
+    }
     let istio = &rule["spec"]["trafficPolicy"]["outlierDetection"];
+    let panic = &shipped["common_lb_config"]["healthy_panic_threshold"]["value"];
+    assert_eq!(istio["minHealthPercent"], *panic);
     let envoy = &shipped["outlier_detection"];
     for (istio_name, envoy_name) in [
         ("splitExternalLocalOriginErrors", "split_external_local_origin_errors"),
@@ -266,6 +287,9 @@ fn outlier_detection_is_that_of_the_shipped_cluster() {
     ] {
         assert_eq!(istio[istio_name], envoy[envoy_name], "{istio_name}");
     }
+    // Without it, the EnvoyFilter has no cluster either.
+    let objects = one("istio.yaml", json!({"istio": {"outlierDetection": false}}));
+    assert!(!of(&objects, "EnvoyFilter").to_string().contains("health_checks"));
 }
 
 #[test]
