@@ -57,6 +57,8 @@ pub struct Bounds {
     pub reloads: bool,
     /// Users whose requests the fault must not affect.
     pub spares: Option<&'static [&'static str]>,
+    /// How long after its start the fault may keep requests from being counted.
+    pub avoided_after: Option<Duration>,
 }
 
 /// Answers other than the filter's that clients may get.
@@ -70,8 +72,15 @@ pub struct Breaks {
 
 impl Bounds {
     /// No window over quota, no counter lost, no connection lost.
-    pub const STRICT: Self =
-        Self { quotas: 1, forgets: None, fails: None, breaks: None, reloads: false, spares: None };
+    pub const STRICT: Self = Self {
+        quotas: 1,
+        forgets: None,
+        fails: None,
+        breaks: None,
+        reloads: false,
+        spares: None,
+        avoided_after: None,
+    };
 }
 
 /// A running rig while a fault is injected.

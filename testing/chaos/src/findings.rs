@@ -79,6 +79,17 @@ impl Findings {
         self.samples.iter().map(|sample| sample.took).max().unwrap_or_default()
     }
 
+    /// Of the requests that were sent while a fault lasted, but later than this after its start:
+    /// those that no quota decided, and all.
+    #[must_use]
+    pub fn undecided_after(&self, start: Duration) -> (usize, usize) {
+        let late = |sample: &&Sample| {
+            self.rounds.iter().any(|r| r.began + start < sample.sent && sample.sent < r.ended)
+        };
+        let late: Vec<_> = self.samples.iter().filter(late).collect();
+        (late.iter().filter(|sample| !sample.outcome.is_decided()).count(), late.len())
+    }
+
     /// How the system recovered; at once if no injection ended.
     #[must_use]
     pub fn healing(&self, slack: Duration) -> Healing {

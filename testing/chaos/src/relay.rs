@@ -2,7 +2,7 @@
 //! answers, or cut them.
 
 use std::io::{ErrorKind, Read, Write};
-use std::net::{Ipv4Addr, Shutdown, TcpListener, TcpStream};
+use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, sleep};
@@ -12,6 +12,8 @@ use anyhow::Result;
 
 /// How soon a changed [`Weather`] takes effect.
 const GLANCE: Duration = Duration::from_millis(10);
+/// How long the end waits for the thread that accepts. Where packets are dropped, it never wakes.
+const WAKES: Duration = Duration::from_millis(100);
 
 /// What the network does with bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -33,21 +35,28 @@ struct Shared {
     over: AtomicBool,
 }
 
-/// A relay on a free port of 127.0.0.1, ended when dropped.
+/// A relay, ended when dropped.
 #[derive(Debug)]
 pub struct Relay {
-    port: u16,
+    address: SocketAddr,
     shared: Arc<Shared>,
 }
 
 impl Relay {
-    /// Starts one to this port of 127.0.0.1.
+    /// Starts one on a free port of 127.0.0.1, to this port of 127.0.0.1.
     ///
     /// # Errors
     /// When the system refuses a socket or a thread.
     pub fn start(to: u16) -> Result<Self> {
-        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
-        let port = listener.local_addr()?.port();
+        Self::start_on(TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?, to)
+    }
+
+    /// Starts one behind this listener.
+    ///
+    /// # Errors
+    /// When the system refuses a thread.
+    pub fn start_on(listener: TcpListener, to: u16) -> Result<Self> {
+        let address = listener.local_addr()?;
         let shared = Arc::new(Shared {
             to,
             weather: Mutex::new(Weather::Fair),
@@ -64,13 +73,19 @@ impl Relay {
                     client.map_err(anyhow::Error::from).and_then(|client| accepting.join(&client));
             }
         })?;
-        Ok(Self { port, shared })
+        Ok(Self { address, shared })
     }
 
     /// Where it listens.
     #[must_use]
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// Its port.
+    #[must_use]
     pub fn port(&self) -> u16 {
-        self.port
+        self.address.port()
     }
 
     /// Changes the weather, for open connections too.
@@ -83,7 +98,7 @@ impl Drop for Relay {
     fn drop(&mut self) {
         self.shared.over.store(true, Relaxed);
         // Wakes the thread that accepts.
-        let _ = TcpStream::connect((Ipv4Addr::LOCALHOST, self.port));
+        let _ = TcpStream::connect_timeout(&self.address, WAKES);
     }
 }
 

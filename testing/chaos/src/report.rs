@@ -103,6 +103,10 @@ fn lost(fault: &Fault, findings: &Findings) -> String {
         parts.push(format!("{} virtual machines restarted", findings.reloads));
     }
     parts.extend(fault.bounds.spares.map(|users| Spared::of(findings, users).to_string()));
+    parts.extend(fault.bounds.avoided_after.map(|start| {
+        let (undecided, all) = findings.undecided_after(start);
+        format!("later than {} after the start {undecided} of {all} not counted", shown(start))
+    }));
     parts.extend(findings.notes.iter().cloned());
     parts.extend(fault.bounds.forgets.map(str::to_owned));
     parts.join("; ")

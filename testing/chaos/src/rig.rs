@@ -2,6 +2,7 @@
 //! cluster, and an upstream. Every part keeps its port over restarts.
 
 use std::collections::BTreeMap;
+use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
@@ -17,6 +18,7 @@ use serde_json::Value;
 use crate::document::{Kind, QUOTA, TIMEOUT, document};
 use crate::footprint::Footprint;
 use crate::load::Traffic;
+use crate::namespace::Namespace;
 use crate::relay::Relay;
 
 const ENVOYS: usize = 2;
@@ -62,6 +64,8 @@ pub struct Setup {
     /// Whether a [`Relay`] stands between the Envoys and each store; of native modules, between the
     /// Envoys and Redis.
     pub relayed: bool,
+    /// Whether the Envoys reach the first store over a network whose packets can be dropped.
+    pub is_far: bool,
     /// Whether native modules call the stores, too, because the fault is about these. Otherwise
     /// they count in Redis by themselves, and stores serve operators only.
     pub through_stores: bool,
@@ -77,6 +81,7 @@ impl Setup {
         keeper: Keeper::Redis,
         stores: 1,
         relayed: false,
+        is_far: false,
         through_stores: false,
         envoys: Proxies::Plain,
         traffic: Traffic::PLAIN,
@@ -119,6 +124,7 @@ pub struct Rig {
     pub envoy_options: Vec<EnvoyOptions>,
     /// The network in front of each store, or of Redis, where there is one.
     pub relays: Vec<Relay>,
+    network: Option<Namespace>,
     /// The stores.
     pub stores: Vec<StoreProcess>,
     store_options: Vec<StoreOptions>,
@@ -180,7 +186,8 @@ impl Rig {
                 Ok(http::get(store.admin_port(), "/readyz")?.status == 200)
             })?;
         }
-        let mut addresses: Vec<u16> = stores.iter().map(StoreProcess::port).collect();
+        let at = |port| SocketAddr::from((Ipv4Addr::LOCALHOST, port));
+        let mut addresses: Vec<SocketAddr> = stores.iter().map(|store| at(store.port())).collect();
         let in_redis = Form::of_run()? == Form::Native && !setup.through_stores;
         let mut relays = Vec::new();
         let mut counting = url;
@@ -190,14 +197,23 @@ impl Rig {
             counting = format!("redis://127.0.0.1:{}/0", relay.port());
             relays.push(relay);
         } else if setup.relayed {
-            relays = addresses.iter().map(|&port| Relay::start(port)).collect::<Result<_>>()?;
-            addresses = relays.iter().map(Relay::port).collect();
+            relays =
+                stores.iter().map(|store| Relay::start(store.port())).collect::<Result<_>>()?;
+            addresses = relays.iter().map(Relay::address).collect();
+        }
+        let network = if setup.is_far { Some(Namespace::new()?) } else { None };
+        if let (Some(network), Some(first)) = (&network, addresses.first_mut()) {
+            let (host, port) = (network.address(), first.port());
+            let listener = network.within(|| Ok(TcpListener::bind((host, 0))?))?;
+            let relay = Relay::start_on(listener, port)?;
+            *first = relay.address();
+            relays.push(relay);
         }
         let upstream = Upstream::start()?;
         let (mut envoy_options, mut listeners) = (Vec::new(), Vec::new());
         for _ in 0..ENVOYS {
             let options = EnvoyOptions::new(upstream.port(), 0).concurrency(2);
-            let options = options.store(StoreAddress::Ports(addresses.clone()));
+            let options = options.store(StoreAddress::Several(addresses.clone()));
             let mut options = options.document(policies.clone()).edit(edits::idle_timeout("15s"));
             options.port = ports::free()?;
             if in_redis {
@@ -222,6 +238,7 @@ impl Rig {
             envoys,
             envoy_options,
             relays,
+            network,
             stores,
             store_options,
             listeners,
@@ -255,6 +272,14 @@ impl Rig {
     /// When there is none.
     pub fn store(&mut self, i: usize) -> Result<&mut StoreProcess> {
         self.stores.get_mut(i).with_context(|| format!("no store {i}"))
+    }
+
+    /// The network of the first store.
+    ///
+    /// # Errors
+    /// When it has none of its own.
+    pub fn network(&self) -> Result<&Namespace> {
+        self.network.as_ref().context("the first store is not far")
     }
 
     /// Starts a store again that was killed, on its old ports.

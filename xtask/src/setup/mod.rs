@@ -36,6 +36,8 @@ pub enum Part {
     Promtool,
     /// `curl` and `openssl`, which the commands of the example pages call.
     Examples,
+    /// `ip`, which makes the network of a fault.
+    Network,
     /// Helm's code and the schemas of Kubernetes, which test the chart.
     Chart,
     /// `cargo-zigbuild` and zig, which link the native module for old systems.
@@ -64,6 +66,7 @@ impl Part {
         Self::Promtool,
         Self::Minisign,
         Self::Examples,
+        Self::Network,
         Self::Chart,
     ];
 }

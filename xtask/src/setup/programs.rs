@@ -94,6 +94,14 @@ pub const PROGRAMS: &[Program] = &[
         elsewhere: "macOS: `brew install openssl`",
     },
     Program {
+        name: "ip",
+        part: Part::Network,
+        find: || tools::on_path("ip"),
+        packages: &["iproute2"],
+        service: None,
+        elsewhere: "faults of a network need it, and Linux",
+    },
+    Program {
         name: "docker, with an engine that runs or that can be started",
         part: Part::Docker,
         find: docker,

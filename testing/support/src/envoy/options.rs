@@ -2,6 +2,7 @@
 
 use std::{
     fmt,
+    net::SocketAddr,
     path::{Path, PathBuf},
     sync::Arc,
 };
@@ -25,8 +26,8 @@ pub const LOG_LEVELS: &str = "wasm:info,dynamic_modules:info";
 pub enum StoreAddress {
     /// A port of 127.0.0.1.
     Port(u16),
-    /// Several ports of 127.0.0.1, in turn.
-    Ports(Vec<u16>),
+    /// Several addresses, in turn.
+    Several(Vec<SocketAddr>),
     /// A Unix socket.
     Unix(PathBuf),
 }
@@ -216,8 +217,8 @@ impl EnvoyOptions {
         }
         let store: Vec<Value> = match &self.store {
             StoreAddress::Port(port) => vec![address("127.0.0.1", *port)],
-            StoreAddress::Ports(ports) => {
-                ports.iter().map(|&port| address("127.0.0.1", port)).collect()
+            StoreAddress::Several(all) => {
+                all.iter().map(|one| address(&one.ip().to_string(), one.port())).collect()
             }
             StoreAddress::Unix(path) => vec![json!({ "pipe": { "path": path } })],
         };
