@@ -98,12 +98,16 @@ fn only_proxies_with_a_certificate_count() -> Result<()> {
     assert_eq!(front.through_a_proxy_with(&own)?, [200, 200, 200, 429]);
 
     let connect = |own| Client::connect_tls(front.front.port(), &front.authority.client(own)?);
-    let asked = ["/v1/reserve", "/v1/telemetry", "/v1/reserve/", "/metrics", "/"];
+    let asked = ["/v1/reserve", "/v1/telemetry", "/healthz", "/v1/reserve/", "/metrics", "/"];
     let statuses = asked.map(|path| {
         Ok::<_, anyhow::Error>(connect(Some(&own))?.send(&Request::post(path, b"{}"))?.status)
     });
     let statuses = statuses.into_iter().collect::<Result<Vec<_>>>()?;
-    assert_eq!(statuses, [400, 400, 404, 404, 404], "only calls and reports pass");
+    assert_eq!(
+        statuses,
+        [400, 400, 405, 404, 404, 404],
+        "only calls, reports and health checks pass"
+    );
     assert!(
         connect(None)?.send(&Request::post("/v1/reserve", b"{}")).is_err(),
         "without a certificate"
