@@ -11,7 +11,7 @@ use redis::{Cmd, Pipeline, Value};
 
 use super::cluster::Cluster;
 use super::errors::Errors;
-use super::node::{Link, Node, Target, Topology, silence_limit};
+use super::node::{Link, Node, Patience, Target, Topology, silence_limit};
 use crate::address::HostPort;
 use crate::control::ControlStore;
 use crate::login::Login;
@@ -22,6 +22,8 @@ pub struct Redis {
     /// The first part of every key.
     pub(super) prefix: String,
     servers: Servers,
+    /// How long its callers wait.
+    pub(super) patience: Arc<Patience>,
     /// How the servers are found.
     pub(super) topology: Topology,
     pub(super) commands: Counter,
@@ -41,19 +43,22 @@ impl Redis {
     pub(crate) fn start(target: Target, prefix: &str) -> Self {
         install_tls();
         let topology = target.topology();
-        Self::new(Servers::One(Node::start(target, prefix)), topology, prefix)
+        let patience = Arc::<Patience>::default();
+        let servers = Servers::One(Node::start(target, prefix, Arc::clone(&patience)));
+        Self::new(servers, patience, topology, prefix)
     }
 
     /// Starts to read the map of a cluster from `seeds`. Needs a Tokio runtime.
     pub(crate) fn start_cluster(login: Login, seeds: Vec<HostPort>, prefix: &str) -> Self {
         install_tls();
-        let servers = Servers::Cluster(Cluster::start(login, seeds, prefix));
-        Self::new(servers, Topology::Cluster, prefix)
+        let patience = Arc::<Patience>::default();
+        let cluster = Cluster::start(login, seeds, prefix, Arc::clone(&patience));
+        Self::new(Servers::Cluster(cluster), patience, Topology::Cluster, prefix)
     }
 
-    fn new(servers: Servers, topology: Topology, prefix: &str) -> Self {
+    fn new(servers: Servers, patience: Arc<Patience>, topology: Topology, prefix: &str) -> Self {
         let (commands, errors) = (Counter::default(), Errors::default());
-        Self { prefix: prefix.to_owned(), servers, topology, commands, errors }
+        Self { prefix: prefix.to_owned(), servers, patience, topology, commands, errors }
     }
 
     /// The server of a key, as far as known.

@@ -26,7 +26,9 @@ type Group<'a> = (Arc<Node>, Vec<Operation<'a>>);
 impl Redis {
     /// Carries out a batch: [`Store::carry_out`](crate::store::Store::carry_out).
     pub(super) async fn count_batch(&self, batch: &Batch, on_reserved: &OnReserved<'_>) {
-        let late = Instant::now() >= batch.deadline;
+        let budget = batch.deadline.saturating_duration_since(Instant::now());
+        self.patience.learn(budget);
+        let late = budget.is_zero();
         if late {
             (0..batch.reservations.len())
                 .for_each(|index| on_reserved(index, Err(StoreError::Late)));

@@ -1,25 +1,32 @@
 //! A Redis with a long round trip.
 
-use std::time::Duration;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
+use std::time::{Duration, Instant};
 
+use quotagate_store::store::Batch;
 use quotagate_support::redis::Redis;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::time::sleep;
 
-use crate::common::{numbers, open, take};
+use crate::common::{batch, numbers, open, take, until};
 
-/// The port of a proxy that delays every answer of the server on `port`.
-async fn delayed(port: u16, delay: Duration) -> u16 {
+/// The port of a proxy that delays every answer of the server on `port`, and the number of
+/// connections that it has accepted.
+async fn delayed(port: u16, delay: Duration) -> (u16, Arc<AtomicUsize>) {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let own = listener.local_addr().unwrap().port();
+    let accepted = Arc::<AtomicUsize>::default();
+    let counted = Arc::clone(&accepted);
     tokio::spawn(async move {
         while let Ok((client, _)) = listener.accept().await {
+            counted.fetch_add(1, SeqCst);
             let server = TcpStream::connect(("127.0.0.1", port)).await.unwrap();
             tokio::spawn(forward(client, server, delay));
         }
     });
-    own
+    (own, accepted)
 }
 
 async fn forward(client: TcpStream, server: TcpStream, delay: Duration) -> Option<()> {
@@ -37,7 +44,27 @@ async fn forward(client: TcpStream, server: TcpStream, delay: Duration) -> Optio
 #[tokio::test(flavor = "multi_thread")]
 async fn round_trips_of_200_ms_do_not_prevent_connecting() {
     let redis = Redis::start().unwrap();
-    let port = delayed(redis.port(), Duration::from_millis(200)).await;
+    let (port, _) = delayed(redis.port(), Duration::from_millis(200)).await;
     let store = open(&format!("redis://127.0.0.1:{port}")).await;
     assert_eq!(numbers(&*store, &take("far", 9, 2)).await, (2, 2));
+}
+
+/// Redis may take as long as the callers wait for the store.
+#[tokio::test(flavor = "multi_thread")]
+async fn redis_that_answers_within_the_budget_of_calls_is_no_outage() {
+    let redis = Redis::start().unwrap();
+    let (port, connections) = delayed(redis.port(), Duration::from_millis(1300)).await;
+    let store = quotagate_store::open(&format!("redis://127.0.0.1:{port}").parse().unwrap(), "qg");
+    until("the store is ready", Duration::from_secs(60), async || {
+        store.health().faults.is_empty().then_some(())
+    })
+    .await;
+    for used in [2, 4, 6] {
+        let deadline = Instant::now() + Duration::from_secs(30);
+        let batch = Batch { deadline, ..batch(vec![], vec![take("far", 9, 2)]) };
+        let reserved = store.reserve(&batch).await.remove(0).unwrap();
+        assert_eq!((reserved.granted, reserved.used), (2, used));
+    }
+    assert_eq!(store.health().faults, [""; 0], "its probes waited as long");
+    assert_eq!(connections.load(SeqCst), 1, "no connection was replaced");
 }

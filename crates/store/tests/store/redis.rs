@@ -3,11 +3,13 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use crate::common::{back, numbers, one, open, sentinel, sentinel_with, take, try_one, until};
+use crate::common::{
+    back, batch, numbers, one, open, sentinel, sentinel_with, take, try_one, until,
+};
 use quotagate_quota::protocol::{MAX_UNITS, Reservation};
-use quotagate_store::store::{Store, StoreError};
+use quotagate_store::store::{Batch, Store, StoreError};
 use quotagate_support::redis::Redis;
 use quotagate_support::{ports, resp};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -86,7 +88,7 @@ async fn counter_that_is_not_a_number_fails_alone() {
         text(&redis, &[spoiled[0], &key, spoiled[1]]);
         let asks = vec![take("sound", 99, 1), take("broken", 99, 1), take("sound", 99, 1)];
         let returns = vec![back(&take("broken", 99, 1), grant, 1)];
-        let reserved = store.reserve(&crate::common::batch(returns, asks)).await;
+        let reserved = store.reserve(&batch(returns, asks)).await;
         assert!(matches!(&reserved[1], Err(StoreError::Refused(_))), "{spoiled:?}: {reserved:?}");
         assert_eq!(
             (reserved[0].as_ref().unwrap().granted, reserved[2].as_ref().unwrap().granted),
@@ -113,7 +115,7 @@ async fn servers_behind_a_shared_address_get_one_counter_at_a_time() {
     let store = open(&redis.url()).await;
     for used in 1..4 {
         let asks = (0..40).map(|n| take(&format!("apart{n}"), 9, 1)).collect();
-        for outcome in store.reserve(&crate::common::batch(vec![], asks)).await {
+        for outcome in store.reserve(&batch(vec![], asks)).await {
             assert_eq!(outcome.map(|grant| (grant.granted, grant.used)), Ok((1, used)));
         }
     }
@@ -128,7 +130,7 @@ async fn servers_behind_a_shared_address_get_one_counter_at_a_time() {
 async fn calls_for_ten(redis: &Redis, store: &dyn Store, of_a_probe: usize) -> usize {
     text(redis, &["CONFIG", "RESETSTAT"]);
     let asks = (0..10).map(|n| take(&format!("ten{n}"), 99, 1)).collect();
-    for outcome in store.reserve(&crate::common::batch(vec![], asks)).await {
+    for outcome in store.reserve(&batch(vec![], asks)).await {
         assert_eq!(outcome.map(|grant| grant.granted), Ok(1));
     }
     let stats = text(redis, &["INFO", "commandstats"]);
@@ -232,9 +234,10 @@ async fn frozen_redis_blocks_no_call_forever() {
     let mut redis = Redis::start().unwrap();
     let store = open(&redis.url()).await;
     redis.freeze().unwrap();
-    let reserved =
-        tokio::time::timeout(Duration::from_secs(2), try_one(&*store, &take("ice", 9, 1))).await;
-    assert!(reserved.unwrap().unwrap_err().is_outage());
+    let ice = batch(vec![], vec![take("ice", 9, 1)]);
+    let brief = Batch { deadline: Instant::now() + Duration::from_millis(200), ..ice };
+    let reserved = tokio::time::timeout(Duration::from_secs(30), store.reserve(&brief)).await;
+    assert!(reserved.unwrap().remove(0).unwrap_err().is_outage());
     redis.thaw().unwrap();
     until("it serves", Duration::from_secs(2), async || {
         try_one(&*store, &take("ice", 9, 1)).await.ok()
@@ -293,7 +296,7 @@ async fn reservations_and_refunds_are_not_retried_when_the_answer_is_lost() {
     for (returned, used) in [(0, 20), (1, 29)] {
         cut.store(true, SeqCst);
         let returns = if returned > 0 { vec![back(&ask, first, returned)] } else { vec![] };
-        let lost = store.reserve(&crate::common::batch(returns, vec![ask.clone()])).await;
+        let lost = store.reserve(&batch(returns, vec![ask.clone()])).await;
         assert!(matches!(lost[0], Err(StoreError::NoAnswer(_))), "{lost:?}");
         assert!(!cut.load(SeqCst));
         let look = Reservation { quota: 0, ..ask.clone() };
@@ -444,4 +447,70 @@ async fn store_follows_the_majority_of_sentinels_although_the_old_primary_answer
     })
     .await;
     assert_eq!(store.health().faults, [""; 0]);
+}
+
+/// The writes of a coordinated failover wait until the replica has taken over. Then the old primary
+/// rejects them, and the store sends them to the new one.
+#[tokio::test(flavor = "multi_thread")]
+async fn failover_under_load_counts_every_grant_once() {
+    let primary = Redis::start_with(&["--repl-diskless-sync-delay", "0"]).unwrap();
+    let (own, to) = (primary.port().to_string(), |redis: &Redis| redis.port().to_string());
+    let follows = ["--replicaof", "127.0.0.1", &own, "--repl-diskless-sync-delay", "0"];
+    let replica = Redis::start_with(&follows).unwrap();
+    let directory = tempfile::tempdir().unwrap();
+    let (_sentinel, port) = sentinel(&primary, directory.path());
+    let store = open(&format!("redis-sentinel://127.0.0.1:{port}/mymaster")).await;
+    until("the replica is connected", Duration::from_secs(30), async || {
+        text(&primary, &["INFO", "replication"]).contains("state=online").then_some(())
+    })
+    .await;
+    let (stop, after) = (Arc::<AtomicBool>::default(), Arc::<AtomicBool>::default());
+    let caller = || {
+        let (store, stop, after) = (Arc::clone(&store), Arc::clone(&stop), Arc::clone(&after));
+        tokio::spawn(async move {
+            let (mut granted, mut unsure, mut served) = (0_u64, 0_u64, 0_u64);
+            while !stop.load(SeqCst) {
+                let late = after.load(SeqCst);
+                match try_one(&*store, &take("failover", 1_000_000, 1)).await {
+                    Ok(grant) => {
+                        granted += grant.granted;
+                        served += u64::from(late);
+                    }
+                    Err(StoreError::NoAnswer(_)) => unsure += 1,
+                    Err(_) => {}
+                }
+                tokio::time::sleep(Duration::from_millis(2)).await;
+            }
+            (granted, unsure, served)
+        })
+    };
+    let callers: Vec<_> = (0..16).map(|_| caller()).collect();
+    tokio::time::sleep(Duration::from_millis(300)).await;
+    text(&primary, &["FAILOVER", "TO", "127.0.0.1", &to(&replica)]);
+    until("the replica takes over", Duration::from_secs(30), async || {
+        text(&replica, &["INFO", "replication"]).contains("role:master").then_some(())
+    })
+    .await;
+    resp::command(port, &["SENTINEL", "REMOVE", "mymaster"]).unwrap();
+    let monitor = ["SENTINEL", "MONITOR", "mymaster", "127.0.0.1", &to(&replica), "1"];
+    resp::command(port, &monitor).unwrap();
+    until("the new primary serves", Duration::from_secs(30), async || {
+        try_one(&*store, &take("other", 9, 1)).await.ok()
+    })
+    .await;
+    after.store(true, SeqCst);
+    tokio::time::sleep(Duration::from_millis(300)).await;
+    stop.store(true, SeqCst);
+    let (mut granted, mut unsure, mut served) = (0, 0, 0);
+    for caller in callers {
+        let seen = caller.await.unwrap();
+        (granted, unsure, served) = (granted + seen.0, unsure + seen.1, served + seen.2);
+    }
+    let look = Reservation { quota: 0, ..take("failover", 0, 1) };
+    let used = one(&*store, &look).await.used;
+    assert!(served > 0, "nothing was granted after the failover");
+    assert!(
+        (granted..=granted + unsure).contains(&used),
+        "{used} counted, {granted} granted, {unsure} without an answer"
+    );
 }

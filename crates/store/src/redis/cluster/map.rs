@@ -9,14 +9,14 @@ use redis::{AsyncConnectionConfig, Pipeline, Value};
 use tokio::sync::Notify;
 use tokio::time::{sleep, timeout};
 
-use super::super::node::{Node, Target, silence_limit};
+use super::super::node::{Node, Patience, Target, silence_limit};
 use super::super::slots::SLOTS;
 use crate::address::HostPort;
 use crate::login::Login;
 
 /// The index of a slot without a known owner.
 const NOWHERE: u16 = u16::MAX;
-/// The longest wait for one node's answer about the slots.
+/// The longest wait for one node's answer about the slots, unless callers wait longer.
 const ANSWER: Duration = Duration::from_millis(500);
 /// How often the map is read if nothing asks for it.
 const IDLE: Duration = Duration::from_secs(10);
@@ -31,6 +31,7 @@ pub struct Map {
     login: Login,
     seeds: Vec<HostPort>,
     prefix: String,
+    patience: Arc<Patience>,
     /// Why the last reading failed.
     failure: Mutex<Option<String>>,
     /// The index of each slot's primary in `nodes`.
@@ -49,11 +50,12 @@ struct Nodes {
 
 impl Map {
     /// A map without owners, to be read from `seeds`.
-    pub fn new(login: Login, seeds: Vec<HostPort>, prefix: &str) -> Self {
+    pub fn new(login: Login, seeds: Vec<HostPort>, prefix: &str, patience: Arc<Patience>) -> Self {
         Self {
             login,
             seeds,
             prefix: prefix.to_owned(),
+            patience,
             failure: Mutex::default(),
             owners: std::iter::repeat_with(|| AtomicU16::new(NOWHERE)).take(SLOTS.into()).collect(),
             nodes: RwLock::default(),
@@ -165,12 +167,13 @@ impl Map {
     /// Asks a known node; `None` if it is not connected or silent.
     async fn ask_node(&self, node: &Node) -> Option<Result<Vec<Range>, String>> {
         let (address, mut link) = (node.address()?, node.connected()?);
-        if node.is_silent(silence_limit(ANSWER)) {
+        let limit = self.patience.at_least(ANSWER);
+        if node.is_silent(silence_limit(limit)) {
             return None;
         }
         let mut slots = Pipeline::new();
         slots.cmd("CLUSTER").arg("SLOTS");
-        Some(match timeout(ANSWER, node.send(&mut link, &slots)).await {
+        Some(match timeout(limit, node.send(&mut link, &slots)).await {
             Ok(Ok(replies)) => {
                 let reply = replies.first();
                 let denied =
@@ -184,9 +187,10 @@ impl Map {
     }
 
     async fn ask_seed(&self, seed: &HostPort) -> Result<Vec<Range>, String> {
+        let limit = self.patience.at_least(ANSWER);
         let config = AsyncConnectionConfig::new()
-            .set_connection_timeout(Some(ANSWER))
-            .set_response_timeout(Some(ANSWER));
+            .set_connection_timeout(Some(limit))
+            .set_response_timeout(Some(limit));
         let target = Target::Address(self.login.clone(), seed.clone());
         let mut slots = redis::cmd("CLUSTER");
         slots.arg("SLOTS");
@@ -194,7 +198,7 @@ impl Map {
             let mut connection = target.connect(&config).await?;
             slots.query_async::<Value>(&mut connection).await
         };
-        match timeout(ANSWER * 2, asked).await {
+        match timeout(limit * 2, asked).await {
             Ok(Ok(slots)) => ranges(&slots, &seed.host).ok_or_else(|| self.no_map(seed, false)),
             Ok(Err(error)) if error.code() == Some("NOPERM") => Err(self.no_map(seed, true)),
             Ok(Err(error)) => Err(format!("{seed}: {error}")),
@@ -226,7 +230,7 @@ impl Nodes {
             return (index, Arc::clone(node));
         }
         let target = Target::ClusterNode(map.login.clone(), address.clone());
-        let node = Node::start(target, &map.prefix);
+        let node = Node::start(target, &map.prefix, Arc::clone(&map.patience));
         let free = by_index.iter().position(Option::is_none).unwrap_or(by_index.len());
         match by_index.get_mut(free) {
             Some(entry) => *entry = Some(Arc::clone(&node)),

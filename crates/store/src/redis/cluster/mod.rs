@@ -8,7 +8,7 @@ use tokio::task::AbortHandle;
 
 use self::map::Map;
 
-use super::node::Node;
+use super::node::{Node, Patience};
 use super::slots::{SLOTS, slot_of};
 use crate::address::HostPort;
 use crate::login::Login;
@@ -22,8 +22,13 @@ pub struct Cluster {
 
 impl Cluster {
     /// Starts to read the map from `seeds`. Needs a Tokio runtime.
-    pub fn start(login: Login, seeds: Vec<HostPort>, prefix: &str) -> Self {
-        let map = Arc::new(Map::new(login, seeds, prefix));
+    pub fn start(
+        login: Login,
+        seeds: Vec<HostPort>,
+        prefix: &str,
+        patience: Arc<Patience>,
+    ) -> Self {
+        let map = Arc::new(Map::new(login, seeds, prefix, patience));
         let reader = tokio::spawn(map::keep(Arc::clone(&map))).abort_handle();
         Self { map, reader }
     }

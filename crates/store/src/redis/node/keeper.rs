@@ -12,14 +12,12 @@ use super::clock::read_clock;
 use super::probe::{Trouble, Verdict, eviction_policy};
 use super::silence::Silence;
 use super::state::{Link, Shared, State};
-use super::target::{CONNECT, Target, Topology};
+use super::target::{Target, Topology};
 use crate::redis::script;
 
-/// The longest wait for one answer. The connection is replaced then.
-const ANSWER: Duration = Duration::from_secs(1);
-/// The longest time from the first packet to a server that counts: up to a dozen commands, each
-/// within [`ANSWER`].
-const READY: Duration = Duration::from_secs(5);
+/// How many answers it takes at most to know that a server counts. Each may take as long as
+/// [`Patience::answer`](super::Patience::answer).
+const ANSWERS: u32 = 12;
 /// The pause before the second try to connect. It doubles up to [`SLOWEST_RETRY`].
 const FIRST_RETRY: Duration = Duration::from_millis(50);
 const SLOWEST_RETRY: Duration = Duration::from_millis(500);
@@ -32,15 +30,17 @@ const SOON: Duration = Duration::from_millis(100);
 /// The store reads the eviction policy with every so many probes, because an operator may change it
 /// while Redis runs.
 const PROBES_PER_EVICTION: u32 = 5;
-/// How often the store asks the sentinels whether the server is still the primary.
-const SENTINELS: Duration = Duration::from_secs(5);
+/// How often the store asks the sentinels whether the server is still the primary. After a failover
+/// that an operator starts, the old primary goes on taking writes for seconds, and loses them when
+/// it becomes a replica: what is counted there in the meantime is a fresh quota.
+const SENTINELS: Duration = Duration::from_secs(1);
 
 /// Keeps `target` connected, and publishes each change of the connection's state.
 pub async fn keep(target: Target, shared: Arc<Shared>, publish: watch::Sender<State>) {
     let mut pause = FIRST_RETRY;
     let mut logged = None;
     for generation in 1.. {
-        match timeout(READY, open(&target, &shared))
+        match timeout(shared.patience.answer() * ANSWERS, open(&target, &shared))
             .await
             .unwrap_or_else(|_| Err("no answer in time".into()))
         {
@@ -52,7 +52,7 @@ pub async fn keep(target: Target, shared: Arc<Shared>, publish: watch::Sender<St
                 let since = Instant::now();
                 let reason = tokio::select! {
                     reason = watch_over(&shared, &link) => reason,
-                    reason = moved(&target, &home) => reason,
+                    reason = moved(&target, &home, &shared) => reason,
                 };
                 tracing::warn!("lost the connection to {}: {reason}", shared.name);
                 // A server that closed a connection is often back at once, so calls wait for it.
@@ -96,6 +96,7 @@ async fn watch_over(shared: &Shared, link: &Link) -> String {
                 due = due.min(last + SOON);
             },
             () = sleep_until(due.into()) => {
+                connection.set_response_timeout(shared.patience.answer());
                 let question = silence.ask();
                 match read_clock(&mut connection).await {
                     Ok(now) => {
@@ -120,14 +121,13 @@ async fn watch_over(shared: &Shared, link: &Link) -> String {
 
 /// Returns when more sentinels name another server than name this one. Without sentinels it never
 /// returns.
-async fn moved(target: &Target, home: &Target) -> String {
+async fn moved(target: &Target, home: &Target, shared: &Shared) -> String {
     if target.topology() != Topology::Sentinel {
         return std::future::pending().await;
     }
-    let config = AsyncConnectionConfig::new();
     loop {
         sleep(SENTINELS).await;
-        let Ok(candidates) = target.candidates(&config).await else { continue };
+        let Ok(candidates) = target.candidates(&shared.patience).await else { continue };
         let own = candidates.iter().find(|(server, _)| server.address() == home.address());
         let own = own.map_or(0, |(_, votes)| *votes);
         if let Some((server, _)) = candidates.first().filter(|(_, votes)| *votes > own) {
@@ -138,12 +138,14 @@ async fn moved(target: &Target, home: &Target) -> String {
 
 /// Connects to the server, or to the first primary among those that sentinels name.
 async fn open(target: &Target, shared: &Shared) -> Result<(MultiplexedConnection, Target), String> {
+    let limit = shared.patience.answer();
     let config = AsyncConnectionConfig::new()
-        .set_connection_timeout(Some(CONNECT))
-        .set_response_timeout(Some(ANSWER))
+        .set_connection_timeout(Some(limit))
+        .set_response_timeout(Some(limit))
         .set_pipeline_buffer_size(1024);
     let mut last = String::new();
-    for (home, _) in target.candidates(&config).await.map_err(|error| error.to_string())? {
+    let candidates = target.candidates(&shared.patience).await;
+    for (home, _) in candidates.map_err(|error| error.to_string())? {
         match open_one(&home, &config, shared).await {
             Ok(connection) => return Ok((connection, home)),
             Err(reason) if target.topology() != Topology::Sentinel => last = reason,

@@ -2,6 +2,7 @@
 
 mod clock;
 mod keeper;
+mod patience;
 mod probe;
 mod sentinel;
 mod silence;
@@ -16,6 +17,7 @@ use tokio::sync::watch;
 use tokio::task::AbortHandle;
 use tokio::time::{sleep, timeout_at};
 
+pub use self::patience::Patience;
 use self::probe::Trouble;
 use self::silence::Look;
 pub use self::silence::silence_limit;
@@ -39,9 +41,9 @@ pub struct Node {
 
 impl Node {
     /// Starts to connect to `target`, where keys begin with `prefix`. Needs a Tokio runtime.
-    pub fn start(target: Target, prefix: &str) -> Arc<Self> {
+    pub fn start(target: Target, prefix: &str, patience: Arc<Patience>) -> Arc<Self> {
         let (publish, state) = watch::channel(State::Connecting(Instant::now()));
-        let shared = Arc::new(Shared::new(&target, prefix));
+        let shared = Arc::new(Shared::new(&target, prefix, patience));
         let keeper =
             tokio::spawn(keeper::keep(target, Arc::clone(&shared), publish)).abort_handle();
         Arc::new(Self { shared, state, keeper })
@@ -186,6 +188,7 @@ impl Node {
         link: &mut Link,
         commands: &Pipeline,
     ) -> Result<Vec<Value>, RedisError> {
+        link.connection.set_response_timeout(self.shared.patience.answer());
         let question = link.silence.ask();
         let answers = link.connection.send_packed_commands(commands, 0, commands.len()).await;
         match &answers {

@@ -6,10 +6,11 @@ use std::time::Duration;
 use futures_util::stream::{FuturesUnordered, StreamExt};
 use redis::{AsyncConnectionConfig, ErrorKind, RedisError, cmd};
 
+use super::patience::Patience;
 use crate::address::HostPort;
 use crate::login::{Login, Peer};
 
-/// The longest that one sentinel may take to connect, and to answer.
+/// The longest that one sentinel may take to connect, and to answer, unless callers wait longer.
 const SENTINEL: Duration = Duration::from_millis(300);
 
 /// The servers that sentinels call the primary `name`, and how many sentinels name each. The one
@@ -21,9 +22,12 @@ pub async fn primaries(
     sentinels: &[HostPort],
     login: &Login,
     name: &str,
-    config: &AsyncConnectionConfig,
+    patience: &Patience,
 ) -> Result<Vec<(HostPort, usize)>, RedisError> {
-    let ask = async |index: usize, sentinel| (index, primary(sentinel, login, name, config).await);
+    let limit = Some(patience.at_least(SENTINEL));
+    let config =
+        AsyncConnectionConfig::new().set_connection_timeout(limit).set_response_timeout(limit);
+    let ask = async |index: usize, sentinel| (index, primary(sentinel, login, name, &config).await);
     let mut answers: FuturesUnordered<_> =
         sentinels.iter().enumerate().map(|(index, sentinel)| ask(index, sentinel)).collect();
     let mut last = RedisError::from((ErrorKind::EmptySentinelList, "no sentinel"));
@@ -60,9 +64,7 @@ async fn primary(
 ) -> Result<HostPort, RedisError> {
     let mut ask = cmd("SENTINEL");
     ask.arg("GET-MASTER-ADDR-BY-NAME").arg(name);
-    let brief =
-        config.clone().set_connection_timeout(Some(SENTINEL)).set_response_timeout(Some(SENTINEL));
-    let connected = login.connect(sentinel, Peer::Sentinel, &brief).await;
+    let connected = login.connect(sentinel, Peer::Sentinel, config).await;
     let asked = match connected {
         Ok(mut connection) => ask.query_async(&mut connection).await,
         Err(error) => Err(error),
@@ -71,7 +73,7 @@ async fn primary(
         Ok(answer) => answer,
         // A sentinel that got credentials of its own does not get those of the servers as well.
         Err(error) if error.code() == Some("NOAUTH") && login.sentinel.is_none() => {
-            ask.query_async(&mut login.connect(sentinel, Peer::GuardedSentinel, &brief).await?)
+            ask.query_async(&mut login.connect(sentinel, Peer::GuardedSentinel, config).await?)
                 .await?
         }
         Err(error) => return Err(error),

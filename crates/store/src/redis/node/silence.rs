@@ -4,7 +4,8 @@
 //! budget, and for four times as long as its answers usually take: a node that is merely slow is
 //! waited for. Commands to a silent node of a cluster fail at once. Commands that were sent before
 //! are still awaited, and the first answer ends the silence. Without any answer the connection is
-//! replaced after a second, and the node stays unreachable until a new connection answers.
+//! replaced after [`Patience::answer`](super::Patience::answer), and the node stays unreachable
+//! until a new connection answers.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};

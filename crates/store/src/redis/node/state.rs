@@ -8,6 +8,7 @@ use redis::aio::MultiplexedConnection;
 use tokio::sync::Notify;
 
 use super::clock::ServerClock;
+use super::patience::Patience;
 use super::probe::{Eviction, Probe, Trouble};
 use super::silence::Silence;
 use super::target::Target;
@@ -55,6 +56,8 @@ pub struct Shared {
     pub wake: Notify,
     /// The server's eviction policy.
     eviction: Mutex<Eviction>,
+    /// How long its answers may take.
+    pub patience: Arc<Patience>,
     /// How the server is probed.
     pub probe: Probe,
     /// Why the server does not count, although it answers.
@@ -63,7 +66,7 @@ pub struct Shared {
 
 impl Shared {
     /// Nothing is known yet of the server at `target`.
-    pub fn new(target: &Target, prefix: &str) -> Self {
+    pub fn new(target: &Target, prefix: &str, patience: Arc<Patience>) -> Self {
         Self {
             name: target.to_string(),
             address: target.address().cloned(),
@@ -71,6 +74,7 @@ impl Shared {
             failed: AtomicU64::new(0),
             wake: Notify::new(),
             eviction: Mutex::default(),
+            patience,
             probe: Probe::new(prefix, target.user(), target.topology()),
             trouble: Mutex::default(),
         }

@@ -2,17 +2,14 @@
 
 use std::fmt;
 use std::path::PathBuf;
-use std::time::Duration;
 
 use redis::aio::MultiplexedConnection;
 use redis::{AsyncConnectionConfig, ErrorKind, RedisError};
 
+use super::patience::Patience;
 use super::sentinel;
 use crate::address::HostPort;
 use crate::login::{Login, Peer};
-
-/// The longest that one connection may take, name resolution, TLS and log-in included.
-pub const CONNECT: Duration = Duration::from_secs(1);
 
 /// A server to connect to.
 #[derive(Clone, Debug)]
@@ -78,14 +75,11 @@ impl Target {
     ///
     /// # Errors
     /// When no sentinel names one.
-    pub async fn candidates(
-        &self,
-        config: &AsyncConnectionConfig,
-    ) -> Result<Vec<(Self, usize)>, RedisError> {
+    pub async fn candidates(&self, patience: &Patience) -> Result<Vec<(Self, usize)>, RedisError> {
         let Self::Sentinel { login, sentinels, name } = self else {
             return Ok(vec![(self.clone(), 1)]);
         };
-        let primaries = sentinel::primaries(sentinels, login, name, config).await?;
+        let primaries = sentinel::primaries(sentinels, login, name, patience).await?;
         let server = |(address, votes)| (Self::Address(login.clone(), address), votes);
         Ok(primaries.into_iter().map(server).collect())
     }
