@@ -15,6 +15,7 @@ mod dials;
 mod disconnects;
 mod failures;
 mod fleet;
+mod gateway;
 mod hostile;
 mod hostile_store;
 mod hot_restart;

@@ -20,12 +20,13 @@ pub const ENVOYS: [&str; 5] = ["1.36.4", "1.37.0", "1.38.2", "1.39.3", ENVOY_VER
 const FIRST_NATIVE: u32 = 38;
 /// The end-to-end tests that run with every version of Envoy: identities, counting, answers,
 /// settled costs, failures, updates and the life of a filter.
-const SHORT: [&str; 14] = [
+const SHORT: [&str; 15] = [
     "answers::",
     "configuration::",
     "counters::",
     "dials::",
     "disconnects::",
+    "gateway::",
     "identities::",
     "leases::",
     "mark::",

@@ -37,6 +37,11 @@ enforcing_failure_percentage_local_origin: 100
 enforcing_failure_percentage: 0
 {{- end -}}
 
+{{- /* Whether the policies read claims of verified tokens. */ -}}
+{{- define "quotagate.readsClaims" -}}
+{{- if regexMatch `"jwt":` (toJson .Values.policy) -}}true{{- end -}}
+{{- end -}}
+
 {{- /* Envoy's own cluster for the store. */ -}}
 {{- define "quotagate.envoyCluster" -}}
 name: quota_store

@@ -1,9 +1,9 @@
 //! The facts of a request, read from Envoy when a policy needs them.
 //!
-//! Envoy's ABI reads only top-level keys of dynamic metadata, and claims are deeper. So Envoy's own
-//! filter `set_filter_state` copies the metadata of a filter, as JSON, to the filter state
-//! `quotagate.metadata.<filter>`, and this module reads that. Without it, top-level keys can be
-//! read.
+//! Envoy's ABI reads only top-level keys of dynamic metadata, and claims are deeper. So one of
+//! Envoy's own filters copies the metadata of a filter, as JSON, to where this module reads it:
+//! `set_filter_state` to the filter state `quotagate.metadata.<filter>`, or Lua to the key
+//! `<filter>` of the metadata `quotagate.metadata`. Without it, top-level keys can be read.
 
 use std::cell::RefCell;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -14,8 +14,8 @@ use serde_json::Value;
 use crate::abi::Host;
 use crate::log;
 
-/// The prefix of the filter state with a filter's metadata.
-const METADATA: &str = "quotagate.metadata.";
+/// The namespace of copies: of the metadata that Lua writes, and, with a dot, of the filter state.
+const COPIES: &str = "quotagate.metadata";
 
 /// The request of the stream whose `on_http_filter_request_headers` runs.
 pub struct Facts<'h> {
@@ -39,9 +39,10 @@ impl<'h> Facts<'h> {
     }
 
     fn copied(&self, filter: &str) -> Option<Value> {
-        let text = self.host.filter_state(&format!("{METADATA}{filter}"))?;
         // Envoy writes `-` where there is no metadata.
-        serde_json::from_slice(&text).ok()
+        let read = |text: Vec<u8>| serde_json::from_slice(&text).ok();
+        let state = self.host.filter_state(&format!("{COPIES}.{filter}")).and_then(read);
+        state.or_else(|| self.host.metadata_text(COPIES, filter).and_then(read))
     }
 
     fn top_level(&self, filter: &str, key: &str) -> Option<Vec<u8>> {
@@ -126,8 +127,8 @@ fn warn_of_unreadable(filter: &str) {
     if !LOGGED.swap(true, Ordering::Relaxed) {
         log::warn(&format!(
             "claims and nested metadata of {filter} cannot be read: add Envoy's filter \
-             set_filter_state with the object key {METADATA}{filter} before this one, as \
-             envoy/native.yaml does"
+             set_filter_state with the object key {COPIES}.{filter} before this one, as \
+             envoy/native.yaml does, or Lua, as envoy/gateway/native.yaml does"
         ));
     }
 }

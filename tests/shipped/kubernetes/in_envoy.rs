@@ -5,7 +5,6 @@ use quotagate_support::{
     envoy::{self, Envoy, EnvoyOptions, Form},
     http::{Client, Request},
     jwt,
-    redis::Redis,
     store::StoreProcess,
     upstream::Upstream,
     yaml,
@@ -137,37 +136,4 @@ fn documents_for_envoy_gateway_work_in_envoy() -> Result<()> {
         },
     );
     assert_counts(&Envoy::start(&options)?)
-}
-
-#[test]
-fn documents_for_envoy_gateway_work_with_the_native_module() -> Result<()> {
-    let (redis, upstream) = (Redis::start()?, Upstream::start()?);
-    let policy = document("gateway/native.yaml", "EnvoyExtensionPolicy");
-    let mut document = policy["spec"]["dynamicModule"][0]["config"].clone();
-    document["store"]["timeout"] = json!("10s");
-    document["store"]["on_failure"] = json!("deny");
-    document["policies"][0]["window"] = json!("366d");
-    let security = super::document("gateway/native.yaml", "SecurityPolicy");
-    let copied = security["spec"]["jwt"]["providers"][0]["claimToHeaders"][0].clone();
-    let options = EnvoyOptions::new(upstream.port(), 0).form(Form::Native).redis(&redis.url());
-    let options = options.document(document).edit(move |config| {
-        let filters = yaml::list(envoy::manager(config)?, "http_filters")?;
-        // Envoy Gateway has no such filter.
-        filters.retain(|filter| filter["name"] != "envoy.filters.http.set_filter_state");
-        let filters = yaml::at(envoy::manager(config)?, "/http_filters")?;
-        let jwt = yaml::named(filters, "envoy.filters.http.jwt_authn")?;
-        yaml::at(jwt, "/typed_config/providers/demo")?["claim_to_headers"] =
-            json!([{"header_name": copied["header"], "claim_name": copied["claim"]}]);
-        Ok(())
-    });
-    let envoy = Envoy::start(&options)?;
-    assert_counts(&envoy)?;
-    // Without a token, the header is the client's own: it counts by address.
-    let mut client = Client::connect(envoy.port())?;
-    for remaining in ["99", "98"] {
-        let forged = Request::get("/").header("x-jwt-sub", format!("forged-{remaining}"));
-        let response = client.send(&forged)?;
-        assert_eq!(response.header("x-ratelimit-remaining"), Some(remaining));
-    }
-    Ok(())
 }

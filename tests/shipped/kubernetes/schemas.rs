@@ -105,6 +105,7 @@ fn unknown_field_is_a_fault() {
         ("gateway/quotas.yaml", "SecurityPolicy", "/spec/jwt/providers/0", "remoteJwks"),
         ("gateway/quotas.yaml", "ClientTrafficPolicy", "/spec/http2", "windowSize"),
         ("gateway/native.yaml", "EnvoyProxy", "/spec/dynamicModules/0", "library"),
+        ("gateway/native.yaml", "EnvoyExtensionPolicy", "/spec/lua/0", "script"),
     ];
     for (file, kind, pointer, field) in cases {
         let mut document = document(file, kind);

@@ -39,6 +39,13 @@ fn claims_come_from_the_copied_metadata() {
     assert!(!share("claim-other", source, token("ann"), token("bob")));
     let nested = r#"{"jwt":{"claim":["realm","roles","1"]}}"#;
     assert!(share("claim-nested", nested, token("ann"), token("bob")));
+    // A Lua filter can write only metadata.
+    let scripted = |sub: &str| {
+        let payload = json!({"jwt_payload": {"sub": sub}}).to_string();
+        get().metadata("quotagate.metadata", JWT, json!(payload))
+    };
+    assert!(share("claim-scripted", source, token("ann"), scripted("ann")));
+    assert!(!share("claim-scripted-other", source, token("ann"), scripted("bob")));
 }
 
 #[test]

@@ -130,8 +130,8 @@ fn files() -> [File; 9] {
             "gateway/native.yaml",
             "\
 # The native module at an Envoy Gateway (gateway.envoyproxy.io), for a Gateway named `eg`: no store.
-# Checked against the schemas of Envoy Gateway's API (v1alpha1). The policy document runs in the
-# tests' Envoy. Envoy Gateway itself was not run by this project's tests.",
+# Checked against the schemas of Envoy Gateway's API (v1alpha1). The policy document and the script
+# run in the tests' Envoy. Envoy Gateway itself was not run by this project's tests.",
             "envoy-gateway-native.yaml",
             json!({}),
             &[
