@@ -1,10 +1,11 @@
 //! The call endpoint: HTTP/1.1 and HTTP/2 without TLS, where proxies reserve units.
 //!
 //! [`CallEndpoint`] answers `POST /v1/reserve` and `POST /v1/telemetry` over a
-//! [`Store`](crate::store::Store), and says at `GET /healthz` whether it can. It does the same for a caller in this process, without HTTP:
-//! [`CallEndpoint::call`] and [`CallEndpoint::dials`]. The crate `quotagate-operate` watches calls
-//! and supplies dials through [`Hooks`]. The crate `quotagate-control` serves the admin address
-//! with the same [`Listener`], [`Connections`] and [`Tokens`].
+//! [`Store`](crate::store::Store), and says at `GET /healthz` whether it can. It does the same for
+//! a caller in this process, without HTTP: [`CallEndpoint::call`] and [`CallEndpoint::dials`]. The
+//! crate `quotagate-operate` watches calls and supplies dials through [`Hooks`]. The crate
+//! `quotagate-control` serves the admin address with the same [`Listener`], [`Connections`] and
+//! [`Tokens`].
 
 mod body;
 mod call;

@@ -2,9 +2,9 @@
 //! again.
 //!
 //! The breaker opens for 250 ms once [`LIMIT`] calls in a row have failed as a whole and no call
-//! has succeeded for [`SILENCE`]. Then it lets a single probe through. Each probe that fails doubles
-//! the pause, up to 1 s. Pauses vary by a quarter, so that the workers of a fleet do not all come
-//! back at once.
+//! has succeeded for [`SILENCE`]. Then it lets a single probe through. Each probe that fails
+//! doubles the pause, up to 1 s. Pauses vary by a quarter, so that the workers of a fleet do not
+//! all come back at once.
 //!
 //! Every readable reply is a success, even if single reservations failed. A store that lost a part
 //! of its counters still serves the others, and an open breaker would fail those, too. Nor do

@@ -4,7 +4,7 @@ use super::*;
 use crate::protocol::Reservation;
 use crate::testing::invariants::Random;
 
-/// What ten seconds of requests meet behind a proxy that asks two stores, one of which is dead.
+/// What ten seconds of requests meet behind a proxy that asks a dead store and a healthy one.
 #[derive(Debug, Default)]
 struct Beside {
     failed_calls: u64,
