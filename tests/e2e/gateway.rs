@@ -101,7 +101,10 @@ fn clients_of_envoy_gateway_are_whom_their_tokens_say_on_every_route() -> Result
 #[test]
 fn claims_of_every_type_name_the_same_partition_behind_envoy_gateway() -> Result<()> {
     let rig = start(|document| {
-        let claim = |claim: Value, kind: &str| json!([{"jwt": {"claim": claim, "payload": "issuer", "type": kind}}]);
+        let claim = |claim: Value, kind: &str| {
+            let source = json!({"claim": claim, "payload": "issuer", "type": kind});
+            json!([{ "jwt": source }])
+        };
         document["identities"] = json!({
             "caller": claim(json!("sub"), "string"),
             "role": claim(json!(["realm", "roles", "2"]), "string"),

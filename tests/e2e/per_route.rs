@@ -13,7 +13,7 @@ fn of_route(value: &Value) -> Value {
     json!({Form::Native.filter(): {
         "@type": format!("{}PerRoute", Form::Native.type_url()),
         "dynamic_module_config": {"name": "quotagate"},
-        "per_route_config_name": "quotagate",
+        "filter_name": "quotagate",
         "filter_config": {"@type": "type.googleapis.com/google.protobuf.Struct", "value": value}
     }})
 }

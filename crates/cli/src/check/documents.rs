@@ -178,15 +178,7 @@ fn has(field: impl Fn(&str) -> bool, enough: usize) -> bool {
 
 /// Whether any other member mentions this filter.
 fn is_ours(members: &[(Spanned<String>, Node)], but: &str) -> bool {
-    members.iter().any(|(name, value)| name.value != but && mentions(&value.value))
-}
-
-fn mentions(tree: &Tree) -> bool {
-    match tree {
-        Tree::Scalar(value) => value.as_str().is_some_and(|text| text.contains(OURS)),
-        Tree::List(elements) => elements.iter().any(|element| mentions(&element.value)),
-        Tree::Map(members) => members.iter().any(|(_, value)| mentions(&value.value)),
-    }
+    members.iter().any(|(name, value)| name.value != but && value.value.mentions(OURS))
 }
 
 /// The lines and columns between a text and its file. Known only for literal blocks (`|`), which

@@ -1,5 +1,6 @@
 //! `quotagate check`: validates policy documents without Envoy, with the code of the filter.
 
+mod chain;
 mod documents;
 mod report;
 mod yaml;
@@ -14,6 +15,7 @@ use quotagate_store::calendar::unknown_zones;
 use quotagate_store::url::StoreUrl;
 use serde_json::json;
 
+use self::chain::Needs;
 use self::documents::{Content, Document};
 use self::report::{Finding, Report, Severity, Summary};
 use self::yaml::{Node, Position, Tree, Unreadable};
@@ -100,15 +102,21 @@ fn check(name: &str, text: &str) -> Report {
             return report;
         }
     };
-    for document in roots.iter().flat_map(|root| documents::find(root, text)) {
-        check_document(&document, &mut report);
+    for root in &roots {
+        let documents = documents::find(root, text);
+        let needs = documents
+            .iter()
+            .filter_map(|document| Some((&*document.path, check_document(document, &mut report)?)));
+        let needs: Vec<(&str, Needs)> = needs.collect();
+        report.findings.extend(chain::warnings(root, needs));
     }
     report.findings.sort_by_key(|finding| (finding.line, finding.column));
     report
 }
 
-/// Checks a document and adds the findings to the report.
-fn check_document(document: &Document<'_>, report: &mut Report) {
+/// Checks a document and adds the findings to the report. Returns what it needs of the
+/// configuration around it, if it can be read.
+fn check_document(document: &Document<'_>, report: &mut Report) -> Option<Needs> {
     let number = report.documents.len() + 1;
     let Document { path, content } = document;
     match content {
@@ -116,6 +124,7 @@ fn check_document(document: &Document<'_>, report: &mut Report) {
             let text = node.value.json().to_string();
             report.documents.push(Summary::of(path, node.referenced.into(), node));
             report.findings.extend(findings(&text, node, number, |at| at));
+            Some(Needs::of(node))
         }
         Content::Text(embedded) => match embedded.read() {
             Ok(node) => {
@@ -123,12 +132,14 @@ fn check_document(document: &Document<'_>, report: &mut Report) {
                 report
                     .findings
                     .extend(findings(embedded.text(), &node, number, |at| embedded.position(at)));
+                Some(Needs::of(&node))
             }
             Err(Unreadable { at, message }) => {
                 report.documents.push(Summary::unreadable(path, embedded.start()));
                 report
                     .findings
                     .push(Finding { document: Some(number), ..Finding::of_file(at, message) });
+                None
             }
         },
     }

@@ -43,7 +43,7 @@ pub(super) struct Finding {
     pub(super) document: Option<usize>,
     /// The name of the policy.
     pub(super) policy: Option<String>,
-    /// The path in the policy document.
+    /// The path in the policy document; in the file, for a finding about what stands around it.
     pub(super) path: Option<String>,
     pub(super) message: String,
 }

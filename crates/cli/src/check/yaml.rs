@@ -68,6 +68,15 @@ impl Tree {
         }
     }
 
+    /// Whether it is, or contains, a text with this in it.
+    pub(super) fn mentions(&self, text: &str) -> bool {
+        match self {
+            Self::Scalar(value) => value.as_str().is_some_and(|own| own.contains(text)),
+            Self::List(elements) => elements.iter().any(|element| element.value.mentions(text)),
+            Self::Map(members) => members.iter().any(|(_, value)| value.value.mentions(text)),
+        }
+    }
+
     /// The same value without positions.
     pub(super) fn json(&self) -> Value {
         match self {

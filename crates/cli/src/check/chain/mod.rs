@@ -1,0 +1,268 @@
+//! The filter chain around a policy document: what in it makes the policies blind, or counts
+//! nothing, although the document itself is valid.
+
+mod trailers;
+mod walk;
+
+#[cfg(test)]
+mod tests;
+
+use std::collections::BTreeSet;
+
+use super::report::{Finding, Severity};
+use super::yaml::{Node, Tree};
+use walk::At;
+
+/// The namespace in which `jwt_authn` writes what it has verified.
+const JWT_AUTHN: &str = "envoy.filters.http.jwt_authn";
+/// The key of a payload that documents name if they name none.
+const DEFAULT_PAYLOAD: &str = "jwt_payload";
+/// Where the native module reads copies of metadata.
+const COPIES: &str = "quotagate.metadata";
+
+/// What a policy document needs of the filters around it.
+#[derive(Debug, Default)]
+pub(super) struct Needs {
+    /// The payloads of verified tokens.
+    payloads: BTreeSet<String>,
+    /// The namespaces of metadata below whose first level it reads, that of tokens among them.
+    nested: BTreeSet<String>,
+    /// Whether a policy settles by a trailer of the response.
+    trailers: bool,
+    /// The cluster of its store.
+    store: Option<String>,
+}
+
+/// The HTTP filters of a connection manager with one of ours among them.
+struct Chain<'n> {
+    manager: At<'n>,
+    before: Vec<At<'n>>,
+    ours: At<'n>,
+    after: Vec<At<'n>>,
+    needs: Needs,
+}
+
+/// Warnings about what stands around these documents, each given by its path.
+pub(super) fn warnings(root: &Node, documents: Vec<(&str, Needs)>) -> Vec<Finding> {
+    let root = At::root(root);
+    let mut found = Vec::new();
+    root.visit(&mut |at| deprecated(at, &mut found));
+    for (path, needs) in documents {
+        policy_of_gateway(&root, path, &needs, &mut found);
+        if let Some(chain) = Chain::around(&root, path, needs) {
+            chain.order(&mut found);
+            chain.tokens(&mut found);
+            chain.copies(&mut found);
+            if chain.needs.trailers {
+                trailers::check(&root, &chain, &mut found);
+            }
+        }
+    }
+    found
+}
+
+fn warn(found: &mut Vec<Finding>, at: &At<'_>, message: impl Into<String>) {
+    let warning = Finding {
+        severity: Severity::Warning,
+        path: Some(at.path.clone()),
+        ..Finding::of_file(Some(at.node.referenced.into()), message)
+    };
+    // Two documents may share a chain.
+    if !found.contains(&warning) {
+        found.push(warning);
+    }
+}
+
+impl Needs {
+    /// Those of this document.
+    pub(super) fn of(document: &Node) -> Self {
+        let mut needs = Self::default();
+        let store = document.value.get("store").and_then(|store| store.value.get("cluster"));
+        needs.store = store.and_then(|cluster| cluster.value.text()).map(str::to_owned);
+        At::root(document).visit(&mut |at| needs.see(at));
+        needs
+    }
+
+    fn see(&mut self, at: &At<'_>) {
+        if let Some(jwt) = at.get("jwt")
+            && (jwt.get("claim").is_some() || jwt.get("claims").is_some())
+        {
+            let payload = jwt.get("payload").and_then(|payload| payload.text());
+            self.payloads.insert(payload.unwrap_or(DEFAULT_PAYLOAD).to_owned());
+            self.nested.insert(JWT_AUTHN.to_owned());
+        }
+        // `settle` reads the metadata of the response, which no copy holds.
+        if let Some(metadata) = at.get("metadata").filter(|_| !at.path.contains("settle"))
+            && let Some(filter) = metadata.get("filter").and_then(|filter| filter.text())
+            && let Some(Tree::List(names)) = metadata.get("path").map(|path| &path.node.value)
+            && names.len() > 1
+        {
+            self.nested.insert(filter.to_owned());
+            let payload = names.first().and_then(|name| name.value.text());
+            self.payloads.extend(payload.filter(|_| filter == JWT_AUTHN).map(str::to_owned));
+        }
+        self.trailers |= at.get("response_trailer").is_some();
+    }
+}
+
+impl<'n> Chain<'n> {
+    /// The chain whose filter holds the document at `path`.
+    fn around(root: &At<'n>, path: &str, needs: Needs) -> Option<Self> {
+        let mut managers = Vec::new();
+        root.visit(&mut |at| {
+            // In a cluster, the filters of the connection manager have run before.
+            if !at.is_of("HttpProtocolOptions") {
+                managers.extend(at.get("http_filters").map(|filters| (at.clone(), filters)));
+            }
+        });
+        let (manager, mut before, after) =
+            managers.into_iter().find_map(|(manager, filters)| {
+                let mut before = filters.elements();
+                let index = before.iter().position(|filter| {
+                    path.strip_prefix(&filter.path).is_some_and(|rest| rest.starts_with(['.', '[']))
+                })?;
+                let after = before.split_off(index + 1);
+                Some((manager, before, after))
+            })?;
+        let ours = before.pop()?;
+        Some(Self { manager, before, ours, after, needs })
+    }
+
+    /// Filters that must not run before or after ours.
+    fn order(&self, found: &mut Vec<Finding>) {
+        for filter in &self.before {
+            if is(filter, "cache") || is(filter, "cache_v2") {
+                let text = "filters behind a cache do not run for its hits, so quotagate does not \
+                            count them: move quotagate before it";
+                warn(found, filter, text);
+            }
+            if is(filter, "router") {
+                let text = "quotagate stands behind the router, so it never runs: move it before \
+                            the router";
+                warn(found, filter, text);
+            }
+        }
+        for filter in self.after.iter().filter(|filter| is(filter, "on_demand")) {
+            let text = "starts a request anew when its route or cluster has come, so quotagate \
+                        counts it twice: move quotagate behind it";
+            warn(found, filter, text);
+        }
+    }
+
+    /// Whether the tokens whose claims policies read are verified, and their claims kept.
+    fn tokens(&self, found: &mut Vec<Finding>) {
+        let Some(needed) = self.needs.payloads.first() else { return };
+        let mut verifiers = self.before.iter().filter(|filter| is(filter, "jwt_authn")).peekable();
+        if verifiers.peek().is_none() {
+            let text = if self.after.iter().any(|filter| is(filter, "jwt_authn")) {
+                "runs before jwt_authn, so no request has the claims that its policies read: move \
+                 it behind jwt_authn"
+            } else {
+                "its policies read claims of verified tokens, but no jwt_authn runs before it, so \
+                 each request counts as if it had no token: add jwt_authn"
+            };
+            warn(found, &self.ours, text);
+            return;
+        }
+        let settings = verifiers.filter_map(|filter| filter.get("typed_config")?.get("providers"));
+        let providers: Vec<At<'_>> = settings.flat_map(|providers| providers.members()).collect();
+        let mut written = BTreeSet::new();
+        for provider in &providers {
+            match provider.get("payload_in_metadata").and_then(|payload| payload.text()) {
+                Some(payload) => {
+                    written.insert(payload);
+                }
+                None => warn(
+                    found,
+                    provider,
+                    format!(
+                        "policies read claims, but this provider keeps none, so its tokens name \
+                         nobody: write `payload_in_metadata: {needed}`"
+                    ),
+                ),
+            }
+        }
+        // A provider without a key has its own warning.
+        if written.is_empty() {
+            return;
+        }
+        for payload in self.needs.payloads.iter().filter(|name| !written.contains(name.as_str())) {
+            let names: Vec<&str> = written.iter().copied().collect();
+            let text = format!(
+                "policies read claims under `{payload}`, but the providers of jwt_authn write them \
+                 under `{}`: name one of these as `payload` of `jwt`, or change \
+                 payload_in_metadata",
+                names.join("`, `")
+            );
+            warn(found, &self.ours, text);
+        }
+    }
+
+    /// Whether the native module gets the metadata that it cannot read itself.
+    fn copies(&self, found: &mut Vec<Finding>) {
+        if !is(&self.ours, "dynamic_modules") {
+            return;
+        }
+        let first_verifier = self.before.iter().position(|filter| is(filter, "jwt_authn"));
+        for namespace in &self.needs.nested {
+            let key = format!("{COPIES}.{namespace}");
+            let copy = self.before.iter().position(|filter| {
+                (is(filter, "set_filter_state") && filter.mentions(&key))
+                    || (is(filter, "lua") && filter.mentions(COPIES) && filter.mentions(namespace))
+            });
+            match (copy, first_verifier) {
+                (None, _) => warn(
+                    found,
+                    &self.ours,
+                    format!(
+                        "the native module reads claims and nested metadata of {namespace} only if \
+                         a filter before it copies them, so they count as missing: add \
+                         set_filter_state with `object_key: {key}`, as envoy/native.yaml does"
+                    ),
+                ),
+                (Some(copy), Some(verifier)) if namespace == JWT_AUTHN && copy < verifier => {
+                    let text = "runs before jwt_authn, so there are no claims yet to copy: move it \
+                                behind jwt_authn";
+                    self.before.get(copy).into_iter().for_each(|at| warn(found, at, text));
+                }
+                (Some(_), _) => {}
+            }
+        }
+    }
+}
+
+/// Whether one of the HTTP filters is Envoy's filter of this name. Its name is free, its type not.
+fn is(filter: &At<'_>, name: &str) -> bool {
+    match filter.get("typed_config").and_then(|settings| settings.kind()) {
+        Some(kind) => kind.contains(&format!(".filters.http.{name}.")),
+        None => {
+            filter.get("name").and_then(|name| name.text())
+                == Some(&format!("envoy.filters.http.{name}"))
+        }
+    }
+}
+
+/// An EnvoyExtensionPolicy of Envoy Gateway whose module reads claims without a script that copies
+/// them.
+fn policy_of_gateway(root: &At<'_>, path: &str, needs: &Needs, found: &mut Vec<Finding>) {
+    let kind = root.get("kind").and_then(|kind| kind.text());
+    let Some(spec) = root.get("spec").filter(|_| kind == Some("EnvoyExtensionPolicy")) else {
+        return;
+    };
+    let is_copied = spec.get("lua").is_some_and(|scripts| scripts.mentions(COPIES));
+    if path.starts_with("spec.dynamicModule") && !needs.payloads.is_empty() && !is_copied {
+        let text = "the native module reads claims only if a script copies them, so they count as \
+                    missing: add `lua`, as envoy/gateway/native.yaml does";
+        spec.get("dynamicModule").iter().for_each(|modules| warn(found, modules, text));
+    }
+}
+
+/// Fields that Envoy has deprecated.
+fn deprecated(at: &At<'_>, found: &mut Vec<Finding>) {
+    if at.is_of("DynamicModuleFilterPerRoute")
+        && at.mentions("quotagate")
+        && let Some(name) = at.get("per_route_config_name")
+    {
+        warn(found, &name, "Envoy deprecates this field: write filter_name");
+    }
+}

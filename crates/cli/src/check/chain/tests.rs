@@ -1,0 +1,216 @@
+//! Each chain that makes policies blind gets one warning, and its repair none.
+
+use std::fs;
+use std::path::Path;
+
+use crate::check::check;
+
+/// A shipped configuration, which has no warning.
+fn shipped(name: &str) -> String {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    fs::read_to_string(root.join("envoy").join(name)).unwrap()
+}
+
+/// The shipped configuration with this change, which has to change it.
+fn changed(name: &str, old: &str, new: &str) -> String {
+    let text = shipped(name);
+    let changed = text.replace(old, new);
+    assert_ne!(text, changed, "{old}");
+    changed
+}
+
+/// The only warning of a configuration whose documents are valid: its path without what leads to
+/// the HTTP filters, and its text.
+fn warning(text: &str) -> String {
+    let found = check("f", text).lines();
+    let [one] = &found[..] else { panic!("one warning: {found:#?}") };
+    let (_, one) = one.split_once(": warning: ").unwrap();
+    one.rsplit_once("typed_config.http_filters").map_or(one, |(_, rest)| rest).to_owned()
+}
+
+fn assert_warns(text: &str, begin: &str, remedy: &str) {
+    let found = warning(text);
+    assert!(found.starts_with(begin) && found.contains(remedy), "{found}");
+}
+
+/// The text of a shipped configuration with one of its HTTP filters moved before another one.
+fn moved(name: &str, filter: &str, before: &str) -> String {
+    let text = shipped(name);
+    let entry = |name: &str| format!("                  - name: {name}\n");
+    let start = text.find(&entry(filter)).unwrap();
+    let end = start
+        + 1
+        + text[start + 1..]
+            .find("\n                  - name: ")
+            .map(|at| at + 1)
+            .unwrap_or_default();
+    let (block, rest) =
+        (text[start..end].to_owned(), format!("{}{}", &text[..start], &text[end..]));
+    rest.replacen(&entry(before), &format!("{block}{}", entry(before)), 1)
+}
+
+/// An HTTP filter right before the entry of another one.
+fn with(name: &str, filter: &str, before: &str) -> String {
+    let old = format!("                  - name: {before}\n");
+    let new = format!(
+        "                  - name: any-name\n                    typed_config:\n                      \
+         \"@type\": type.googleapis.com/envoy.extensions.filters.http.{filter}\n{old}"
+    );
+    changed(name, &old, &new)
+}
+
+const JWT: &str = "envoy.filters.http.jwt_authn";
+const ROUTER: &str = "envoy.filters.http.router";
+const WASM: &str = "envoy.filters.http.wasm";
+const NATIVE: &str = "envoy.filters.http.dynamic_modules";
+
+#[test]
+fn token_that_keeps_no_payload_is_found_at_its_provider() {
+    for name in ["envoy.yaml", "native.yaml"] {
+        let line = "                          payload_in_metadata: jwt_payload\n";
+        assert_warns(
+            &changed(name, line, ""),
+            "[0].typed_config.providers.demo: policies read claims, but this provider keeps none",
+            "write `payload_in_metadata: jwt_payload`",
+        );
+    }
+}
+
+#[test]
+fn token_that_keeps_its_payload_under_another_key_is_found() {
+    let other = changed("envoy.yaml", "payload_in_metadata: jwt_payload", "payload_in_metadata: x");
+    assert_warns(
+        &other,
+        "[1]: policies read claims under `jwt_payload`",
+        "write them under `x`: name one of these as `payload`",
+    );
+    let both = other.replace("jwt: {claim: sub}", "jwt: {claim: sub, payload: x}");
+    assert_eq!(check("f", &both).lines(), Vec::<String>::new());
+}
+
+#[test]
+fn claims_that_nothing_verified_before_are_found() {
+    assert_warns(
+        &moved("envoy.yaml", WASM, JWT),
+        "[0]: runs before jwt_authn",
+        "move it behind jwt_authn",
+    );
+    let none = changed("envoy.yaml", "jwt_authn", "buffer");
+    assert_warns(&none, "[1]: its policies read claims", "add jwt_authn");
+    let unread = none.replace("- jwt: {claim: sub}", "- peer: {san: uri}");
+    assert_eq!(check("f", &unread).lines(), Vec::<String>::new());
+}
+
+#[test]
+fn native_module_needs_a_copy_of_nested_metadata() {
+    let key = "quotagate.metadata.envoy.filters.http.jwt_authn";
+    let missing = changed("native.yaml", key, "other");
+    assert_warns(&missing, "[2]: the native module reads claims", &format!("`object_key: {key}`"));
+    let script = with("native.yaml", "lua.v3.Lua", NATIVE);
+    let script = script.replacen(
+        "http.lua.v3.Lua\n",
+        "http.lua.v3.Lua\n                      default_source_code: {inline_string: 'set(\"quotagate.metadata\", \"envoy.filters.http.jwt_authn\")'}\n",
+        1,
+    );
+    let scripted = script.replace(&format!("object_key: {key}"), "object_key: other");
+    assert_ne!(script, scripted);
+    assert_eq!(check("f", &scripted).lines(), Vec::<String>::new());
+    assert_warns(
+        &moved("native.yaml", "envoy.filters.http.set_filter_state", JWT),
+        "[0]: runs before jwt_authn, so there are no claims yet to copy",
+        "move it behind jwt_authn",
+    );
+    let nested = "- metadata: {filter: com.example, path: [user, id]}";
+    let other = changed("native.yaml", "- jwt: {claim: sub}", nested);
+    assert_warns(&other, "[2]: ", "`object_key: quotagate.metadata.com.example`");
+    let flat = other.replace("path: [user, id]", "path: [user]");
+    assert_eq!(check("f", &flat).lines(), Vec::<String>::new());
+    let wasm = changed("envoy.yaml", "- jwt: {claim: sub}", nested);
+    assert_eq!(check("f", &wasm).lines(), Vec::<String>::new());
+}
+
+#[test]
+fn module_of_envoy_gateway_needs_a_script_that_copies_claims() {
+    let without = changed("gateway/native.yaml", "quotagate.metadata", "other");
+    assert_warns(&without, "spec.dynamicModule: the native module reads claims", "add `lua`");
+}
+
+#[test]
+fn filters_in_the_wrong_place_are_found() {
+    let cache = with("envoy.yaml", "cache.v3.CacheConfig", WASM);
+    assert_warns(&cache, "[1]: filters behind a cache do not run", "move quotagate before it");
+    let behind = with("envoy.yaml", "cache.v3.CacheConfig", ROUTER);
+    assert_eq!(check("f", &behind).lines(), Vec::<String>::new());
+    let on_demand = with("envoy.yaml", "on_demand.v3.OnDemand", ROUTER);
+    assert_warns(&on_demand, "[2]: starts a request anew", "move quotagate behind it");
+    let before = with("envoy.yaml", "on_demand.v3.OnDemand", WASM);
+    assert_eq!(check("f", &before).lines(), Vec::<String>::new());
+    let router = with("envoy.yaml", "router.v3.Router", WASM);
+    assert_warns(&router, "[1]: quotagate stands behind the router", "move it before");
+}
+
+#[test]
+fn deprecated_field_of_a_route_is_found() {
+    let route = "                          route: {cluster: upstream}\n";
+    let own = |field: &str| {
+        let kind = "type.googleapis.com/envoy.extensions.filters.http.dynamic_modules.v3.DynamicModuleFilterPerRoute";
+        let config = format!(
+            "                          typed_per_filter_config: {{x: {{'@type': {kind}, \
+             {field}: quotagate, filter_config: {{disabled: true}}}}}}\n"
+        );
+        changed("native.yaml", route, &format!("{route}{config}"))
+    };
+    let found = warning(&own("per_route_config_name"));
+    let end = "per_route_config_name: Envoy deprecates this field: write filter_name";
+    assert!(found.ends_with(end), "{found}");
+    assert_eq!(check("f", &own("filter_name")).lines(), Vec::<String>::new());
+}
+
+/// A configuration whose policy settles by a trailer, with these fields of the upstream's cluster.
+fn settled_by_trailer(cluster: &str) -> String {
+    let text = changed(
+        "native.yaml",
+        "                              quota: 5\n",
+        "                              quota: 5\n                              cost: {reserve: 1, settle: [{response_trailer: x-cost}]}\n",
+    );
+    let at = "    - name: upstream\n      type";
+    assert!(text.contains(at));
+    text.replace(at, &format!("    - name: upstream\n{cluster}      type"))
+}
+
+fn options(protocols: &str) -> String {
+    let name = "envoy.extensions.upstreams.http.v3.HttpProtocolOptions";
+    format!(
+        "      typed_extension_protocol_options: {{{name}: {{'@type': type.googleapis.com/{name}, {protocols}}}}}\n"
+    )
+}
+
+#[test]
+fn upstream_that_loses_trailers_is_found_if_a_policy_settles_by_one() {
+    for (cluster, path) in [
+        (String::new(), "static_resources.clusters[0]: "),
+        (
+            options("explicit_http_config: {http_protocol_options: {}}"),
+            "explicit_http_config.http_protocol_options: ",
+        ),
+        (options("use_downstream_protocol_config: {http2_protocol_options: {}}"), "config: "),
+    ] {
+        let found = warning(&settled_by_trailer(&cluster));
+        let (before, text) = found.split_once("policies settle by a trailer").unwrap();
+        assert!(before.ends_with(path) && text.contains("`enable_trailers: true`"), "{found}");
+    }
+    for cluster in [
+        options("explicit_http_config: {http_protocol_options: {enable_trailers: true}}"),
+        options("explicit_http_config: {http2_protocol_options: {}}"),
+        options("auto_config: {http_protocol_options: {enable_trailers: true}}"),
+        "      http2_protocol_options: {}\n".to_owned(),
+    ] {
+        assert_eq!(check("f", &settled_by_trailer(&cluster)).lines(), Vec::<String>::new());
+    }
+    // Only the clusters that the routes name.
+    let other = settled_by_trailer("").replace("{cluster: upstream}", "{cluster: elsewhere}");
+    assert_eq!(check("f", &other).lines(), Vec::<String>::new());
+    let weighted = "{weighted_clusters: {clusters: [{name: upstream, weight: 1}]}}";
+    let weighted = settled_by_trailer("").replace("{cluster: upstream}", weighted);
+    assert!(warning(&weighted).starts_with("static_resources.clusters[0]: "));
+}
