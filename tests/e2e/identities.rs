@@ -1,9 +1,12 @@
 //! Which client a request counts for: verified subject before address, secrets as digests, hostile
 //! bytes as data.
 
-use anyhow::Result;
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use quotagate_support::envoy::manager;
 use quotagate_support::http::Request;
-use quotagate_support::jwt;
+use quotagate_support::{jwt, wait, yaml};
 use serde_json::json;
 
 use crate::rig::{Rig, document, per_caller};
@@ -35,6 +38,31 @@ fn unverified_token_identifies_no_client() -> Result<()> {
     ])?;
     assert_eq!(statuses, [401, 401, 200], "refused by jwt_authn, and alice's quota is untouched");
     Ok(())
+}
+
+/// As many requests without a token as it takes until the filter tells of it.
+const FIRST: usize = 1_000;
+
+#[test]
+fn tokens_whose_payload_nothing_keeps_are_told_of_in_the_log() -> Result<()> {
+    let rig = Rig::start_with(document(json!([per_caller(1_000_000)])), |options| {
+        options.edit(|config| {
+            let jwt = yaml::at(manager(config)?, "/http_filters/0/typed_config/providers/demo")?;
+            jwt.as_object_mut().context("no provider")?.remove("payload_in_metadata");
+            Ok(())
+        })
+    })?;
+    let mut client = rig.client()?;
+    let request = Request::get("/").bearer(&jwt::token("alice")?);
+    let told = "had a verified token for the identity caller: ";
+    for _ in 1..FIRST {
+        assert_eq!(client.send(&request)?.status, 200);
+    }
+    assert!(!rig.envoy.log().contains(told), "{}", rig.envoy.log());
+    wait::until_true("the line in the log", Duration::from_secs(60), || {
+        assert_eq!(client.send(&request)?.status, 200);
+        Ok(rig.envoy.log().contains(told))
+    })
 }
 
 #[test]

@@ -69,9 +69,15 @@ impl Type for IdentityMap {
 
 /// The identities that policies refer to.
 pub(super) fn by_name<'a>(named: Vec<Named<'a>>) -> Identities<'a> {
-    let identity = |Named { name, sources, .. }: Named<'a>| {
-        let sources = sources?.into_iter().map(|(source, _)| source).collect();
-        Some(Arc::new(Identity { name: name.into(), sources }))
+    // 0 after the last bit: further identities are not watched.
+    let mut bit = 1_u64;
+    let mut identity = |Named { name, sources, .. }: Named<'a>| {
+        let sources: Vec<Source> = sources?.into_iter().map(|(source, _)| source).collect();
+        let mut token = 0;
+        if sources.iter().any(Source::reads_token) {
+            (token, bit) = (bit, bit << 1);
+        }
+        Some(Arc::new(Identity { name: name.into(), sources, token }))
     };
     named.into_iter().map(|named| (named.name, identity(named))).collect()
 }

@@ -14,6 +14,7 @@ use crate::request::allowance::Allowance;
 use crate::request::facts::Facts;
 use crate::request::key::partition_of;
 use crate::request::partition::Party;
+use crate::request::tokens::Tokens;
 
 /// Which counters count a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -24,6 +25,8 @@ pub struct Evaluation {
     /// The indices of the policies that found no identity, whatever their `on_missing` says: for
     /// metrics.
     pub missing: Vec<usize>,
+    /// What identities saw of verified tokens: for the log.
+    pub tokens: Tokens,
 }
 
 /// A policy with `on_missing: deny` found no identity.
@@ -117,11 +120,12 @@ impl Config {
                 }
                 Party::Denied if policy.mode == Mode::Enforce => {
                     missing.push(index);
-                    return Evaluation { checks: Err(MissingIdentity { policy: index }), missing };
+                    let checks = Err(MissingIdentity { policy: index });
+                    return Evaluation { checks, missing, tokens: facts.tokens() };
                 }
                 Party::Denied | Party::Uncounted => missing.push(index),
             }
         }
-        Evaluation { checks: Ok(checks), missing }
+        Evaluation { checks: Ok(checks), missing, tokens: facts.tokens() }
     }
 }

@@ -97,6 +97,7 @@ impl Exchange {
         for policy in evaluation.missing {
             worker.count(policy, Outcome::MissingIdentity);
         }
+        worker.saw_tokens(evaluation.tokens);
         let mut checks = match evaluation.checks {
             Ok(checks) => checks,
             Err(missing) => {

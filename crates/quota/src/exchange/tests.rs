@@ -6,6 +6,7 @@ use std::time::Duration;
 use super::*;
 use crate::evaluate::Counter;
 use crate::protocol::Mode;
+use crate::request::tokens::Tokens;
 
 const POLICIES: &str = r#"
     {"name": "tokens", "partition_by": [], "quota": 100, "window": "1m", "cost": {
@@ -32,7 +33,8 @@ fn evaluation(worker: &Worker<()>, policies: &[usize]) -> Evaluation {
         let cost = std::num::NonZeroU64::new([20, 1][policy]).unwrap();
         Check { policy, counter: Counter { key, quota: 100, window }, cost, mode: Mode::Enforce }
     };
-    Evaluation { checks: Ok(policies.iter().map(check).collect()), missing: vec![] }
+    let checks = Ok(policies.iter().map(check).collect());
+    Evaluation { checks, missing: vec![], tokens: Tokens::default() }
 }
 
 /// The next call is granted as a whole. Returns the units that it reserves.
@@ -294,4 +296,32 @@ fn client_that_leaves_while_its_body_is_read_costs_nothing() {
     exchange.body(USAGE);
     exchange.response_ends(&(), &mut worker, at(2));
     assert!(worker.is_idle());
+}
+
+#[test]
+fn identity_without_a_token_in_its_first_thousand_requests_is_logged_once() {
+    let document = r#"{"domain": "d", "store": {"cluster": "c"},
+        "identities": {"user": [{"jwt": {"claim": "sub"}}, {"client_ip": {}}]},
+        "policies": [{"name": "p", "partition_by": ["user"], "quota": 1, "window": "1m"}]}"#;
+    let config = Arc::new(Config::parse(document.as_bytes()).unwrap());
+    // The request of this number, from 1, has a token.
+    let lines = |number: Option<u32>| {
+        let mut worker = Worker::new(Arc::clone(&config), 1);
+        let mut lines = Vec::new();
+        for request in 1..=3_000 {
+            let tokens = Tokens::default().with(1, Some(request) == number);
+            let evaluation = Evaluation { checks: Ok(vec![]), missing: vec![], tokens };
+            Exchange::default().arrive((), evaluation, None, &mut worker, at(0));
+            lines.extend(worker.take_notices().iter().map(|line| format!("{request} {line}")));
+        }
+        lines
+    };
+    let [line] = &lines(None)[..] else { panic!("one line: {:?}", lines(None)) };
+    assert!(
+        line.starts_with("1000 none of the first 1000 requests had a verified token"),
+        "{line}"
+    );
+    assert!(line.contains(" identity user: ") && line.contains("payload_in_metadata"), "{line}");
+    assert_eq!(lines(Some(1_000)), Vec::<String>::new());
+    assert_eq!(lines(Some(1_001)).len(), 1);
 }

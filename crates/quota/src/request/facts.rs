@@ -1,11 +1,12 @@
 //! The facts about one request. Each is fetched from the host once, when it is first needed.
 
 use std::borrow::Cow;
-use std::cell::{OnceCell, RefCell};
+use std::cell::{Cell, OnceCell, RefCell};
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use std::rc::Rc;
 
 use super::Request;
+use super::tokens::Tokens;
 use crate::request::{host, path};
 
 /// The facts about one request. `'c` is the lifetime of the configuration. An empty fact counts as
@@ -25,6 +26,7 @@ pub(crate) struct Facts<'c> {
     attributes: Memo<&'static [&'static str], Option<Rc<[u8]>>>,
     /// By the address of the identity in memory.
     resolved: Memo<*const (), Resolved>,
+    tokens: Cell<Tokens>,
 }
 
 /// The most elements of a list that are read.
@@ -77,6 +79,7 @@ impl<'c> Facts<'c> {
             lists: RefCell::default(),
             attributes: RefCell::default(),
             resolved: RefCell::default(),
+            tokens: Cell::default(),
         }
     }
 
@@ -195,6 +198,16 @@ impl<'c> Facts<'c> {
         resolve: impl FnOnce() -> Resolved,
     ) -> Resolved {
         remember(&self.resolved, identity, resolve)
+    }
+
+    /// The identity of this bit looked for a verified token.
+    pub(crate) fn saw_token(&self, bit: u64, found: bool) {
+        self.tokens.set(self.tokens.get().with(bit, found));
+    }
+
+    /// What identities saw of verified tokens so far.
+    pub(crate) fn tokens(&self) -> Tokens {
+        self.tokens.get()
     }
 }
 

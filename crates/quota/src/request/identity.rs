@@ -19,6 +19,8 @@ pub(crate) struct Identity {
     pub(crate) name: Box<str>,
     /// At least one.
     pub(crate) sources: Vec<Source>,
+    /// Its bit in [`Tokens`](super::tokens::Tokens), if it reads verified tokens; else 0.
+    pub(crate) token: u64,
 }
 
 /// What a source, or an entry of a partition, wrote into a key.
@@ -41,7 +43,11 @@ impl Identity {
         // Room for a label and an ordinary value.
         let mut text = String::with_capacity(64);
         for source in &self.sources {
-            match source.write(&mut text, facts, digester) {
+            let written = source.write(&mut text, facts, digester);
+            if source.reads_token() {
+                facts.saw_token(self.token, matches!(written, Yield::Value(_)));
+            }
+            match written {
                 Yield::Value(address) => return Resolved::Value { text: text.into(), address },
                 Yield::Nothing => {}
                 Yield::Ambiguous => return Resolved::Ambiguous,

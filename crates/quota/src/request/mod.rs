@@ -15,6 +15,7 @@ pub(crate) mod partition;
 pub(crate) mod path;
 pub(crate) mod percent;
 pub(crate) mod source;
+pub(crate) mod tokens;
 
 /// Facts about one request, fetched from the host on demand.
 ///

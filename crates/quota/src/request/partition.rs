@@ -133,6 +133,16 @@ impl Partition {
             .any(|entry| matches!(entry, Entry::Identity(own) if Arc::ptr_eq(own, identity)))
     }
 
+    /// The name of the identity among its entries that has this bit in
+    /// [`Tokens`](super::tokens::Tokens).
+    pub(crate) fn identity_of(&self, token: u64) -> Option<&str> {
+        let Self::By { entries, .. } = self else { return None };
+        entries.iter().find_map(|entry| match entry {
+            Entry::Identity(identity) => (identity.token == token).then_some(&*identity.name),
+            Entry::BuiltIn(_) => None,
+        })
+    }
+
     /// The counter that `facts` belong to.
     pub(crate) fn party<'c>(&'c self, facts: &Facts<'c>, digester: &Digester) -> Party {
         let (head, entries, on_missing) = match self {

@@ -33,6 +33,7 @@ use crate::config::Config;
 use crate::decision::{Admission, Decision, Held, Outcome, Units};
 use crate::evaluate::{Check, Counter};
 use crate::protocol::{ReserveReply, ReserveRequest};
+use crate::request::tokens::Tokens;
 use crate::time::Monotonic;
 use call::Calls;
 use known::Known;
@@ -338,6 +339,19 @@ impl<W> Worker<W> {
     /// Counts an outcome that the worker does not see itself ([`Outcome::MissingIdentity`]).
     pub fn count(&mut self, policy: usize, outcome: Outcome) {
         self.telemetry.tally.count(policy, outcome);
+    }
+
+    /// Takes note of whether requests have the verified tokens that identities look for.
+    pub(crate) fn saw_tokens(&mut self, tokens: Tokens) {
+        let mut over = self.telemetry.unseen.saw(tokens);
+        while over != 0 {
+            let bit = 1 << over.trailing_zeros();
+            over &= !bit;
+            let mut policies = self.config.policies.iter();
+            if let Some(name) = policies.find_map(|policy| policy.partition.identity_of(bit)) {
+                self.telemetry.notices.no_token(name);
+            }
+        }
     }
 
     /// Takes the counts since the last call, for metrics.

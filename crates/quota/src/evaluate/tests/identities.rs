@@ -38,6 +38,25 @@ fn the_first_source_that_yields_a_value_wins() {
 }
 
 #[test]
+fn identities_that_looked_for_a_token_say_whether_they_found_one() {
+    let identities = json!({
+        "a": [{"client_ip": {}}],
+        "b": [{"jwt": {"claim": "sub"}}, {"client_ip": {}}],
+        "c": [{"header": {"name": "x-key"}}, {"jwt": {"claim": "sub", "payload": "other"}}],
+    });
+    let policies = ["a", "b", "c"].map(|by| json!({"partition_by": [by]}));
+    let config = config(identities, &policies);
+    let tokens = |facts: &[(&str, &str)]| {
+        let tokens = config.evaluate(&Fake::new(facts)).tokens;
+        (tokens.asked, tokens.found)
+    };
+    assert_eq!(tokens(&[]), (0b11, 0));
+    assert_eq!(tokens(&[("jwt_payload/sub", "alice")]), (0b11, 0b01));
+    assert_eq!(tokens(&[("other/sub", "alice")]), (0b11, 0b10));
+    assert_eq!(tokens(&[("x-key", "k")]), (0b01, 0), "c did not look");
+}
+
+#[test]
 fn dots_nest_claims_and_all_claims_must_be_present() {
     let identities = json!({
         "user": [{"jwt": {"claims": ["iss", "sub"]}}, {"jwt": {"payload": "other", "claim": "realm.tenant"}}],

@@ -102,6 +102,11 @@ impl Source {
     pub(crate) fn is_secret(&self) -> bool {
         self.facts.iter().any(|fact| fact.secrecy == Secrecy::Secret)
     }
+
+    /// Whether it reads a verified token.
+    pub(crate) fn reads_token(&self) -> bool {
+        std::ptr::eq(self.kind, &raw const jwt::KIND)
+    }
 }
 
 /// The kind of sources that writes this label.

@@ -4,6 +4,7 @@ mod notices;
 mod refusals;
 pub(super) mod report;
 mod tally;
+mod unseen;
 
 pub use notices::{Notice, PAUSE as NOTICE_PAUSE};
 pub use tally::Counted;
@@ -16,6 +17,7 @@ use crate::protocol::Mode;
 use notices::Notices;
 use refusals::Refusals;
 use tally::Tally;
+use unseen::Unseen;
 
 /// What a policy in this mode makes of a request beyond its quota.
 pub(super) const fn exceeded(mode: Mode) -> Outcome {
@@ -32,6 +34,7 @@ pub(super) struct Telemetry {
     pub(super) tally: Tally,
     pub(super) refusals: Refusals,
     pub(super) notices: Notices,
+    pub(super) unseen: Unseen,
 }
 
 impl Telemetry {
@@ -41,6 +44,7 @@ impl Telemetry {
             tally: Tally::new(policies),
             refusals: Refusals::default(),
             notices: Notices::default(),
+            unseen: Unseen::default(),
         }
     }
 

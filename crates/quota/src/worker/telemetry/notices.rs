@@ -12,6 +12,7 @@ use std::time::Duration;
 use crate::time::Monotonic;
 use crate::worker::call::breaker::Change;
 use crate::worker::call::faults::{CallFault, CallOutcome};
+use crate::worker::telemetry::unseen::FIRST;
 
 /// Notices of one kind are at least this far apart.
 pub const PAUSE: Duration = Duration::from_secs(10);
@@ -35,6 +36,7 @@ enum What {
     NoDials,
     GivenUp,
     Answers,
+    NoToken(Box<str>),
 }
 
 /// Notices to log, and when those of each kind were logged last.
@@ -131,6 +133,11 @@ impl Notices {
         self.due.push(Notice { what: What::NoDials, left_out: 0 });
     }
 
+    /// No request has had a verified token for this identity so far.
+    pub(crate) fn no_token(&mut self, identity: &str) {
+        self.due.push(Notice { what: What::NoToken(identity.into()), left_out: 0 });
+    }
+
     /// A call ended with this change of the breaker.
     pub(crate) fn changed(&mut self, change: Change, now: Monotonic) {
         self.is_given_up = match change {
@@ -197,6 +204,12 @@ impl fmt::Display for Notice {
                 write!(f, "the store does not answer; until it does, on_failure decides requests")?
             }
             What::Answers => write!(f, "the store answers again")?,
+            What::NoToken(identity) => write!(
+                f,
+                "none of the first {FIRST} requests had a verified token for the identity \
+                 {identity}: `quotagate check` with Envoy's whole configuration says whether \
+                 jwt_authn runs before this filter and keeps its payload (payload_in_metadata)"
+            )?,
         }
         match self.left_out {
             0 => Ok(()),

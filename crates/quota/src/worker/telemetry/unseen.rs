@@ -1,0 +1,40 @@
+//! Identities whose verified token no request has had so far: mostly, `jwt_authn` does not keep it.
+
+use crate::request::tokens::Tokens;
+
+/// So many requests without a token are worth a line in the log.
+pub(super) const FIRST: u32 = 1_000;
+
+/// How many requests each identity has seen until now, as long as none had a token.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Unseen {
+    /// Those that need no more counting: a request had a token, or the log has the line.
+    settled: u64,
+    /// By the number of the bit. As long as the highest one that asked, and so at most 64.
+    requests: Vec<u32>,
+}
+
+impl Unseen {
+    /// A request came. Returns the bits of identities whose first [`FIRST`] requests are over
+    /// without a token.
+    pub(crate) fn saw(&mut self, tokens: Tokens) -> u64 {
+        self.settled |= tokens.found;
+        let mut open = tokens.asked & !self.settled;
+        let mut over = 0;
+        while open != 0 {
+            let index = open.trailing_zeros() as usize;
+            let bit = 1 << index;
+            open &= !bit;
+            if self.requests.len() <= index {
+                self.requests.resize(index + 1, 0);
+            }
+            let Some(requests) = self.requests.get_mut(index) else { continue };
+            *requests += 1;
+            if *requests >= FIRST {
+                over |= bit;
+            }
+        }
+        self.settled |= over;
+        over
+    }
+}
