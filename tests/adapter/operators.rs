@@ -1,5 +1,6 @@
 //! What operators see: filter state for access logs, and statistics.
 
+use crate::costs::grant_all_from;
 use crate::document::{document, grant, policy};
 use crate::host::{configure, end, host, queue, reply, request, response, stop, tick};
 
@@ -139,17 +140,6 @@ fn request_that_ends_before_the_shadow_reply_is_logged_without_a_count() {
     assert!(host(|h| h.resumed.is_empty()));
 }
 
-/// The reply to two reservations: units granted and used of a leased policy of 10,000, and of a
-/// shadow policy of 100.
-fn both(p: (u64, u64), s: (u64, u64)) -> String {
-    let one = |(granted, used): (u64, u64), quota: u64| {
-        format!(
-            r#"{{"granted":{granted},"used":{used},"quota":{quota},"reset_ms":30000,"window":1}}"#
-        )
-    };
-    format!(r#"{{"grants":[{},{}]}}"#, one(p, 10_000), one(s, 100))
-}
-
 #[test]
 fn shadow_policy_does_not_delay_requests_served_from_a_lease() {
     let leased = r#"{"name":"p","partition_by":[],"quota":10000,"window":"1m","precision":"lease","lease":{"ahead":"10s"}}"#;
@@ -158,9 +148,9 @@ fn shadow_policy_does_not_delay_requests_served_from_a_lease() {
     for id in 3..14 {
         assert!(!request(id), "it waits");
     }
-    reply(1, 200, &both((1, 1), (1, 1)));
-    // Eleven requests waited together, so the worker expects as many within the next 10 s.
-    reply(2, 200, &both((22, 23), (11, 12)));
+    // Eleven requests waited together, so the worker expects as many within the next 10 s, and asks
+    // for that many units more.
+    grant_all_from(1);
     for (id, s, logs) in [
         (20, (1, 13), "decision=admitted partition=* policy=p used=13"),
         (21, (0, 100), "decision=shadow_refused partition=* policy=s used=100"),

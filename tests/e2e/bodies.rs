@@ -67,7 +67,7 @@ fn body_larger_than_envoys_buffers_waits_and_passes() -> Result<()> {
             // Envoy stops reading when its buffers are full, so sending blocks until the filter
             // decides.
             let sending = scope.spawn(|| client.send(&upload));
-            wait::until_true("the body to fill Envoy's buffer", Duration::from_secs(8), || {
+            wait::until_true("the body to fill Envoy's buffer", Duration::from_secs(30), || {
                 Ok(inspect::stat(
                     &rig.envoy,
                     "^http.ingress.downstream_flow_control_paused_reading_total$",
@@ -90,7 +90,7 @@ fn http2_client_sends_little_while_its_request_waits() -> Result<()> {
     let (status, ahead) = thread::scope(|scope| -> Result<(u16, u64)> {
         let sending = scope.spawn(|| client.send(&upload));
         let received = || inspect::stat(&rig.envoy, "^http.ingress.downstream_cx_rx_bytes_total$");
-        wait::until_true("the client's window to fill", Duration::from_secs(8), || {
+        wait::until_true("the client's window to fill", Duration::from_secs(30), || {
             Ok(received()? > 60_000)
         })?;
         // The client sends one more window at once, because Envoy buffers that much.

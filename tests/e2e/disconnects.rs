@@ -12,9 +12,7 @@ use crate::rig::{Rig, document, per_caller};
 #[test]
 fn invariants_2_and_3_clients_that_stay_are_answered_when_half_of_the_batch_leaves() -> Result<()> {
     const CLIENTS: usize = 400;
-    let mut document = document(json!([per_caller(CLIENTS as u64)]));
-    document["store"]["timeout"] = json!("60s");
-    let mut rig = Rig::start(document)?;
+    let mut rig = Rig::start(document(json!([per_caller(CLIENTS as u64)])))?;
     // Counting is frozen, so all requests wait: the first for its call, the others in the batch.
     rig.freeze()?;
     let mut clients = (0..CLIENTS).map(|_| rig.client()).collect::<Result<Vec<Client>>>()?;
@@ -27,14 +25,14 @@ fn invariants_2_and_3_clients_that_stay_are_answered_when_half_of_the_batch_leav
             stats.lines().find_map(|line| line.strip_prefix("http.ingress.downstream_rq_active: "));
         Ok(value.unwrap_or("0").trim().parse()?)
     };
-    wait::until_true("all wait", Duration::from_secs(8), || Ok(waiting(&rig)? == CLIENTS as u64))?;
+    wait::until_true("all wait", Duration::from_secs(30), || Ok(waiting(&rig)? == CLIENTS as u64))?;
     let mut stay = Vec::new();
     for (i, client) in clients.into_iter().enumerate() {
         if i % 2 == 0 {
             stay.push(client);
         }
     }
-    wait::until_true("half of the clients to be gone", Duration::from_secs(8), || {
+    wait::until_true("half of the clients to be gone", Duration::from_secs(30), || {
         Ok(waiting(&rig)? == CLIENTS as u64 / 2)
     })?;
     rig.thaw()?;

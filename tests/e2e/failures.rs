@@ -6,9 +6,11 @@
 //! | `local` | each worker admits its share of the quota, at least 1, then 429 |
 //! | a policy's own `on_failure` | wins over the store's; `deny` wins over a local share |
 //! | a Redis that is down, a store that hangs | a store failure; no request waits beyond the timeout |
+//! | a Redis that answers slowly, but within the timeout | no store failure; every request is counted once |
 //! | a store that shuts down | no request fails while it drains |
 //! | `token` | a wrong or missing one is a store failure; no token is logged |
 
+use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::Result;
@@ -21,19 +23,26 @@ use quotagate_support::{ports, wait};
 use serde_json::{Value, json};
 
 use crate::inspect;
-use crate::rig::{document, per_caller};
+use crate::rig::{Rig, document, per_caller};
 
 /// Counting resumes within 2 s of the store's return. The rest allows for a slow machine.
 const HEALED: Duration = Duration::from_secs(5);
 
-/// Far above the timeout of 50 ms, far below the time of a stuck request.
+/// A pause of Redis, above the second that the store waits at least.
+const SLOW: Duration = Duration::from_millis(2500);
+
+/// Far above the [timeout](BRIEF), far below the time of a stuck request.
 const HELD: Duration = Duration::from_secs(2);
+
+/// A timeout for a store that hangs. A store that is gone fails calls without it, so all other
+/// tests have the timeout of [`document`], which no load reaches: a late grant would be lost, and a
+/// number of admitted requests with it.
+const BRIEF: &str = "50ms";
 
 /// A quota of 3, and a store that may fail.
 fn failing(on_failure: &str) -> Value {
     let mut document = document(json!([per_caller(3)]));
-    document["store"] =
-        json!({"cluster": "quota_store", "timeout": "50ms", "on_failure": on_failure});
+    document["store"]["on_failure"] = json!(on_failure);
     document
 }
 
@@ -96,6 +105,22 @@ fn redis_outage_is_a_store_failure_that_ends_by_itself() -> Result<()> {
     wait::until_true("quotas resume", HEALED, || Ok(client.send(&Request::get("/"))?.status == 200))
 }
 
+/// Redis may take as long as requests wait for the store.
+#[test]
+fn redis_that_answers_within_the_timeout_is_no_store_failure() -> Result<()> {
+    let mut rig = Rig::start(failing("deny"))?;
+    let mut client = rig.client()?;
+    assert_eq!(client.send(&Request::get("/"))?.status, 200);
+    for status in [200, 200, 429] {
+        rig.redis.freeze()?;
+        client.start(&Request::get("/"))?;
+        thread::sleep(SLOW);
+        rig.redis.thaw()?;
+        assert_eq!(client.finish()?.status, status);
+    }
+    inspect::settled(&rig.redis, "per-caller", 3)
+}
+
 #[test]
 fn draining_store_fails_no_request() -> Result<()> {
     let options = StoreOptions::new("memory:").arguments(&["--drain", "20s"]);
@@ -124,9 +149,12 @@ fn hanging_store_delays_no_request_beyond_the_timeout() -> Result<()> {
     // Large enough for calls that wait in the store's sockets: their answers and units may be lost.
     let mut document = failing("deny");
     document["policies"] = json!([per_caller(100)]);
+    document["store"]["timeout"] = json!(BRIEF);
     let envoy = Envoy::start(&EnvoyOptions::new(upstream.port(), store.port()).document(document))?;
     let mut client = Client::connect(envoy.port())?;
-    assert_eq!(client.send(&Request::get("/"))?.status, 200);
+    wait::until_true("an answer in time", HEALED, || {
+        Ok(client.send(&Request::get("/"))?.status == 200)
+    })?;
     store.freeze()?;
     for _ in 0..10 {
         let sent = Instant::now();
@@ -278,7 +306,6 @@ fn store_with_a_token_counts_only_for_proxies_that_send_it() -> Result<()> {
         let store = StoreProcess::start_with(&options)?;
         let upstream = Upstream::start()?;
         let mut document = failing("deny");
-        document["store"]["timeout"] = json!("10s");
         if token.is_string() {
             document["store"]["token"] = token.clone();
         }

@@ -64,7 +64,7 @@ fn request_beyond_its_quota_takes_the_route_of_the_mark() -> Result<()> {
     }
     assert_eq!(client.send(&Request::get("/"))?.status, 429);
     assert_eq!(rig.upstream.requests(), 4);
-    wait::until_true("the metrics", Duration::from_secs(5), || {
+    wait::until_true("the metrics", Duration::from_secs(30), || {
         let counted = |outcome| {
             let labels = [("domain", "shop"), ("policy", "budget"), ("outcome", outcome)];
             rig.envoy.metric("quotagate_requests", &labels)

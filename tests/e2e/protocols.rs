@@ -25,12 +25,11 @@ fn assert_grpc(answer: &Answer, status: &str, message: &str) {
 fn grpc_clients_get_a_grpc_status_and_retry_time() -> Result<()> {
     let mut unavailable = one_each("unavailable", &["caller"]);
     unavailable["on_failure"] = json!("deny");
-    let mut document = document(json!([
+    let document = document(json!([
         one_each("exhausted", &["caller"]),
         one_each("unauthenticated", &["key"]),
         unavailable
     ]));
-    document["store"]["timeout"] = json!("10s");
     let mut rig = Rig::start(document)?;
     let mut client = Client::connect(rig.envoy.port())?;
     assert_eq!(call(&mut client, "/exhausted")?.response.text(), "hello from the upstream\n");
@@ -85,9 +84,7 @@ fn http2_clients_get_the_same_headers() -> Result<()> {
 
 #[test]
 fn surrounding_spaces_in_http2_give_no_fresh_quota() -> Result<()> {
-    let mut document = document(json!([one_each("one", &["tenant"])]));
-    document["store"]["timeout"] = json!("10s");
-    let rig = Rig::start(document)?;
+    let rig = Rig::start(document(json!([one_each("one", &["tenant"])])))?;
     let mut client = Client::connect(rig.envoy.port())?;
     let mut status = |tenant: &str| -> Result<u16> {
         Ok(client.send(&Request::get("/one").header("x-tenant", tenant))?.response.status)
@@ -121,8 +118,7 @@ fn websocket_counts_as_one_request() -> Result<()> {
 
 #[test]
 fn websocket_waits_for_the_store_like_any_request() -> Result<()> {
-    let mut document = document(json!([per_caller(1)]));
-    document["store"] = json!({"cluster": "quota_store", "timeout": "50ms", "on_failure": "deny"});
+    let document = document(json!([per_caller(1)]));
     let dead = ports::free()?;
     let rig = Rig::start_with(document, |options| {
         options.edit(edits::websocket).store(StoreAddress::Port(dead)).through_store()

@@ -100,7 +100,7 @@ impl Rig {
         for (client, request) in clients.iter_mut().zip(requests) {
             client.start(request)?;
         }
-        wait::until_true("all to be under way", Duration::from_secs(8), || {
+        wait::until_true("all to be under way", Duration::from_secs(30), || {
             Ok(inspect::stat(&self.envoy, "^http.ingress.downstream_rq_active$")?
                 == requests.len() as u64)
         })?;
@@ -109,12 +109,12 @@ impl Rig {
     }
 }
 
-/// A document with these policies. Callers are identified by `sub`, else by address. The timeout
-/// allows for a slow machine.
+/// A document with these policies. Callers are identified by `sub`, else by address. No load
+/// reaches the timeout.
 pub fn document(policies: Value) -> Value {
     json!({
         "domain": "shop",
-        "store": {"cluster": "quota_store", "timeout": "10s", "on_failure": "deny"},
+        "store": {"cluster": "quota_store", "timeout": "60s", "on_failure": "deny"},
         "identities": {
             "caller": [{"jwt": {"claim": "sub"}}, {"client_ip": {}}],
             "key": [{"header": {"name": "x-api-key", "secret": true}}],

@@ -17,8 +17,8 @@ use crate::{
     process::Process,
 };
 
-const START: Duration = Duration::from_secs(10);
-const STOP: Duration = Duration::from_secs(15);
+const START: Duration = Duration::from_secs(60);
+const STOP: Duration = Duration::from_secs(30);
 
 /// How to start a store.
 #[derive(Debug, Clone)]

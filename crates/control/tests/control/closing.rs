@@ -51,7 +51,7 @@ async fn change_completes_after_its_connection_closes() {
         assert_eq!(server.get("/v1/boards").await.0, 200);
     }
     go.notify_one();
-    until("history records it", Duration::from_secs(5), async || {
+    until("history records it", Duration::from_secs(20), async || {
         let (_, history) = server.get("/v1/history").await;
         (history[0]["done"] == "set override p jwt.sub=mallory: blocked").then_some(())
     })

@@ -85,7 +85,7 @@ async fn invalid_dials_are_ignored_one_by_one() {
         cli(&["HSET", dials, &format!("f{n}"), "1"]);
     }
     cli(&["HSET", dials, "#version", "71"]);
-    let told = until("the store reads the invalid fields", Duration::from_secs(5), async || {
+    let told = until("the store reads the invalid fields", Duration::from_secs(20), async || {
         let (_, told) = server.dials("test", None).await;
         (told["version"] == 71).then_some(told)
     })
@@ -113,7 +113,7 @@ async fn invalid_dials_are_ignored_one_by_one() {
     assert_eq!(server.admin(Method::PUT, "/v1/dials", Some(good.clone())).await.1["version"], 1);
     cli(&["DEL", dials]);
     cli(&["SET", dials, "text"]);
-    until("the key is not a hash", Duration::from_secs(5), async || {
+    until("the key is not a hash", Duration::from_secs(20), async || {
         (server.dials("test", None).await.1["dials"] == json!([])).then_some(())
     })
     .await;
@@ -134,7 +134,7 @@ async fn dials_outlive_the_store_and_are_served_while_redis_hangs() {
         let put = async || server.admin(Method::PUT, "/v1/dials", Some(wish.clone())).await;
         // The store records the policy in the background.
         assert_eq!(put().await.0, 200);
-        until("the policy is recorded", Duration::from_secs(5), async || {
+        until("the policy is recorded", Duration::from_secs(20), async || {
             redis
                 .cli(&["HGET", "qg:policies:{test}", "p"])
                 .unwrap()

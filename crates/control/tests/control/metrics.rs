@@ -29,7 +29,7 @@ async fn metrics_name_policies_but_no_partitions() {
     let request =
         Request::post("/v1/reserve").header("host", "store").body(Full::new(call.into())).unwrap();
     assert_eq!(read(send(&server.calls, request).await).await.0, 200);
-    let text = until("the window of one second has ended", Duration::from_secs(5), async || {
+    let text = until("the window of one second has ended", Duration::from_secs(20), async || {
         let (_, text) = server.get("/metrics").await;
         let text = text.as_str().unwrap().to_owned();
         text.contains("window_fullness_count{domain=\"test\",policy=\"p\"} 1").then_some(text)
@@ -81,7 +81,7 @@ async fn debt_is_shown_for_policies_that_settle_costs() {
         let debts: Vec<_> = found.as_array().unwrap().iter().map(|of| &of["debt"]).collect();
         assert_eq!(debts, [&json!(8), &Value::Null], "{found}");
     }
-    let text = until("debt is counted", Duration::from_secs(5), async || {
+    let text = until("debt is counted", Duration::from_secs(20), async || {
         let (_, text) = server.get("/metrics").await;
         let text = text.as_str().unwrap().to_owned();
         text.contains("quotagate_store_units_in_debt{domain=\"test\",policy=\"p\"} 8")

@@ -133,7 +133,7 @@ async fn filter_gets_current_dials_after_a_pause() {
     assert_eq!(reply(&other, "pause").await.version, 0);
     one.dials.set(&SetDial { quota: Some(9), ..set("pause", "a") }).await.unwrap();
     // No task keeps the view fresh.
-    until("the old view is read again", Duration::from_secs(5), async || {
+    until("the old view is read again", Duration::from_secs(20), async || {
         (reply(&other, "pause").await.version == 1).then_some(())
     })
     .await;

@@ -46,7 +46,7 @@ async fn dials_outlive_the_loss_of_their_primary() {
         .unwrap();
     let operate = reported(&store, &domain, &["a"]).await;
     operate.dials.set(&SetDial { quota: Some(8), ..set(&domain, "a") }).await.unwrap();
-    until("the replica has it", Duration::from_secs(5), async || {
+    until("the replica has it", Duration::from_secs(20), async || {
         let info = cluster.cli(0, &["INFO", "replication"]).unwrap().lines();
         let offset = |name: &str| {
             let (_, rest) = info.split_once(name)?;

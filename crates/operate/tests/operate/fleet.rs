@@ -74,7 +74,7 @@ async fn processes_that_share_redis_see_each_other() {
     // A process that is gone disappears.
     let key = published.first().unwrap();
     redis.cli(&["PEXPIRE", key, "1"]).unwrap();
-    until("its picture has expired", Duration::from_secs(5), async || {
+    until("its picture has expired", Duration::from_secs(20), async || {
         let fresh = Operate::new(Arc::clone(&store));
         (top(&fresh).await.publishers.len() == 2).then_some(())
     })

@@ -44,7 +44,7 @@ async fn h2(server: &Calls) -> http2::SendRequest<Full<Bytes>> {
 
 async fn begin_to_drain(server: &mut Calls) {
     server.stop.take().unwrap().send(LONG).unwrap();
-    until("it drains", Duration::from_secs(5), async || {
+    until("it drains", Duration::from_secs(20), async || {
         server.connections.is_draining().then_some(())
     })
     .await;
@@ -70,7 +70,7 @@ async fn draining_server_asks_http1_connections_to_close_and_breaks_none() {
             (StatusCode::OK, &json!(used)),
             "{reply}"
         );
-        until("the connection is closed", Duration::from_secs(5), async || {
+        until("the connection is closed", Duration::from_secs(20), async || {
             connection.is_closed().then_some(())
         })
         .await;
@@ -85,7 +85,7 @@ async fn draining_server_sends_goaway_to_old_and_new_http2_connections() {
     read(kept.send_request(reserve()).await.unwrap()).await;
     begin_to_drain(&mut server).await;
     let closes = async |connection: &http2::SendRequest<Full<Bytes>>| {
-        until("the connection is closed", Duration::from_secs(5), async || {
+        until("the connection is closed", Duration::from_secs(20), async || {
             connection.is_closed().then_some(())
         })
         .await;
@@ -111,7 +111,7 @@ async fn drained_server_closes_idle_connections_and_ends() {
         "the server served for only {:?}",
         begun.elapsed()
     );
-    until("the connection is closed", Duration::from_secs(5), async || {
+    until("the connection is closed", Duration::from_secs(20), async || {
         kept.is_closed().then_some(())
     })
     .await;

@@ -46,7 +46,7 @@ impl Gated {
 
     /// Waits until so many calls are at the gate, or behind it.
     pub async fn entered(&self, count: usize) {
-        until("the call reaches the store", Duration::from_secs(5), async || {
+        until("the call reaches the store", Duration::from_secs(20), async || {
             (self.entered.load(SeqCst) >= count).then_some(())
         })
         .await;

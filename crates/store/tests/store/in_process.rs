@@ -34,7 +34,7 @@ fn request(budget_ms: u32, reservations: &[&Reservation]) -> ReserveRequest {
 }
 
 async fn until_used(store: &Gated, key: &str, units: u64) {
-    until("the units", Duration::from_secs(5), async || {
+    until("the units", Duration::from_secs(20), async || {
         (store.used(key).await == units).then_some(())
     })
     .await;

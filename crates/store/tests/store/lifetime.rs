@@ -33,7 +33,7 @@ async fn come_and_go(url: &str, times: usize) {
 /// Waits until only as many tasks live as before.
 async fn no_more_tasks_than(before: usize) {
     let alive = || Handle::current().metrics().num_alive_tasks();
-    until("the tasks end", Duration::from_secs(5), async || (alive() <= before).then_some(()))
+    until("the tasks end", Duration::from_secs(20), async || (alive() <= before).then_some(()))
         .await;
 }
 
@@ -48,7 +48,7 @@ async fn stores_that_were_dropped_leave_no_task_and_no_connection() {
     let before = Handle::current().metrics().num_alive_tasks();
     come_and_go(&redis.url(), 50).await;
     no_more_tasks_than(before).await;
-    until("the connections close", Duration::from_secs(5), async || {
+    until("the connections close", Duration::from_secs(20), async || {
         let list = redis.cli(&["CLIENT", "LIST"]).unwrap().lines();
         (clients(&list) == 0).then_some(())
     })
@@ -83,7 +83,7 @@ async fn memory_sentinels_and_clusters_leave_no_task() {
     come_and_go(&cluster.url(), 4).await;
     no_more_tasks_than(before).await;
     for node in 0..3 {
-        until("the connections close", Duration::from_secs(5), async || {
+        until("the connections close", Duration::from_secs(20), async || {
             let list = cluster.cli(node, &["CLIENT", "LIST", "TYPE", "normal"]).unwrap().lines();
             (clients(&list) == 0).then_some(())
         })

@@ -33,7 +33,7 @@ async fn held_units_are_refunded_once_after_their_slot_moved() {
     moving.end().unwrap();
     // The old owner answers MOVED: the store redirects the reservation and learns the new owner.
     assert_eq!(numbers(&*store, &ask).await, (1, 8));
-    until("the new owner refunds", Duration::from_secs(5), async || {
+    until("the new owner refunds", Duration::from_secs(20), async || {
         store.refund(&[back(&ask, held, 1)]).await;
         (used(&*store, &ask, held).await == "7").then_some(())
     })

@@ -108,7 +108,7 @@ async fn servers_behind_a_shared_address_get_one_counter_at_a_time() {
     // slots.
     let redis = Redis::start_with(&["--cluster-enabled", "yes"]).unwrap();
     text(&redis, &["CLUSTER", "ADDSLOTSRANGE", "0", "16383"]);
-    until("the cluster is up", Duration::from_secs(5), async || {
+    until("the cluster is up", Duration::from_secs(20), async || {
         text(&redis, &["CLUSTER", "INFO"]).contains("cluster_state:ok").then_some(())
     })
     .await;
@@ -239,7 +239,7 @@ async fn frozen_redis_blocks_no_call_forever() {
     let reserved = tokio::time::timeout(Duration::from_secs(30), store.reserve(&brief)).await;
     assert!(reserved.unwrap().remove(0).unwrap_err().is_outage());
     redis.thaw().unwrap();
-    until("it serves", Duration::from_secs(2), async || {
+    until("it serves", Duration::from_secs(20), async || {
         try_one(&*store, &take("ice", 9, 1)).await.ok()
     })
     .await;
@@ -249,7 +249,7 @@ async fn frozen_redis_blocks_no_call_forever() {
 async fn store_warns_of_eviction() {
     let redis = Redis::start_with(&["--maxmemory-policy", "allkeys-lru"]).unwrap();
     let store = quotagate_store::open(&redis.url().parse().unwrap(), "qg");
-    let warnings = until("a warning", Duration::from_secs(2), async || {
+    let warnings = until("a warning", Duration::from_secs(20), async || {
         Some(store.health().warnings).filter(|warnings| !warnings.is_empty())
     })
     .await;
@@ -300,7 +300,7 @@ async fn reservations_and_refunds_are_not_retried_when_the_answer_is_lost() {
         assert!(matches!(lost[0], Err(StoreError::NoAnswer(_))), "{lost:?}");
         assert!(!cut.load(SeqCst));
         let look = Reservation { quota: 0, ..ask.clone() };
-        until("it is connected again", Duration::from_secs(2), async || {
+        until("it is connected again", Duration::from_secs(20), async || {
             try_one(&*store, &look).await.ok()
         })
         .await;

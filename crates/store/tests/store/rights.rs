@@ -88,7 +88,7 @@ async fn suggested_command_grants_the_missing_rights() {
         let command = said.split("run ").last().unwrap().split(' ').collect::<Vec<_>>();
         assert_eq!(command, ["ACL", "SETUSER", "quotagate", &rule]);
         redis.cli(&command).unwrap();
-        until(&rule, Duration::from_secs(5), async || {
+        until(&rule, Duration::from_secs(20), async || {
             store.health().faults.is_empty().then_some(())
         })
         .await;
@@ -181,7 +181,7 @@ async fn documented_rights_suffice_on_a_cluster_while_a_slot_moves_and_each_is_n
     allow_all(&all);
     let store = open(&url).await;
     assert_eq!(count_while_it_moves(&cluster, &*store, "moving").await, [1, 2, 3, 4].map(Some));
-    until("the map is read again", Duration::from_secs(5), async || {
+    until("the map is read again", Duration::from_secs(20), async || {
         try_one(&*store, &take("other", 99, 1)).await.ok().filter(|grant| grant.granted == 1)
     })
     .await;

@@ -285,7 +285,7 @@ async fn late_grant_is_refunded() {
     assert_eq!(status, 504, "{reply}");
     assert_eq!(server.store.used("slow").await, 3);
     server.store.open_gate(1);
-    until("the refund", Duration::from_secs(2), async || {
+    until("the refund", Duration::from_secs(20), async || {
         (server.store.used("slow").await == 0).then_some(())
     })
     .await;
@@ -308,7 +308,7 @@ async fn hanging_item_does_not_delay_the_rest_of_its_call() {
     assert_eq!(reply["grants"][1]["granted"], 3, "{reply}");
     assert_eq!(server.store.used("slow").await, 3);
     server.store.open_gate(1);
-    until("the refund of the late grant", Duration::from_secs(2), async || {
+    until("the refund of the late grant", Duration::from_secs(20), async || {
         (server.store.used("slow").await == 0).then_some(())
     })
     .await;
@@ -340,7 +340,7 @@ async fn grant_of_a_caller_that_left_is_refunded() {
     assert_eq!((server.store.used("gone").await, server.store.used("reset").await), (3, 4));
     server.store.open_gate(3);
     assert_eq!(answered.await.unwrap().1["grants"][0]["granted"], 5);
-    until("the refunds", Duration::from_secs(2), async || {
+    until("the refunds", Duration::from_secs(20), async || {
         (server.store.used("gone").await + server.store.used("reset").await == 0).then_some(())
     })
     .await;
@@ -366,7 +366,7 @@ async fn accepted_calls_are_answered_before_shutdown() {
     server.store.entered(2).await;
     server.calls.stop.take();
     let ListenAddr::Tcp(address) = server.calls.address else { panic!() };
-    until("nothing more is accepted", Duration::from_secs(2), async || {
+    until("nothing more is accepted", Duration::from_secs(20), async || {
         TcpStream::connect(address).await.err()
     })
     .await;

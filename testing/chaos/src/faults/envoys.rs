@@ -1,6 +1,6 @@
 //! Envoys that end and come back.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 use quotagate_support::envoy::Envoy;
@@ -33,21 +33,28 @@ pub const ALL: &[Fault] = &[
 
 fn restarted(scene: &mut Scene<'_>) -> Result<()> {
     let victim = scene.chance.random_range(0..scene.rig.envoys.len());
+    let since = Instant::now();
     envoy(scene.rig, victim)?.stop()?;
-    come_back(scene, victim)
+    come_back(scene, victim, since)
 }
 
 fn killed(scene: &mut Scene<'_>) -> Result<()> {
     let victim = scene.chance.random_range(0..scene.rig.envoys.len());
+    let since = Instant::now();
     envoy(scene.rig, victim)?.kill()?;
-    come_back(scene, victim)
+    come_back(scene, victim, since)
 }
 
-fn come_back(scene: &mut Scene<'_>, victim: usize) -> Result<()> {
+/// Starts the Envoy again that has been away since then.
+fn come_back(scene: &mut Scene<'_>, victim: usize, since: Instant) -> Result<()> {
     scene.load.go_on(Duration::from_millis(500));
     let options = scene.rig.envoy_options.get(victim).context("no such Envoy")?;
     let started = Envoy::start(options)?;
     *envoy(scene.rig, victim)? = started;
+    scene.over();
+    // The load goes on for as long again, so that the share of lost requests does not depend on how
+    // long the machine takes to start an Envoy.
+    scene.load.go_on(since.elapsed());
     Ok(())
 }
 

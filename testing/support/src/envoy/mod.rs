@@ -26,7 +26,7 @@ pub use form::{Form, document, filter, is_filter, plugin, position};
 pub use listeners::ListenerFile;
 pub use options::{EnvoyOptions, LOG_LEVELS, StoreAddress, manager};
 
-const START: Duration = Duration::from_secs(30);
+const START: Duration = Duration::from_secs(90);
 const STOP: Duration = Duration::from_secs(20);
 /// How often access logs are flushed to files; Envoy's default of 10 s is long for a test.
 const FLUSH_MS: &str = "50";

@@ -12,7 +12,7 @@ use tokio::{net::TcpStream, runtime::Runtime, time::timeout};
 
 use crate::http::{Request, Response};
 
-const TIMEOUT: Duration = Duration::from_secs(20);
+const TIMEOUT: Duration = Duration::from_secs(90);
 
 /// A connection that carries one request after another.
 #[derive(Debug)]
@@ -54,7 +54,7 @@ impl Client {
     /// Sends a request and waits for the whole answer.
     ///
     /// # Errors
-    /// When HTTP/2 cannot carry the request, or no whole answer comes within 20 s.
+    /// When HTTP/2 cannot carry the request, or no whole answer comes within 90 s.
     pub fn send(&mut self, request: &Request) -> Result<Answer> {
         let request = request.for_http2()?;
         let Self { runtime, sender } = self;

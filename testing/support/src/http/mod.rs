@@ -21,13 +21,13 @@ use socket2::{Domain, Protocol, Socket, Type};
 use crate::http::message::MAX_HEADERS;
 pub use crate::http::message::{Request, Response};
 
-const TIMEOUT: Duration = Duration::from_secs(20);
+const TIMEOUT: Duration = Duration::from_secs(90);
 const SWITCHING_PROTOCOLS: u16 = 101;
 
 /// GET over a connection of its own.
 ///
 /// # Errors
-/// When no answer comes within 20 s.
+/// When no answer comes within 90 s.
 pub fn get(port: u16, path: &str) -> Result<Response> {
     Client::connect(port)?.send(&Request::get(path))
 }
@@ -98,7 +98,7 @@ impl Client {
         Ok(client)
     }
 
-    /// How long to wait for bytes of an answer (20 s unless set).
+    /// How long to wait for bytes of an answer (90 s unless set).
     ///
     /// # Errors
     /// When the system refuses.

@@ -13,8 +13,8 @@ use tempfile::TempDir;
 
 use crate::{ports, process::Process, resp::Reply, tools};
 
-const START: Duration = Duration::from_secs(10);
-const STOP: Duration = Duration::from_secs(10);
+const START: Duration = Duration::from_secs(60);
+const STOP: Duration = Duration::from_secs(30);
 /// A port can be lost to another process between finding and binding it.
 const ATTEMPTS: usize = 5;
 
@@ -91,7 +91,7 @@ impl Redis {
     /// Ends it. Its data are lost.
     ///
     /// # Errors
-    /// When it does not end within ten seconds.
+    /// When it does not end in time.
     pub fn stop(&mut self) -> Result<()> {
         self.process.terminate(STOP).map(drop)
     }

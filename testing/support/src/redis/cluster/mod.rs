@@ -22,8 +22,8 @@ pub use moves::SlotMove;
 const PRIMARIES: usize = 3;
 const NODES: usize = 2 * PRIMARIES;
 const SLOTS: usize = 16_384;
-const START: Duration = Duration::from_secs(10);
-const FORM: Duration = Duration::from_secs(30);
+const START: Duration = Duration::from_secs(60);
+const FORM: Duration = Duration::from_secs(60);
 
 #[derive(Debug)]
 struct Node {
