@@ -24,7 +24,8 @@ use crate::rig::document;
 const TOKEN: &str = "s3cret-of-the-store";
 /// So large that no test spends it.
 const QUOTA: u64 = 100_000;
-const TIMEOUT: Duration = Duration::from_millis(600);
+/// Long enough that a busy machine reads every answer that is not held back.
+const TIMEOUT: Duration = Duration::from_millis(1500);
 /// A request may take this much longer than the timeout: a tick of 10 ms, and a slow machine.
 const BEYOND: Duration = Duration::from_secs(3);
 /// Counting resumes within 2 s of the store's return. The rest allows for a slow machine.
@@ -114,7 +115,7 @@ fn behaviours() -> Vec<(&'static str, Behaviour, &'static str)> {
     let echo = format!("{{\"error\":\"wrong token: {TOKEN}\\n\"}}");
     vec![
         ("silent", raw("", Then::Hold), "timed_out"),
-        ("slow", Behaviour::Slow(Duration::from_secs(2)), "timed_out"),
+        ("slow", Behaviour::Slow(TIMEOUT * 4), "timed_out"),
         ("closed-at-once", raw("", Then::Close), "unreachable"),
         ("reset-at-once", raw("", Then::Reset), "unreachable"),
         ("garbage", raw("\x01\x02\x03 what?\r\n\r\n", Then::Hold), "unreachable"),
@@ -126,7 +127,8 @@ fn behaviours() -> Vec<(&'static str, Behaviour, &'static str)> {
         ("empty", answer(200, ""), "malformed"),
         ("half-json", answer(200, "{\"grants\":[{\"granted\":1,"), "malformed"),
         ("deep", answer(200, "[".repeat(200_000)), "malformed"),
-        ("huge", answer(200, vec![b' '; 10 * 1024 * 1024]), "malformed"),
+        // Twice what a worker reads.
+        ("huge", answer(200, vec![b' '; 2 * 1024 * 1024]), "malformed"),
         ("no-grants", Behaviour::Altered(|reply| reply["grants"] = json!([])), "malformed"),
         (
             "too-many-grants",

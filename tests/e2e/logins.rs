@@ -136,10 +136,16 @@ fn only_the_listed_statuses_count() -> Result<()> {
 #[test]
 fn client_that_resets_requests_reaches_the_upstream_no_more_than_the_quota() -> Result<()> {
     let rig = Rig::start(document(json!([failed_logins()])))?;
-    for _ in 0..60 {
+    for sent in 1..=60 {
         let mut client = rig.client()?;
         client.start(&slowly(401, 10_000))?;
-        thread::sleep(Duration::from_millis(30));
+        if sent <= 5 {
+            wait::until_true("the request to be under way", LIMIT, || {
+                Ok(rig.upstream.requests() == sent)
+            })?;
+        } else {
+            thread::sleep(Duration::from_millis(30));
+        }
     }
     inspect::settled(&rig.redis, "failed-logins", 5)?;
     assert_eq!(rig.upstream.requests(), 5);

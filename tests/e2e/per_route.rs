@@ -38,7 +38,7 @@ fn route_is_left_alone_or_has_a_whole_document() -> Result<()> {
     let redis = quotagate_support::redis::Redis::start()?;
     let mut own = document(json!([per_caller(2)]));
     own["domain"] = json!("uploads");
-    own["store"] = json!({"redis": redis.url()});
+    own["store"] = json!({"redis": redis.url(), "timeout": "60s", "on_failure": "deny"});
     let rig = Rig::start_with(document(json!([per_caller(5)])), |options| {
         with_routes(options, vec![("/free", json!({"disabled": true})), ("/uploads", own)])
     })?;
