@@ -22,7 +22,8 @@ pub const TOKENS: &str = "x-model-tokens";
 pub const EVENTS: &str = "x-model-events";
 /// The header with milliseconds between two events of a stream.
 pub const PAUSE_MS: &str = "x-model-pause-ms";
-/// The header with the end of a stream after its text events: `reset` or `hang`.
+/// The header with the end of a stream: `reset` or `hang` after its text events, or `open`, which
+/// sends the last events and then keeps the body open.
 pub const END: &str = "x-model-end";
 /// The header of an answer with the number of bytes of the request's body.
 pub const RECEIVED: &str = "x-model-received";
@@ -150,6 +151,9 @@ fn usage(asked: &Asked) -> String {
         Some("gemini") => format!(
             r#""usageMetadata":{{"promptTokenCount":{input},"candidatesTokenCount":{output},"totalTokenCount":{tokens}}}"#
         ),
+        Some("responses") => format!(
+            r#""usage":{{"input_tokens":{input},"output_tokens":{output},"total_tokens":{tokens}}}"#
+        ),
         Some("silent") => r#""usage":null"#.to_owned(),
         _ => format!(
             r#""usage":{{"prompt_tokens":{input},"completion_tokens":{output},"total_tokens":{tokens}}}"#
@@ -211,13 +215,33 @@ fn events(asked: &Asked, usage: &str, stream: &mut TcpStream) -> Result<()> {
         Some("hang") => thread::sleep(HANG),
         _ => {}
     }
-    for piece in
-        format!("data: {{\"choices\":[],{usage}}}\r\n\r\ndata: [DONE]\r\n\r\n").as_bytes().chunks(7)
-    {
-        chunk(stream, piece)?;
+    for event in last_events(asked, usage) {
+        for piece in format!("data: {event}\r\n\r\n").as_bytes().chunks(7) {
+            chunk(stream, piece)?;
+        }
+    }
+    if asked.header(END) == Some("open") {
+        thread::sleep(HANG);
     }
     stream.write_all(b"0\r\n\r\n")?;
     Ok(())
+}
+
+/// The events that end a stream, by the path's API.
+fn last_events(asked: &Asked, usage: &str) -> Vec<String> {
+    match asked.path.split('/').nth(1) {
+        Some("anthropic") => vec![
+            format!(r#"{{"type":"message_delta","delta":{{"stop_reason":"end_turn"}},{usage}}}"#),
+            r#"{"type":"message_stop"}"#.to_owned(),
+        ],
+        Some("gemini") => vec![format!(
+            r#"{{"candidates":[{{"content":{{"parts":[]}},"finishReason":"STOP","index":0}}],{usage}}}"#
+        )],
+        Some("responses") => vec![format!(
+            r#"{{"type":"response.completed","response":{{"status":"completed",{usage}}}}}"#
+        )],
+        _ => vec![format!(r#"{{"choices":[],{usage}}}"#), "[DONE]".to_owned()],
+    }
 }
 
 fn whole(stream: &mut TcpStream, headers: &str, body: &[u8]) -> Result<()> {

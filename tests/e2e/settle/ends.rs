@@ -1,7 +1,9 @@
 //! Ends of every kind: a response that breaks off is settled once, and a proxy that dies keeps the
 //! reservation.
 
-use anyhow::Result;
+use std::io::BufRead;
+
+use anyhow::{Result, ensure};
 use quotagate_support::http::Request;
 use quotagate_support::model::{END, TOKENS};
 use serde_json::{Value, json};
@@ -42,6 +44,36 @@ fn client_that_leaves_keeps_its_reservation_by_default() -> Result<()> {
     // This response ends after the others, so a refund of theirs would have come before its own.
     assert_eq!(rig.client()?.send(&Request::get("/openai/json").header(TOKENS, "70"))?.status, 200);
     rig.settled("tokens", 1070)
+}
+
+/// Reads a stream that the upstream keeps open, up to the end of the event with `last`, and leaves.
+fn leave_after(rig: &Rig, path: &str, last: &str) -> Result<()> {
+    let mut stream = rig.begin(path, &[(TOKENS, "100"), (END, "open")])?;
+    let (mut line, mut is_last) = (String::new(), false);
+    while !(is_last && line == "\r\n") {
+        line.clear();
+        ensure!(stream.read_line(&mut line)? > 0, "{path} ended before {last}");
+        is_last |= line.contains(last);
+    }
+    Ok(())
+}
+
+#[test]
+fn client_that_leaves_after_the_last_event_pays_its_usage() -> Result<()> {
+    let rig = Rig::start(settling(json!("reserved")))?;
+    let mut sum = 0;
+    for (path, last) in [
+        ("/openai/stream", "[DONE]"),
+        ("/openai/stream", r#""choices":[],"usage""#),
+        ("/responses/stream", "response.completed"),
+        ("/anthropic/stream", "message_stop"),
+        ("/gemini/stream", "finishReason"),
+    ] {
+        leave_after(&rig, path, last)?;
+        sum += 100;
+        rig.settled("tokens", sum)?;
+    }
+    Ok(())
 }
 
 #[test]

@@ -92,6 +92,7 @@ impl Upstream for Response {
 }
 
 const JSON: Response = Response(&[("content-type", "application/json")], &[("x-cost", "3")]);
+const EVENTS: Response = Response(&[("content-type", "text/event-stream")], &[]);
 const COST: Response = Response(&[("x-cost", "25")], &[]);
 const USAGE: &[u8] = br#"{"usage": {"total_tokens": 5}}"#;
 
@@ -152,7 +153,11 @@ fn every_end_settles_once() {
         ),
         ("nothing says the cost", &[Headers(&JSON, false), Body(b"{}"), Ends, Gone], &[]),
         ("client gone before the response", &[Gone], &[]),
-        ("client gone within the body", &[Headers(&JSON, false), Body(USAGE), Gone], &[]),
+        (
+            "client gone within the body",
+            &[Headers(&JSON, false), Body(br#"{"usage": {"total_tokens": 5}, "#), Gone],
+            &[],
+        ),
         ("a header is known when the body breaks off", &[Headers(&COST, false), Gone], &[5]),
         (
             "Envoy replaces the response",
@@ -171,6 +176,35 @@ fn every_end_settles_once() {
         exchange.end(&(), &mut worker, at(30));
         assert_eq!(adjusted(&mut worker), [0_i64; 0], "{name}: once");
     }
+}
+
+/// What a stream reports when its client leaves after `last`: 20 units are reserved.
+fn left_after(last: &'static [u8]) -> Vec<i64> {
+    let trailer = r#"{"response_trailer": "x-cost"}, "#;
+    let document = format!(
+        r#"{{"domain": "d", "store": {{"cluster": "c"}}, "policies": [{}]}}"#,
+        POLICIES.replacen(trailer, "", 1)
+    );
+    let mut worker = Worker::new(Arc::new(Config::parse(document.as_bytes()).unwrap()), 1);
+    let mut exchange = admitted(&mut worker);
+    for event in [Event::Headers(&EVENTS, false), Event::Body(last), Event::Gone] {
+        happen(&mut exchange, event, &mut worker);
+    }
+    adjusted(&mut worker)
+}
+
+#[test]
+fn usage_of_the_event_that_ends_a_stream_counts_although_the_client_leaves() {
+    let nothing: [i64; 0] = [];
+    let text = b"data: {\"choices\":[{}],\"usage\":{\"total_tokens\":5}}\n\n";
+    assert_eq!(left_after(text), nothing, "more may have come");
+    for last in [
+        &b"data: {\"choices\":[],\"usage\":{\"total_tokens\":5}}\n\n"[..],
+        b"data: {\"choices\":[{}],\"usage\":{\"total_tokens\":5}}\n\ndata: [DONE]\n\n",
+    ] {
+        assert_eq!(left_after(last), [-15]);
+    }
+    assert_eq!(left_after(b"data: [DONE]\n\n"), nothing, "it did not say");
 }
 
 #[test]

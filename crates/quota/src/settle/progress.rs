@@ -80,7 +80,9 @@ impl Progress {
     ///
     /// Until the stream ends (`is_last`), another filter may still write metadata: then the result
     /// is `None`. A usage that broke off is no more than a lower bound: it counts, but no less than
-    /// a missing one. Otherwise clients could save units by leaving just before the end.
+    /// a missing one. Otherwise clients could save units by leaving just before the end. It is
+    /// final with the event that ends a stream, because many clients close the connection then,
+    /// unless a trailer that precedes it in the list was still to come.
     pub(crate) fn cost(
         &self,
         policy: usize,
@@ -90,13 +92,14 @@ impl Progress {
         is_last: bool,
     ) -> Option<u64> {
         let missing = settle.missing.cost(reserved);
+        let mut awaits_trailer = false;
         for (index, source) in settle.sources.iter().enumerate() {
             let number = match source {
-                Source::Usage(measure) => {
-                    let used =
-                        self.reader.as_ref().and_then(|reader| measure.units(&reader.usage()));
-                    used.map(|units| if self.is_whole { units } else { units.max(missing) })
-                }
+                Source::Usage(measure) => self.reader.as_ref().and_then(|reader| {
+                    let used = measure.units(&reader.usage())?;
+                    let is_final = self.is_whole || reader.is_final() && !awaits_trailer;
+                    Some(if is_final { used } else { used.max(missing) })
+                }),
                 Source::Header(_) | Source::Trailer(_) => self
                     .found
                     .iter()
@@ -113,6 +116,7 @@ impl Progress {
             if let Some(number) = number {
                 return Some(number.min(MAX_UNITS));
             }
+            awaits_trailer |= matches!(source, Source::Trailer(_));
         }
         Some(missing)
     }

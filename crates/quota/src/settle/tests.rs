@@ -73,6 +73,7 @@ fn cost(settle: &Settle, response: &Response, body: &str, end: End) -> Option<u6
 
 const JSON: (&str, &str) = ("content-type", "application/json");
 const USED: &str = r#"{"usage": {"prompt_tokens": 9, "completion_tokens": 3}}"#;
+const EVENTS: (&str, &str) = ("content-type", "text/event-stream");
 
 #[test]
 fn first_source_with_a_whole_number_wins() {
@@ -133,12 +134,36 @@ fn usage_counts_by_its_weights_and_is_a_lower_bound_if_it_breaks_off() {
     let total = settle([Source::Usage(Measure::Total)]);
     assert_eq!(cost(&total, &response, USED, End::Whole), Some(12));
     assert_eq!(cost(&total, &response, "{}", End::Whole), Some(50));
-    assert_eq!(cost(&total, &response, USED, End::Broken), Some(50), "the rest may be missing");
+    assert_eq!(cost(&total, &response, USED, End::Broken), Some(12), "the JSON is complete");
+    let part = &format!("{}, ", USED.strip_suffix('}').unwrap());
+    assert_eq!(cost(&total, &response, part, End::Broken), Some(50), "the rest may be missing");
     let nothing = Settle { missing: Missing::Units(0), ..total };
-    assert_eq!(cost(&nothing, &response, USED, End::Broken), Some(12));
+    assert_eq!(cost(&nothing, &response, part, End::Broken), Some(12));
     let weights = Weights::new(1.0, None, 4.0).unwrap();
     let weighted = settle([Source::Usage(Measure::Weighted(weights))]);
     assert_eq!(cost(&weighted, &response, USED, End::Whole), Some(21));
+}
+
+#[test]
+fn usage_of_a_stream_is_final_with_its_last_event() {
+    let response = Response { headers: vec![EVENTS], ..Response::default() };
+    let total = settle([Source::Usage(Measure::Total)]);
+    let event = format!("data: {USED}\n\n");
+    for (body, expected) in [
+        (event.clone(), 50),
+        (format!("{event}data: [DONE]\n\n"), 12),
+        ("data: [DONE]\n\n".to_owned(), 50),
+    ] {
+        assert_eq!(cost(&total, &response, &body, End::Broken), Some(expected), "{body}");
+    }
+    let trailer_first = settle([trailer(), Source::Usage(Measure::Total)]);
+    let body = format!("{event}data: [DONE]\n\n");
+    assert_eq!(
+        cost(&trailer_first, &response, &body, End::Broken),
+        Some(50),
+        "the trailer that comes first was still to come"
+    );
+    assert_eq!(cost(&trailer_first, &response, &body, End::Whole), Some(12));
 }
 
 #[test]

@@ -2,17 +2,20 @@
 //!
 //! Lines end with CR, LF or CRLF, an empty line ends an event, and a byte order mark may come
 //! first, as <https://html.spec.whatwg.org/multipage/server-sent-events.html> says. What is not
-//! JSON, such as `[DONE]`, yields no values.
+//! JSON yields no values. `[DONE]` ends the stream.
 
 use super::scanner::{BYTE_ORDER_MARK, Scanner, Target};
 
 /// The state between two bytes.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Events {
     scanner: Scanner,
     line: Line,
     /// The last byte was a CR, so an LF belongs to the same line end.
     after_return: bool,
+    /// So many bytes of [`DONE`] have come in this event, and no other data.
+    done: Option<usize>,
+    is_done: bool,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -28,6 +31,8 @@ enum Line {
 
 /// The only field that counts.
 const DATA: &[u8] = b"data";
+/// The data of the last event of OpenAI's streams.
+const DONE: &[u8] = b"[DONE]";
 
 impl Default for Line {
     fn default() -> Self {
@@ -35,7 +40,24 @@ impl Default for Line {
     }
 }
 
+impl Default for Events {
+    fn default() -> Self {
+        Self {
+            scanner: Scanner::default(),
+            line: Line::default(),
+            after_return: false,
+            done: Some(0),
+            is_done: false,
+        }
+    }
+}
+
 impl Events {
+    /// Whether the event [`DONE`] has come.
+    pub(super) const fn is_done(&self) -> bool {
+        self.is_done
+    }
+
     /// The bytes that it keeps memory for.
     #[cfg(test)]
     pub(super) fn kept(&self) -> usize {
@@ -86,11 +108,18 @@ impl Events {
         let is_data = matches!(self.line, Line::Data);
         if is_data {
             self.scanner.feed(text, target);
+            let mut bytes = text.iter().filter(|byte| **byte != b' ');
+            self.done = self.done.and_then(|so_far| {
+                bytes.try_fold(so_far, |matched, byte| {
+                    (DONE.get(matched) == Some(byte)).then(|| matched.saturating_add(1))
+                })
+            });
         }
         let Some((&byte, rest)) = end.split_first() else { return end };
         if is_data {
             // The data of several lines is joined so.
             self.scanner.feed(b"\n", target);
+            self.is_done |= self.done == Some(DONE.len());
         }
         self.end_line(byte);
         rest
@@ -100,6 +129,7 @@ impl Events {
     fn end_line(&mut self, byte: u8) {
         if matches!(self.line, Line::Name(0)) {
             self.scanner.restart();
+            self.done = Some(0);
         }
         self.line = Line::Name(0);
         self.after_return = byte == b'\r';

@@ -1,6 +1,6 @@
 //! A number out of the body of a request, such as `max_tokens`.
 
-use super::scanner::{Role, Scanner, Target};
+use super::scanner::{Level, Role, Scanner, Target};
 use super::whole;
 
 /// Reads one member of the top-level object of a JSON text. Feed it every chunk, in order, and ask
@@ -57,16 +57,12 @@ impl Target for Wanted {
         self.name.len()
     }
 
-    fn longest_value(&self) -> usize {
-        MAX_NUMBER
-    }
-
     fn takes_lists(&self) -> bool {
         false
     }
 
-    fn role(&self, key: &str, _nested: bool) -> Role {
-        if *key == *self.name { Role::Wanted } else { Role::Skipped }
+    fn role(&mut self, key: &str, _: Level) -> Role {
+        if *key == *self.name { Role::Wanted(MAX_NUMBER) } else { Role::Skipped }
     }
 
     fn found(&mut self, value: Option<&[u8]>) {

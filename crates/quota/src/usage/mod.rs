@@ -15,10 +15,12 @@
 //! ```
 //!
 //! - `reported`: the formats, by provider.
+//! - `ends`: the event after which a usage is final.
 //! - `scanner`: finds values in JSON; `events`: finds JSON in server-sent events.
-//! - `member`: one member of a request's body.
+//! - `member`: one number of a request's body.
 //! - `measure`: the cost of a usage.
 
+mod ends;
 mod events;
 mod measure;
 mod member;
@@ -90,6 +92,14 @@ impl Reader {
         match &mut self.format {
             Format::Json(scanner) => scanner.feed(chunk, &mut self.reported),
             Format::Events(events) => events.feed(chunk, &mut self.reported),
+        }
+    }
+
+    /// Whether no more usage can come: the last event of a stream is there, or the whole JSON text.
+    pub fn is_final(&self) -> bool {
+        match &self.format {
+            Format::Json(scanner) => scanner.has_ended(),
+            Format::Events(events) => events.is_done() || self.reported.is_final(),
         }
     }
 

@@ -11,7 +11,8 @@
 
 use serde_json::Value;
 
-use super::scanner::{Role, Target};
+use super::ends::{Ends, Sign};
+use super::scanner::{Level, Role, Target};
 use super::{Usage, whole};
 use crate::protocol::MAX_UNITS;
 
@@ -34,6 +35,9 @@ pub(super) struct Reported {
     /// Gemini: reasoning, not in its candidates.
     thoughts: Option<u64>,
     total: Option<u64>,
+    ends: Ends,
+    /// What the scanner reads: a sign of the end, else a usage.
+    sign: Option<Sign>,
 }
 
 type Field = fn(&mut Reported) -> &mut Option<u64>;
@@ -58,6 +62,11 @@ const FIELDS: [(&str, Field); 15] = [
 ];
 
 impl Reported {
+    /// Whether the event has come that ends the stream.
+    pub(super) const fn is_final(&self) -> bool {
+        self.ends.have_come()
+    }
+
     pub(super) fn usage(&self) -> Usage {
         let excludes_cached = self.total.is_none();
         let caches =
@@ -88,29 +97,40 @@ impl Target for Reported {
         "usageMetadata".len()
     }
 
-    fn longest_value(&self) -> usize {
-        MAX_OBJECT
-    }
-
     fn takes_lists(&self) -> bool {
         true
     }
 
-    fn role(&self, key: &str, nested: bool) -> Role {
-        match key {
-            "usage" | "usageMetadata" => Role::Wanted,
-            "response" | "message" if !nested => Role::Entered,
+    fn role(&mut self, key: &str, level: Level) -> Role {
+        self.sign = Sign::named(key, level);
+        match (self.sign, key, level) {
+            (Some(sign), ..) => Role::Wanted(sign.longest()),
+            (_, "usage" | "usageMetadata", Level::Outer | Level::Inner) => Role::Wanted(MAX_OBJECT),
+            (_, "response" | "message", Level::Outer) => Role::Entered,
+            (_, "candidates", Level::Outer) => Role::Listed,
             _ => Role::Skipped,
         }
     }
 
+    fn begin(&mut self) {
+        self.ends.begin();
+    }
+
+    fn end(&mut self) {
+        self.ends.end();
+    }
+
     fn found(&mut self, value: Option<&[u8]>) {
+        if let Some(sign) = self.sign {
+            return self.ends.read(sign, value);
+        }
         // Every event of a stream may have `"usage": null`.
         let object = value.filter(|value| value.contains(&b'{'));
         let Some(object) = object.and_then(|json| serde_json::from_slice::<Value>(json).ok())
         else {
             return;
         };
+        self.ends.usage();
         for (path, field) in FIELDS {
             if let Some(number) = object.pointer(path).and_then(whole) {
                 *field(self) = Some(number);

@@ -1,9 +1,9 @@
 //! Finds members of a JSON text that comes in chunks, without keeping the text.
 //!
-//! The scanner follows strings, escapes and depth. It looks at keys in three places only: in the
-//! top-level object, in the objects of a top-level list, and in the objects below them that its
-//! target enters. It does not check that a text is JSON: a text that is not yields wrong values or
-//! none, and never more memory.
+//! The scanner follows strings, escapes and depth. It looks at keys at three levels only: in the
+//! top-level object and the objects of a top-level list, in the objects below them that its target
+//! enters, and in the objects of a list below them. It does not check that a text is JSON: a text
+//! that is not yields wrong values or none, and never more memory.
 
 use std::borrow::Cow;
 
@@ -11,14 +11,27 @@ use std::borrow::Cow;
 pub(super) trait Target {
     /// The longest key that [`role`](Self::role) knows, in bytes.
     fn longest_key(&self) -> usize;
-    /// The longest value that it takes, in bytes of JSON.
-    fn longest_value(&self) -> usize;
     /// Whether the top-level value may be a list of objects.
     fn takes_lists(&self) -> bool;
-    /// What to do with the member `key` of an object; `nested`: of one that was entered.
-    fn role(&self, key: &str, nested: bool) -> Role;
-    /// A wanted value, as JSON; `None` if it is too long.
+    /// What to do with the member `key` of an object.
+    fn role(&mut self, key: &str, level: Level) -> Role;
+    /// The value that [`role`](Self::role) wanted last, as JSON; `None` if it is too long.
     fn found(&mut self, value: Option<&[u8]>);
+    /// An outer object begins.
+    fn begin(&mut self) {}
+    /// An outer object has ended.
+    fn end(&mut self) {}
+}
+
+/// Where an object is whose members count.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Level {
+    /// The text itself, or an element of a list that is the text.
+    Outer,
+    /// An object that was entered.
+    Inner,
+    /// An element of a list that was entered.
+    Element,
 }
 
 /// What happens to a member.
@@ -27,7 +40,10 @@ pub(super) enum Role {
     Skipped,
     /// Its own members count, if it is an object of the outer level.
     Entered,
-    Wanted,
+    /// The members of its objects count, if it is a list of the outer level.
+    Listed,
+    /// So many bytes of JSON at most.
+    Wanted(usize),
 }
 
 /// The state between two bytes.
@@ -51,6 +67,9 @@ enum Container {
     List,
     Object,
     Nested,
+    /// A list below the outer object.
+    Elements,
+    Element,
     /// The top-level value has ended, or has no members.
     After,
 }
@@ -73,6 +92,11 @@ enum Part {
 }
 
 impl Scanner {
+    /// Whether the text has ended.
+    pub(super) fn has_ended(&self) -> bool {
+        self.container == Container::After
+    }
+
     /// Begins another text.
     pub(super) fn restart(&mut self) {
         let record = std::mem::take(&mut self.record);
@@ -110,7 +134,7 @@ impl Scanner {
         }
     }
 
-    fn character(&mut self, byte: u8, target: &impl Target) {
+    fn character(&mut self, byte: u8, target: &mut impl Target) {
         self.record.push(byte);
         match byte {
             b'\\' => self.text = Text::Escaped,
@@ -126,19 +150,27 @@ impl Scanner {
 
     /// Whether a text that begins or ends here is a key that counts.
     fn is_key(&self) -> bool {
-        let has_members = matches!(self.container, Container::Object | Container::Nested);
-        has_members && self.depth == 0 && self.part == Part::Key
+        self.level().is_some() && self.depth == 0 && self.part == Part::Key
+    }
+
+    /// Where the members are that come here.
+    const fn level(&self) -> Option<Level> {
+        match self.container {
+            Container::Object => Some(Level::Outer),
+            Container::Nested => Some(Level::Inner),
+            Container::Element => Some(Level::Element),
+            Container::Before | Container::List | Container::Elements | Container::After => None,
+        }
     }
 
     /// A key has ended.
-    fn key(&mut self, target: &impl Target) {
-        let key = self.record.value().and_then(unescaped);
-        let nested = self.container == Container::Nested;
-        let role = key.map_or(Role::Skipped, |key| target.role(&key, nested));
+    fn key(&mut self, target: &mut impl Target) {
+        let key = self.record.value().and_then(unescaped).zip(self.level());
+        let role = key.map_or(Role::Skipped, |(key, level)| target.role(&key, level));
         self.part = Part::Value(role);
         match role {
-            Role::Wanted => self.record.start(target.longest_value()),
-            Role::Skipped | Role::Entered => self.record.stop(),
+            Role::Wanted(longest) => self.record.start(longest),
+            Role::Skipped | Role::Entered | Role::Listed => self.record.stop(),
         }
     }
 
@@ -165,22 +197,29 @@ impl Scanner {
         }
     }
 
-    fn open(&mut self, byte: u8, target: &impl Target) {
+    fn open(&mut self, byte: u8, target: &mut impl Target) {
         let is_object = byte == b'{';
         match (self.container, self.part) {
             _ if self.depth > 0 => self.depth = self.depth.saturating_add(1),
-            (Container::Before, _) if is_object => self.container = Container::Object,
+            (Container::Before | Container::List, _) if is_object => {
+                self.container = Container::Object;
+                target.begin();
+            }
             (Container::Before, _) if target.takes_lists() => {
                 self.container = Container::List;
                 self.in_list = true;
             }
-            (Container::List, _) if is_object => self.container = Container::Object,
             (Container::Object, Part::Value(Role::Entered)) if is_object => {
                 self.container = Container::Nested;
                 self.part = Part::Key;
             }
+            (Container::Object, Part::Value(Role::Listed)) if !is_object => {
+                self.container = Container::Elements;
+                self.part = Part::Key;
+            }
+            (Container::Elements, _) if is_object => self.container = Container::Element,
             (Container::Before | Container::After, _) => {}
-            (Container::List | Container::Object | Container::Nested, _) => self.depth = 1,
+            _ => self.depth = 1,
         }
         self.record.push(byte);
     }
@@ -192,8 +231,12 @@ impl Scanner {
             return;
         }
         self.end_member(target);
+        if self.container == Container::Object {
+            target.end();
+        }
         self.container = match self.container {
-            Container::Nested => Container::Object,
+            Container::Nested | Container::Elements => Container::Object,
+            Container::Element => Container::Elements,
             Container::Object if self.in_list => Container::List,
             Container::Object | Container::List | Container::Before | Container::After => {
                 Container::After
@@ -202,7 +245,7 @@ impl Scanner {
     }
 
     fn end_member(&mut self, target: &mut impl Target) {
-        if self.part == Part::Value(Role::Wanted) {
+        if matches!(self.part, Part::Value(Role::Wanted(_))) {
             target.found(self.record.value());
         }
         self.part = Part::Key;
@@ -226,6 +269,7 @@ fn unescaped(json: &[u8]) -> Option<Cow<'_, str>> {
 /// Bytes kept up to a limit.
 #[derive(Debug, Default)]
 struct Record {
+    /// Whether bytes are kept. Not beyond the limit.
     is_on: bool,
     /// Longer than `limit` if bytes were dropped.
     bytes: Vec<u8>,
@@ -244,8 +288,9 @@ impl Record {
     }
 
     fn push(&mut self, byte: u8) {
-        if self.is_on && self.bytes.len() <= self.limit {
+        if self.is_on {
             self.bytes.push(byte);
+            self.is_on = self.bytes.len() <= self.limit;
         }
     }
 

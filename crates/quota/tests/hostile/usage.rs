@@ -47,10 +47,25 @@ fn compare(body: &[u8], choices: &mut Choices<'_>) -> [Usage; 2] {
         let mut chunked = Reader::new(Some(content_type.as_bytes()), None).unwrap();
         reader.feed(body);
         body.chunks(length).for_each(|chunk| chunked.feed(chunk));
-        assert_eq!(reader.usage(), chunked.usage(), "{}", String::from_utf8_lossy(body));
+        let found = |reader: &Reader| (reader.usage(), reader.is_final());
+        assert_eq!(found(&reader), found(&chunked), "{}", String::from_utf8_lossy(body));
         reader.usage()
     })
 }
+
+const NAMES: [&str; 11] = [
+    "usage",
+    "message",
+    "max",
+    "response",
+    "usageMetadata",
+    "type",
+    "choices",
+    "candidates",
+    "finishReason",
+    "index",
+    "x",
+];
 
 /// A JSON value, whose interesting names are in all places.
 fn value(depth: usize, choices: &mut Choices<'_>) -> Value {
@@ -63,8 +78,7 @@ fn value(depth: usize, choices: &mut Choices<'_>) -> Value {
         _ => {
             let mut members = Map::new();
             for _ in 0..choices.below(5) {
-                let name =
-                    *choices.of(&["usage", "message", "max", "response", "usageMetadata", "x"]);
+                let name = *choices.of(&NAMES);
                 let member = match name {
                     "usage" | "usageMetadata" if choices.yes() => {
                         json!({"x": [{}, "}"], "prompt_tokens": choices.byte()})

@@ -1,5 +1,6 @@
 //! Bodies as providers send them, hostile ones, and every way to cut them into chunks.
 
+mod ends;
 mod events;
 mod formats;
 mod hostile;

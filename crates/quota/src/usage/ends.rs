@@ -1,0 +1,105 @@
+//! The event that ends a stream of a model.
+//!
+//! | Provider | Last event |
+//! | --- | --- |
+//! | OpenAI: chat, completions | `usage` and an empty list of `choices`; then `[DONE]`, which `events` finds |
+//! | OpenAI: responses | of [`LAST`] |
+//! | Anthropic | of [`LAST`] |
+//! | Gemini | `usageMetadata`, with or after the `finishReason` of the only candidate |
+//!
+//! Clients may leave after it and pay no more than the usage. So it must be one that only the
+//! provider can cause, and after which no more tokens come.
+
+use super::scanner::Level;
+
+/// The types of last events, as JSON.
+const LAST: [&[u8]; 4] = [
+    br#""message_stop""#,
+    br#""response.completed""#,
+    br#""response.incomplete""#,
+    br#""response.failed""#,
+];
+
+/// A member that tells whether an event is the last one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Sign {
+    Type,
+    Choices,
+    /// Of a candidate.
+    FinishReason,
+    /// Of a candidate.
+    Index,
+}
+
+/// What the events of a stream have said of its end.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Ends {
+    /// Of the current event.
+    event: Event,
+    /// The `finishReason` of a candidate has come.
+    finished: bool,
+    /// There are other candidates than the first. One may end long before the others.
+    several: bool,
+    is_last: bool,
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+struct Event {
+    has_usage: bool,
+    no_choices: bool,
+    is_last: bool,
+}
+
+impl Sign {
+    /// The sign with this name, if it is one.
+    pub(super) fn named(key: &str, level: Level) -> Option<Self> {
+        match (key, level) {
+            ("type", Level::Outer) => Some(Self::Type),
+            ("choices", Level::Outer) => Some(Self::Choices),
+            ("finishReason", Level::Element) => Some(Self::FinishReason),
+            ("index", Level::Element) => Some(Self::Index),
+            _ => None,
+        }
+    }
+
+    /// The longest value that matters, in bytes of JSON.
+    pub(super) const fn longest(self) -> usize {
+        match self {
+            Self::Choices => "[]".len(),
+            Self::Type | Self::FinishReason | Self::Index => 64,
+        }
+    }
+}
+
+impl Ends {
+    /// An event begins.
+    pub(super) fn begin(&mut self) {
+        self.event = Event::default();
+    }
+
+    /// The value of a sign, as JSON; `None` if it is longer than [`Sign::longest`].
+    pub(super) fn read(&mut self, sign: Sign, value: Option<&[u8]>) {
+        match sign {
+            Sign::Type => self.event.is_last = value.is_some_and(|json| LAST.contains(&json)),
+            Sign::Choices => self.event.no_choices = value == Some(&b"[]"[..]),
+            Sign::FinishReason => self.finished |= value != Some(&b"null"[..]),
+            Sign::Index => self.several |= value != Some(&b"0"[..]),
+        }
+    }
+
+    /// The event has a usage.
+    pub(super) fn usage(&mut self) {
+        self.event.has_usage = true;
+    }
+
+    /// The event ends.
+    pub(super) fn end(&mut self) {
+        let Event { has_usage, no_choices, is_last } = self.event;
+        self.is_last |= is_last || has_usage && (no_choices || self.finished);
+    }
+
+    /// Whether the last event has come.
+    pub(super) const fn have_come(&self) -> bool {
+        self.is_last && !self.several
+    }
+}
