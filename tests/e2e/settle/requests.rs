@@ -12,9 +12,10 @@ use serde_json::{Value, json};
 
 use super::{Rig, tokens};
 
-/// Reserves `max_tokens`, else 7 units.
+/// Reserves the greater of two members, else 7 units.
 fn reserving() -> Value {
-    let reserve = json!({"request_json": "max_tokens", "default": 7, "max": 8000});
+    let names = ["max_completion_tokens", "max_tokens"];
+    let reserve = json!({"request_json": names, "default": 7, "max": 8000});
     json!([tokens(1_000_000, json!({"reserve": reserve}))])
 }
 
@@ -29,6 +30,9 @@ fn body_says_what_a_request_reserves() -> Result<()> {
         (r#"{"model": "m", "max_tokens": 300}"#, 300),
         (r#"{"messages": [{"content": "\"max_tokens\": 1"}], "max\u005ftokens": 40}"#, 40),
         (r#"{"max_tokens": 9000}"#, 8000),
+        (r#"{"max_tokens": 1, "max_completion_tokens": 600}"#, 600),
+        (r#"{"MAX_TOKENS": 500, "max_tokens": 1}"#, 500),
+        (r#"{"max_tokens": 1, "max_completion_tokens": null}"#, 7),
         (r#"{"max_tokens": "300"}"#, 7),
         ("no JSON", 7),
         ("", 7),

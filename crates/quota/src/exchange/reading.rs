@@ -56,8 +56,9 @@ impl Reading {
         config: &Config,
     ) -> Result<Box<Self>, (Vec<Check>, Option<Admission>)> {
         let wanted = |(check, of): (usize, &Check)| match &*of.policy(config)?.cost {
-            Cost::RequestJson { member, max, .. } => {
-                Some(Wanted { check, member: Member::new(member), max: *max })
+            Cost::RequestJson { members, max, .. } => {
+                let member = Member::new(members.iter().map(|name| &**name));
+                Some(Wanted { check, member, max: *max })
             }
             Cost::Fixed(_) | Cost::Header { .. } => None,
         };
@@ -83,14 +84,15 @@ impl Reading {
     /// The checks with their costs, and the admission from before.
     ///
     /// The unread rest of a body may name another number, so a part costs at least the `default`.
+    /// So does a body in which one of the members is no number: the upstream may take that one.
     pub(super) fn finish(self, extent: Extent) -> (Vec<Check>, Option<Admission>) {
         let Self { mut checks, earlier, members, .. } = self;
         for Wanted { check, member, max } in members {
             let read = member.value().and_then(|number| of_body(number, max));
             if let (Some(check), Some(read)) = (checks.get_mut(check), read) {
                 check.cost = match extent {
-                    Extent::Whole => read,
-                    Extent::Part => read.max(check.cost),
+                    Extent::Whole if !member.is_unusable() => read,
+                    Extent::Whole | Extent::Part => read.max(check.cost),
                 };
             }
         }

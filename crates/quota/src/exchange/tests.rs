@@ -10,7 +10,7 @@ use crate::request::tokens::Tokens;
 
 const POLICIES: &str = r#"
     {"name": "tokens", "partition_by": [], "quota": 100, "window": "1m", "cost": {
-        "reserve": {"request_json": "max_tokens", "default": 20, "max": 40},
+        "reserve": {"request_json": ["max_completion_tokens", "max_tokens"], "default": 20, "max": 40},
         "settle": [{"response_trailer": "x-cost"}, {"usage": "total"}, {"response_header": "x-cost"}]}},
     {"name": "plain", "partition_by": [], "quota": 100, "window": "1m"}"#;
 
@@ -296,6 +296,10 @@ fn body_of_a_request_says_what_to_reserve() {
         (r#"{"max_tokens": 0}"#, 20),
         (r#"{"max_tokens": "7"}"#, 20),
         (r#"{"max_tokens": 7, "max_tokens": 9}"#, 9),
+        (r#"{"max_tokens": 7, "MAX_TOKENS": 30}"#, 30),
+        (r#"{"max_tokens": 1, "max_completion_tokens": 30}"#, 30),
+        (r#"{"max_tokens": 7, "max_completion_tokens": null}"#, 20),
+        (r#"{"max_tokens": 30, "max_completion_tokens": "x"}"#, 30),
         (r#"{"nested": {"max_tokens": 7}}"#, 20),
         ("", 20),
         ("garbage", 20),

@@ -76,10 +76,10 @@ pub(crate) enum Cost {
         /// Larger costs count as this, and so does a cost given more than once. At least `default`.
         max: Option<NonZeroU64>,
     },
-    /// A number in the request's body, which is JSON, says how many.
+    /// A number in the request's body, which is JSON, says how many: the greatest of some members.
     RequestJson {
-        /// The name of the member of the top-level object.
-        member: Box<str>,
+        /// The names of the members of the top-level object.
+        members: Box<[Box<str>]>,
         /// The cost if the body has no such whole number of at least 1. The least cost of a body
         /// that is too long or too late to be read as a whole.
         default: NonZeroU64,

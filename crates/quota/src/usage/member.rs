@@ -3,8 +3,11 @@
 use super::scanner::{Level, Role, Scanner, Target};
 use super::whole;
 
-/// Reads one member of the top-level object of a JSON text. Feed it every chunk, in order, and ask
-/// for the value at the end.
+/// Reads the members with some names of the top-level object of a JSON text. Feed it every chunk,
+/// in order, and ask for the value at the end.
+///
+/// Parsers disagree on which of two members counts, and some of them (Go's) compare names without
+/// case. So the greatest of all members counts whose names are the same without case.
 #[derive(Debug)]
 pub struct Member {
     scanner: Scanner,
@@ -13,24 +16,22 @@ pub struct Member {
 
 #[derive(Debug)]
 struct Wanted {
-    name: Box<str>,
-    state: State,
-}
-
-#[derive(Debug)]
-enum State {
-    Missing,
-    Whole(u64),
-    Unusable,
+    /// Each as [`folded`].
+    names: Box<[String]>,
+    longest: usize,
+    greatest: Option<u64>,
+    is_unusable: bool,
 }
 
 /// The longest number, in bytes of JSON.
 const MAX_NUMBER: usize = 64;
 
 impl Member {
-    /// A reader of the member `name`.
-    pub fn new(name: &str) -> Self {
-        let wanted = Wanted { name: name.into(), state: State::Missing };
+    /// A reader of the members with these names.
+    pub fn new<'n>(names: impl IntoIterator<Item = &'n str>) -> Self {
+        let names: Box<[String]> = names.into_iter().map(folded).collect();
+        let longest = names.iter().map(String::len).max().unwrap_or_default();
+        let wanted = Wanted { names, longest, greatest: None, is_unusable: false };
         Self { scanner: Scanner::default(), wanted }
     }
 
@@ -39,22 +40,32 @@ impl Member {
         self.scanner.feed(chunk, &mut self.wanted);
     }
 
-    /// The member's value so far, 0 to [`MAX_UNITS`](crate::protocol::MAX_UNITS). `None` if the
-    /// text has no such member, or its value is anything but a whole number.
-    ///
-    /// Parsers disagree on which of two members with the same name counts. So the greatest of them
-    /// counts, and nothing does if one is no whole number.
+    /// The greatest value so far, 0 to [`MAX_UNITS`](crate::protocol::MAX_UNITS). `None` if no such
+    /// member is a whole number.
     pub const fn value(&self) -> Option<u64> {
-        match self.wanted.state {
-            State::Whole(number) => Some(number),
-            State::Missing | State::Unusable => None,
-        }
+        self.wanted.greatest
     }
+
+    /// Whether a member's value is anything but a whole number: nobody knows what it means.
+    pub const fn is_unusable(&self) -> bool {
+        self.wanted.is_unusable
+    }
+}
+
+/// A name without the case of ASCII letters. Go takes two others for such letters: the Kelvin sign
+/// and the long s.
+fn folded(name: &str) -> String {
+    let folded = name.chars().map(|char| match char {
+        '\u{212a}' => 'k',
+        '\u{17f}' => 's',
+        char => char.to_ascii_lowercase(),
+    });
+    folded.collect()
 }
 
 impl Target for Wanted {
     fn longest_key(&self) -> usize {
-        self.name.len()
+        self.longest
     }
 
     fn takes_lists(&self) -> bool {
@@ -62,15 +73,12 @@ impl Target for Wanted {
     }
 
     fn role(&mut self, key: &str, _: Level) -> Role {
-        if *key == *self.name { Role::Wanted(MAX_NUMBER) } else { Role::Skipped }
+        if self.names.contains(&folded(key)) { Role::Wanted(MAX_NUMBER) } else { Role::Skipped }
     }
 
     fn found(&mut self, value: Option<&[u8]>) {
         let number = value.and_then(|json| whole(&serde_json::from_slice(json).ok()?));
-        self.state = match (&self.state, number) {
-            (State::Missing, Some(number)) => State::Whole(number),
-            (State::Whole(earlier), Some(number)) => State::Whole(number.max(*earlier)),
-            (State::Unusable, _) | (_, None) => State::Unusable,
-        };
+        self.is_unusable |= number.is_none();
+        self.greatest = self.greatest.max(number);
     }
 }

@@ -5,7 +5,7 @@ use std::num::NonZeroU64;
 
 use serde_json::Value;
 
-use crate::document::{At, List, Node, Text, Type, Whole, object, one_of, words};
+use crate::document::{At, Distinct, List, Node, Text, Type, Whole, object, one_of, words};
 use crate::protocol::MAX_UNITS;
 use crate::request::allowance::Cost;
 use crate::request::source::header::HeaderName;
@@ -28,6 +28,8 @@ pub(super) type SomeUnits = Whole<1, MAX_UNITS>;
 const MAX_SOURCES: usize = 8;
 /// The longest name of a member of a request's body, in bytes.
 const MAX_MEMBER: usize = 128;
+/// The most of these names.
+const MAX_MEMBERS: usize = 8;
 /// The largest weight of a token.
 const MAX_WEIGHT: f64 = 1e6;
 
@@ -60,7 +62,8 @@ object! {
         /// response ends. Not with `precision: lease`, and not with `count_denied`.
         optional settle: List<SettleSource, 1, MAX_SOURCES> = [{"usage": "total"}],
         /// Beside `settle`: the real cost if no source has a whole number. `reserved` keeps what
-        /// was reserved. A response that breaks off costs no less than this by `usage`.
+        /// was reserved, which is what the client chooses if `request_json` says it. A response
+        /// that breaks off before its usage is final costs no less than this by `usage`.
         default("reserved") if_missing: IfMissing = "nothing",
         + amount: CostAmount,
     }
@@ -122,8 +125,8 @@ object! {
     /// Units to reserve that the request says.
     ReserveFrom(ReserveFields<'a>) -> Cost {
         /// Beside `request_json`, where it is required: the units if the body has no such whole
-        /// number of at least 1. A body of more than 64 KiB, or one that takes longer than a
-        /// second, reserves no less than this.
+        /// number of at least 1. A body of more than 64 KiB, one that takes longer than a second,
+        /// or one where such a member is anything else reserves no less than this.
         optional default: At<SomeUnits> = 2000,
         /// Beside `request_json`: the most units. A larger number reserves this many.
         optional max: SomeUnits = 8000,
@@ -137,7 +140,7 @@ object! {
 /// Where a reserved cost comes from.
 pub(crate) enum From<'a> {
     Header(Cost),
-    RequestJson(&'a str),
+    RequestJson(Vec<&'a str>),
 }
 
 one_of! {
@@ -145,17 +148,43 @@ one_of! {
     ReserveSource<'a> -> From<'a> {
         /// The header of the request that holds the number.
         header: CostHeader = {"name": "x-max-cost"} => From::Header,
-        /// The member of the request's body, a JSON object, that holds the number. The request
-        /// waits until its body is there.
-        request_json: Text<MAX_MEMBER> = "max_tokens" => From::RequestJson,
+        /// The member of the request's body, a JSON object, that holds the number, or a list of
+        /// such members. Names are compared without case, and the greatest number counts. The
+        /// request waits until its body is there.
+        request_json: MemberNames = ["max_completion_tokens", "max_tokens"] => From::RequestJson,
+    }
+}
+
+/// Names of members of a request's body: one, or a list.
+pub(crate) enum MemberNames {}
+
+type MemberName = Text<MAX_MEMBER>;
+type MemberList = Distinct<MemberName, 1, MAX_MEMBERS>;
+
+impl Type for MemberNames {
+    type Out<'a> = Vec<&'a str>;
+
+    fn read<'a>(node: &Node<'a>) -> Option<Vec<&'a str>> {
+        match node.value() {
+            Value::Array(_) => MemberList::read(node),
+            Value::String(_) => MemberName::read(node).map(|name| vec![name]),
+            _ => {
+                node.must("a name or a list of names, such as [max_completion_tokens, max_tokens]")
+            }
+        }
+    }
+
+    #[cfg(feature = "schema")]
+    fn schema(book: &mut crate::document::book::Book) -> Value {
+        serde_json::json!({"anyOf": [MemberName::schema(book), MemberList::schema(book)]})
     }
 }
 
 impl ReserveFields<'_> {
     fn build(self) -> Option<Cost> {
         let (default, max) = (self.default, self.max);
-        let member = match self.source? {
-            From::RequestJson(member) => member,
+        let members = match self.source? {
+            From::RequestJson(members) => members,
             From::Header(cost) => {
                 let mut good = true;
                 for field in ["default", "max"] {
@@ -183,7 +212,7 @@ impl ReserveFields<'_> {
             return None;
         }
         Some(Cost::RequestJson {
-            member: member.into(),
+            members: members.into_iter().map(Box::from).collect(),
             default: units(default)?,
             max: max.and_then(units),
         })
@@ -195,12 +224,15 @@ one_of! {
     SettleSource<'a> -> Source {
         /// The tokens that a model used, in a body of JSON or server-sent events as OpenAI,
         /// Anthropic and Gemini write them. A compressed body cannot be read.
+        /// `docs/reference/token-usage.md` says what counts.
         usage: Usage = "total" => Source::Usage,
         /// The header of the response that holds the cost.
         response_header: HeaderName = "x-cost" => |name| Source::Header(name.into()),
-        /// The trailer of the response that holds the cost.
+        /// The trailer of the response that holds the cost. Envoy passes trailers of an HTTP/1.1
+        /// upstream on only if its cluster sets `enable_trailers`.
         response_trailer: HeaderName = "x-cost" => |name| Source::Trailer(name.into()),
-        /// The member of the dynamic metadata that holds the cost.
+        /// The member of the dynamic metadata that holds the cost. The native module reads the
+        /// first level only.
         metadata: SettleMetadata = {"filter": "envoy.filters.http.example", "path": ["tokens"]} => |source| source,
     }
 }

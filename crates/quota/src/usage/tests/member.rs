@@ -1,17 +1,14 @@
-//! One member of a request's body.
+//! A number of a request's body.
 
 use crate::usage::Member;
 
-/// The member `max_tokens`. Reads the body whole, cut at every byte, and byte by byte.
-fn max_tokens(body: impl AsRef<[u8]>) -> Option<u64> {
-    member("max_tokens", body.as_ref())
-}
-
-fn member(name: &str, body: &[u8]) -> Option<u64> {
+/// The value of the members with these names, and whether one is unusable. Reads the body whole,
+/// cut at every byte, and byte by byte.
+fn member(names: &[&str], body: &[u8]) -> (Option<u64>, bool) {
     let read = |chunks: &mut dyn Iterator<Item = &[u8]>| {
-        let mut member = Member::new(name);
+        let mut member = Member::new(names.iter().copied());
         chunks.for_each(|chunk| member.feed(chunk));
-        member.value()
+        (member.value(), member.is_unusable())
     };
     let value = read(&mut std::iter::once(body));
     for cut in 0..=body.len() {
@@ -20,6 +17,11 @@ fn member(name: &str, body: &[u8]) -> Option<u64> {
     }
     assert_eq!(read(&mut body.chunks(1)), value, "byte by byte");
     value
+}
+
+/// The number of `max_tokens`. No other member is unusable than one without a number.
+fn max_tokens(body: impl AsRef<[u8]>) -> Option<u64> {
+    member(&["max_tokens"], body.as_ref()).0
 }
 
 #[test]
@@ -45,7 +47,7 @@ fn the_number_of_a_top_level_member() {
         (r#"{"max_tokens": {"max_tokens": 500}}"#, None),
         (r#"{"x": {"max_tokens": 500}}"#, None),
         (r#"[{"max_tokens": 500}]"#, None),
-        (r#"{"Max_tokens": 500}"#, None),
+        (r#"{"max-tokens": 500}"#, None),
         (r#"{}"#, None),
         ("", None),
         ("\u{feff}{\"max_tokens\": 500}", Some(500)),
@@ -56,21 +58,42 @@ fn the_number_of_a_top_level_member() {
     assert_eq!(max_tokens(padded), Some(500), "white space is not part of a number");
     assert_eq!(max_tokens(format!("{{\"max_tokens\": 1{}}}", "0".repeat(500))), None);
     assert_eq!(max_tokens(format!("{{\"max_tokens\": 1.{}}}", "0".repeat(500))), None, "too long");
-    assert_eq!(
-        member("größe \u{1f600}", "{\"gr\\u00f6ße \\ud83d\\ude00\": 5}".as_bytes()),
-        Some(5)
-    );
-    assert_eq!(member("", b"{\"\": 5}"), Some(5));
+    let (key, body) = ("größe \u{1f600}", "{\"gr\\u00f6ße \\ud83d\\ude00\": 5}");
+    assert_eq!(member(&[key], body.as_bytes()), (Some(5), false));
+    assert_eq!(member(&[""], b"{\"\": 5}"), (Some(5), false));
+}
+
+/// Go's parser takes a member for `max_tokens` whatever its case: also with the Kelvin sign and
+/// with the long s.
+#[test]
+fn names_are_compared_without_case() {
+    for key in [
+        "MAX_TOKENS",
+        "Max_Tokens",
+        "max_to\u{212a}ens",
+        r"max_to\u212aens",
+        "max_token\u{17f}",
+        r"max_token\u017f",
+    ] {
+        let body = format!(r#"{{"{key}": 8000, "max_tokens": 1}}"#);
+        assert_eq!(max_tokens(body), Some(8000), "{key}");
+    }
+    assert_eq!(member(&["Max_Tokens"], br#"{"max_tokens": 7}"#), (Some(7), false));
 }
 
 #[test]
-fn of_members_with_one_name_the_greatest_counts() {
+fn of_several_members_the_greatest_counts() {
     for (body, expected) in [
-        (r#"{"max_tokens": 1, "max_tokens": 500}"#, Some(500)),
-        (r#"{"max_tokens": 500, "max\u005ftokens": 1}"#, Some(500)),
-        (r#"{"max_tokens": 1, "max_tokens": null}"#, None),
-        (r#"{"max_tokens": "x", "max_tokens": 1}"#, None),
+        (r#"{"max_tokens": 1, "max_tokens": 500}"#, (Some(500), false)),
+        (r#"{"max_tokens": 500, "max\u005ftokens": 1}"#, (Some(500), false)),
+        (r#"{"max_tokens": 1, "max_completion_tokens": 8000}"#, (Some(8000), false)),
+        (r#"{"max_completion_tokens": 8000, "max_tokens": 1}"#, (Some(8000), false)),
+        (r#"{"max_tokens": 1, "max_tokens": null}"#, (Some(1), true)),
+        (r#"{"max_tokens": "x", "max_tokens": 1}"#, (Some(1), true)),
+        (r#"{"max_completion_tokens": null}"#, (None, true)),
+        (r#"{"max_output_tokens": 9}"#, (None, false)),
     ] {
-        assert_eq!(max_tokens(body), expected, "{body}");
+        let names = ["max_completion_tokens", "max_tokens"];
+        assert_eq!(member(&names, body.as_bytes()), expected, "{body}");
     }
 }

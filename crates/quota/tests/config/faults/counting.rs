@@ -78,6 +78,21 @@ pub const BAD: &[(&str, &[Expected])] = &[
         &[("policies[0].cost.reserve.default", "is required: the units of a request")],
     ),
     (
+        "reserve-members",
+        &[
+            ("policies[0].cost.reserve.request_json", "must not be empty"),
+            (
+                "policies[1].cost.reserve.request_json",
+                "must be a name or a list of names, such as [max_completion_tokens, max_tokens], is a number",
+            ),
+            (
+                "policies[2].cost.reserve.request_json[1]",
+                "is the same as policies[2].cost.reserve.request_json[0]",
+            ),
+            ("policies[3].cost.reserve.request_json[1]", "must not be empty"),
+        ],
+    ),
+    (
         "reserve-header",
         &[
             ("policies[0].cost.reserve.default", "means nothing beside header"),
