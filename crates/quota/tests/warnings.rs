@@ -177,6 +177,28 @@ fn warns_of_leases_and_costs_that_do_not_fit_the_quota() {
 }
 
 #[test]
+fn warns_of_a_reservation_that_the_client_chooses_where_usage_is_missing() {
+    let by_body = json!({"request_json": ["max_tokens"], "default": 5});
+    let header = json!({"response_header": "x-cost"});
+    let warned =
+        &["policies[0].cost.if_missing: is reserved, and request_json lets the client"][..];
+    for (reserve, source, if_missing, expected) in [
+        (by_body.clone(), json!({"usage": "total"}), None, warned),
+        (by_body.clone(), json!({"usage": "total"}), Some(json!("reserved")), warned),
+        (by_body.clone(), json!({"usage": "total"}), Some(json!(24_000)), &[]),
+        (by_body.clone(), json!({"usage": "total"}), Some(json!("nothing")), &[]),
+        (by_body, header, None, &[]),
+        (json!(5), json!({"usage": "total"}), None, &[]),
+    ] {
+        let mut cost = json!({"reserve": reserve, "settle": [source]});
+        if let Some(if_missing) = if_missing {
+            cost["if_missing"] = if_missing;
+        }
+        expect(json!({ "policies": policy(json!({ "cost": cost })) }), expected);
+    }
+}
+
+#[test]
 fn warns_of_a_local_share_without_local_counting() {
     let share = |on_failure: &str| json!({"cluster": "store", "local_share": 0.5, "on_failure": on_failure});
     let local = policy(json!({"on_failure": "local"}));

@@ -1,6 +1,6 @@
 //! One test for each page, and what a page only says.
 
-use anyhow::Result;
+use anyhow::{Context, Result};
 use quotagate_support::http::Request;
 use quotagate_support::{jwt, yaml};
 use serde_json::json;
@@ -47,6 +47,43 @@ fn team_without_budget_is_answered_by_the_small_model() -> Result<()> {
     assert_eq!((example.requests("large_model"), example.requests("small_model")), (2, 1));
     let nobody = Request::post("/v1/chat/completions", b"{}");
     assert_eq!(client.send(&nobody)?.status, 401);
+    Ok(())
+}
+
+#[test]
+fn error_of_a_model_costs_nothing_and_hidden_usage_costs_the_largest_request() -> Result<()> {
+    let example = Example::start("ai-gateway")?;
+    let mut client = example.client()?;
+    let mut ask = |body: &[u8], status: &str, answer: &str| -> Result<u64> {
+        let request = Request::post("/v1/chat/completions", body)
+            .bearer(&jwt::token_with(&json!({"team": "green"}))?)
+            .header("content-type", "application/json")
+            .header("x-answer-status", status)
+            .header("x-answer-body", answer)
+            .header("x-answer-header-content-type", "application/json");
+        let left = client.send(&request)?;
+        assert_eq!(left.status.to_string(), status);
+        Ok(left.header("x-ratelimit-remaining").context("no header")?.parse()?)
+    };
+    let cheap = br#"{"max_tokens": 1}"#;
+    let usage = r#"{"usage": {"prompt_tokens": 60, "completion_tokens": 40, "total_tokens": 100}}"#;
+    // Each shows what is left while its own reservation is held, unless its status refunds that.
+    let small = 2_000_000;
+    for (status, left) in [("500", small), ("429", small), ("500", small), ("200", small - 1)] {
+        assert_eq!(ask(cheap, status, usage)?, left, "{status}");
+    }
+    // The question's tokens cost half a unit each.
+    let mut spent = 60 / 2 + 40;
+    assert_eq!(ask(cheap, "200", r#"{"choices": []}"#)?, small - spent - 1);
+    spent += 16_000;
+    // Whatever the names, the greatest number is reserved.
+    for body in [
+        &br#"{"max_tokens": 1, "max_completion_tokens": 8000}"#[..],
+        br#"{"MAX_TOKENS": 8000, "max_tokens": 1}"#,
+    ] {
+        assert_eq!(ask(body, "200", usage)?, small - spent - 8000);
+        spent += 60 / 2 + 40;
+    }
     Ok(())
 }
 

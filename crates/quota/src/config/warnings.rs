@@ -8,6 +8,7 @@ use crate::document::Node;
 use crate::protocol::{OnFailure, Window};
 use crate::request::allowance::{Allowance, Cost, Quotas};
 use crate::request::partition::Entry;
+use crate::settle::{Missing, Settle, Source};
 
 /// In bytes. Shorter keys can be found by trying.
 const SHORT_DIGEST_KEY: usize = 16;
@@ -130,6 +131,21 @@ pub(super) fn one_protocol(count: &Node<'_>, http: bool, grpc: bool) {
              all speak gRPC",
         ),
         _ => {}
+    }
+}
+
+/// Warns of a real cost that clients can hide. `cost` is the object with both.
+pub(super) fn missing_usage(cost: &Node<'_>, reserve: &Cost, settle: &Settle) {
+    let by_usage = settle.sources.iter().any(|source| matches!(source, Source::Usage(_)));
+    if by_usage
+        && settle.missing == Missing::Reserved
+        && matches!(reserve, Cost::RequestJson { .. })
+    {
+        cost.field("if_missing").warn(
+            "is reserved, and request_json lets the client choose what is reserved: with max_tokens: 1 and without \
+             stream_options.include_usage, or when it leaves before the last event, any request costs 1. Write the \
+             units of your largest request, such as if_missing: 24000",
+        );
     }
 }
 

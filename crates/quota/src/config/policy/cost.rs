@@ -5,6 +5,7 @@ use std::num::NonZeroU64;
 
 use serde_json::Value;
 
+use crate::config::warnings;
 use crate::document::{At, Distinct, List, Node, Text, Type, Whole, object, one_of, words};
 use crate::protocol::MAX_UNITS;
 use crate::request::allowance::Cost;
@@ -97,6 +98,9 @@ impl CostFields<'_> {
         let (sources, missing) = (self.settle?, self.if_missing?);
         let settle = sources.map(|sources| Settle { sources: sources.into(), missing });
         let reserve = self.amount?;
+        if let Some(settle) = &settle {
+            warnings::missing_usage(&self.node, &reserve, settle);
+        }
         good.then_some(Costs { reserve, settle })
     }
 }
