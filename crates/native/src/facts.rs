@@ -25,11 +25,10 @@ pub struct Facts<'h> {
 }
 
 /// A member of the metadata that filters wrote for the response. The copy is from before the
-/// request left, so a top-level key is read from the metadata itself.
+/// request left, so only top-level keys can be read. `setup` refuses other paths.
 pub fn response_metadata(host: &Host<'_>, filter: &str, path: &[Box<str>]) -> Option<Vec<u8>> {
-    let facts = Facts::new(host);
-    let top_level = if let [key] = path { facts.top_level(filter, key) } else { None };
-    top_level.or_else(|| facts.metadata(filter, path))
+    let [key] = path else { return None };
+    Facts::new(host).top_level(filter, key)
 }
 
 impl<'h> Facts<'h> {

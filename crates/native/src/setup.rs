@@ -39,6 +39,7 @@ impl Setup {
         log::follow_library();
         let config = Config::parse_unordered(document).map_err(|faults| lines(&faults))?;
         known_zones(&config)?;
+        readable_costs(&config)?;
         let link = match &config.store.reach {
             Reach::Cluster(_) if process::only_validates() => Link::Nowhere,
             Reach::Cluster(store) => {
@@ -106,6 +107,7 @@ impl Route {
             PerRoute::Policies(config) => *config,
         };
         known_zones(&config)?;
+        readable_costs(&config)?;
         let link = match &config.store.reach {
             Reach::Redis(_) => in_process(&config)?,
             Reach::Cluster(_) => {
@@ -138,6 +140,20 @@ fn in_process(config: &Config) -> Result<Link, Vec<String>> {
 fn known_zones(config: &Config) -> Result<(), Vec<String>> {
     let faults = unknown_zones(config);
     if faults.is_empty() { Ok(()) } else { Err(faults.iter().map(ToString::to_string).collect()) }
+}
+
+/// Checks that the module can read every source of a real cost.
+fn readable_costs(config: &Config) -> Result<(), Vec<String>> {
+    let nested = config.nested_metadata_of_responses();
+    let fault = |path: String| {
+        format!(
+            "{path}: must have one name, because Envoy hands only the first level of a response's \
+             metadata to modules: let the filter write the number there, or let Envoy's \
+             header_mutation, after this filter in http_filters, write it to a response header, \
+             and name that in response_header"
+        )
+    };
+    if nested.is_empty() { Ok(()) } else { Err(nested.into_iter().map(fault).collect()) }
 }
 
 fn start_runtime() -> Result<(), Vec<String>> {

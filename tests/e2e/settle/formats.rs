@@ -5,10 +5,11 @@ use std::time::{Duration, Instant};
 
 use anyhow::Result;
 use quotagate_support::edits;
-use quotagate_support::envoy::{Envoy, EnvoyOptions, Form};
+use quotagate_support::envoy::{Envoy, EnvoyOptions, Form, manager};
 use quotagate_support::http::{Client, Request};
 use quotagate_support::model::{EVENTS, PAUSE_MS, TOKENS};
-use serde_json::json;
+use quotagate_support::yaml;
+use serde_json::{Value, json};
 
 use super::{Rig, tokens};
 use crate::rig::document;
@@ -74,6 +75,50 @@ fn headers_trailers_and_metadata_say_the_cost() -> Result<()> {
         let response = client.send(&Request::get(path).header(TOKENS, "101"))?;
         assert_eq!(response.status, 200, "{path}");
         rig.settled(name, cost)?;
+    }
+    Ok(())
+}
+
+/// Copies nested metadata to the response header `x-tokens`, before quotagate sees the response.
+fn nested_to_header(config: &mut Value) -> Result<()> {
+    let filters = yaml::list(manager(config)?, "http_filters")?;
+    let header = json!({"key": "x-tokens", "value": "%DYNAMIC_METADATA(cost:u:tokens)%"});
+    let router = filters.len() - 1;
+    filters.insert(
+        router,
+        json!({"name": "envoy.filters.http.header_mutation", "typed_config": {
+            "@type": "type.googleapis.com/envoy.extensions.filters.http.header_mutation.v3.HeaderMutation",
+            "mutations": {"response_mutations": [{"append": {"header": header}}]}
+        }}),
+    );
+    Ok(())
+}
+
+#[test]
+fn nested_metadata_says_the_cost_by_itself_or_as_a_header() -> Result<()> {
+    let start = |source: Value| {
+        let cost = json!({"reserve": 2, "settle": [source]});
+        Rig::start_with(json!([tokens(1000, cost)]), |options| {
+            options
+                .edit(edits::metadata("cost", json!({"u": {"tokens": 86}})))
+                .edit(nested_to_header)
+        })
+    };
+    let nested = json!({"metadata": {"filter": "cost", "path": ["u", "tokens"]}});
+    let header = json!({"response_header": "x-tokens"});
+    let readable = match Form::of_run()? {
+        Form::Wasm => vec![nested, header],
+        Form::Native => {
+            let Err(error) = start(nested) else { anyhow::bail!("it cannot be read") };
+            let error = format!("{error:#}");
+            assert!(error.contains("settle[0].metadata.path: must have one name"), "{error}");
+            vec![header]
+        }
+    };
+    for source in readable {
+        let rig = start(source)?;
+        assert_eq!(rig.client()?.send(&Request::get("/openai/json"))?.status, 200);
+        rig.settled("tokens", 86)?;
     }
     Ok(())
 }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crate::document::{behind_cluster, grant, in_memory, policy};
-use crate::host::{Envoy, Request, STOP_AND_WATERMARK, Stream};
+use crate::host::{Envoy, Request, STOP_AND_WATERMARK, Stream, logged};
 
 const SETTLED: &str =
     r#","cost":{"reserve":5,"settle":[{"usage":"total"}],"if_missing":"nothing"}"#;
@@ -89,6 +89,20 @@ fn compressed_body_is_not_read() {
     stream.response_body(&[r#"{"usage": {"total_tokens": 2}}"#], true);
     stream.end();
     uses(&envoy, 0);
+}
+
+#[test]
+fn cost_in_nested_metadata_is_refused_with_what_helps() {
+    let document = |path: &str| {
+        let source = format!(r#"{{"metadata":{{"filter":"f","path":{path}}}}}"#);
+        let cost = format!(r#","cost":{{"reserve":2,"settle":[{{"usage":"total"}},{source}]}}"#);
+        in_memory("nested", &policy("p", 9, &cost), "", "")
+    };
+    assert!(Envoy::new(1, &document(r#"["tokens"]"#)).is_ok());
+    assert!(Envoy::new(1, &document(r#"["u","tokens"]"#)).is_err());
+    let path =
+        "configuration refused: policies[0].cost.settle[1].metadata.path: must have one name";
+    assert!(logged(&[path, "header_mutation", "response_header"]));
 }
 
 #[test]

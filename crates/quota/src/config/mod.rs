@@ -168,6 +168,18 @@ impl Config {
         let mut settles = self.policies.iter().filter_map(|policy| policy.settle.as_ref());
         settles.any(|settle| settle.reads_body())
     }
+
+    /// The paths of the sources of a real cost that are members of metadata below the first level.
+    pub fn nested_metadata_of_responses(&self) -> Vec<String> {
+        let settles = self.policies.iter().enumerate();
+        let settles = settles.filter_map(|(i, policy)| Some((i, policy.settle.as_ref()?)));
+        let paths = settles.flat_map(|(i, settle)| {
+            settle
+                .nested_metadata()
+                .map(move |source| format!("policies[{i}].cost.settle[{source}].metadata.path"))
+        });
+        paths.collect()
+    }
 }
 
 /// Reads JSON, or the serialized `google.protobuf.Struct` that Envoy passes on.

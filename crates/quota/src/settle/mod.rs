@@ -60,4 +60,13 @@ impl Settle {
     pub(crate) fn reads_body(&self) -> bool {
         self.sources.iter().any(|source| matches!(source, Source::Usage(_)))
     }
+
+    /// The indexes of the sources in metadata below the first level.
+    pub(crate) fn nested_metadata(&self) -> impl Iterator<Item = usize> {
+        let sources = self.sources.iter().enumerate();
+        sources.filter_map(|(index, source)| match source {
+            Source::Metadata { path, .. } if path.len() > 1 => Some(index),
+            _ => None,
+        })
+    }
 }
