@@ -100,6 +100,10 @@ impl Request for Facts {
         host::metadata(filter, path)
     }
 
+    fn has_metadata(&self, filter: &str, path: &[Box<str>]) -> bool {
+        host::has_metadata(filter, path)
+    }
+
     fn attribute(&self, path: &[&str]) -> Option<Vec<u8>> {
         host::property(path)
     }

@@ -20,6 +20,8 @@ const GRPC_STATUS: &str = "grpc-status";
 const CLEAR_ROUTE_CACHE: &str = "clear_route_cache";
 /// The status of a raw host call that succeeded.
 const OK: u32 = 0;
+/// The status of a property that is there, with a value that has no bytes, such as null.
+const NO_BYTES: u32 = 3;
 
 #[link(wasm_import_module = "env")]
 unsafe extern "C" {
@@ -157,6 +159,11 @@ pub fn enter(context: u32) -> bool {
 
 /// A property as the host's raw bytes; `None` if it is absent, null, or has a null on the way.
 pub fn property(path: &[&str]) -> Option<Vec<u8>> {
+    property_or_status(path).ok()
+}
+
+/// A property as the host's raw bytes, or the status of the call.
+fn property_or_status(path: &[&str]) -> Result<Vec<u8>, u32> {
     let joined = path.join("\0");
     let (mut data, mut size) = (std::ptr::null_mut(), 0);
     // SAFETY: the pointers are valid for the call; on success the host hands over a buffer of
@@ -165,7 +172,11 @@ pub fn property(path: &[&str]) -> Option<Vec<u8>> {
     unsafe {
         let status =
             proxy_get_property(joined.as_ptr(), joined.len(), &raw mut data, &raw mut size);
-        (status == OK && !data.is_null()).then(|| Vec::from_raw_parts(data, size, size))
+        if status == OK && !data.is_null() {
+            Ok(Vec::from_raw_parts(data, size, size))
+        } else {
+            Err(status)
+        }
     }
 }
 
@@ -281,9 +292,18 @@ impl Upstream for Response {
 
 /// A member of the active stream's dynamic metadata.
 pub fn metadata(filter: &str, path: &[Box<str>]) -> Option<Vec<u8>> {
+    property(&metadata_path(filter, path))
+}
+
+/// Whether the active stream's dynamic metadata has a member at `path`, also one without bytes.
+pub fn has_metadata(filter: &str, path: &[Box<str>]) -> bool {
+    matches!(property_or_status(&metadata_path(filter, path)), Ok(_) | Err(OK | NO_BYTES))
+}
+
+fn metadata_path<'p>(filter: &'p str, path: &'p [Box<str>]) -> Vec<&'p str> {
     let mut keys = vec!["metadata", "filter_metadata", filter];
     keys.extend(path.iter().map(AsRef::<str>::as_ref));
-    property(&keys)
+    keys
 }
 
 fn has_response_header(name: &str) -> bool {

@@ -129,6 +129,8 @@ fn tier_sets_the_quota() -> Result<()> {
         (json!(""), 2),
         (json!(3), 2),
         (json!(["gold"]), 3),
+        (json!([1, null, "gold"]), 3),
+        (json!([["free"], {"a": "free"}, true, "gold"]), 3),
     ];
     for (i, (plan, quota)) in plans.into_iter().enumerate() {
         let what = format!("the plan {plan}");

@@ -37,6 +37,17 @@ impl<'h> Facts<'h> {
         Self { host, metadata: RefCell::default() }
     }
 
+    /// Hands the copied metadata of `filter` to `read`, if there is any.
+    fn with_copy<T>(&self, filter: &str, read: impl FnOnce(Option<&Value>) -> T) -> T {
+        let mut known = self.metadata.borrow_mut();
+        let index = known.iter().position(|(name, _)| name == filter);
+        let index = index.unwrap_or_else(|| {
+            known.push((filter.to_owned(), self.copied(filter)));
+            known.len() - 1
+        });
+        read(known.get(index).and_then(|(_, copy)| copy.as_ref()))
+    }
+
     fn copied(&self, filter: &str) -> Option<Value> {
         // Envoy writes `-` where there is no metadata.
         let read = |text: Vec<u8>| serde_json::from_slice(&text).ok();
@@ -70,13 +81,7 @@ impl Request for Facts<'_> {
     }
 
     fn metadata(&self, filter: &str, path: &[Box<str>]) -> Option<Vec<u8>> {
-        let mut read = self.metadata.borrow_mut();
-        let index = read.iter().position(|(known, _)| known == filter);
-        let index = index.unwrap_or_else(|| {
-            read.push((filter.to_owned(), self.copied(filter)));
-            read.len() - 1
-        });
-        match (read.get(index).and_then(|(_, copy)| copy.as_ref()), path) {
+        self.with_copy(filter, |copy| match (copy, path) {
             (Some(copy), path) => bytes(member(copy, path)?),
             (None, [key]) => self.top_level(filter, key),
             (None, _) => {
@@ -85,7 +90,11 @@ impl Request for Facts<'_> {
                 }
                 None
             }
-        }
+        })
+    }
+
+    fn has_metadata(&self, filter: &str, path: &[Box<str>]) -> bool {
+        self.with_copy(filter, |copy| copy.is_some_and(|copy| member(copy, path).is_some()))
     }
 
     fn attribute(&self, path: &[&str]) -> Option<Vec<u8>> {
@@ -155,6 +164,24 @@ mod tests {
             [&["a"][..], &["a", "z"], &["a", "l"], &["a", "l", "2"], &["b"], &["a", "s", "x"]]
         {
             assert_eq!(read(absent), None, "{absent:?}");
+        }
+    }
+
+    #[test]
+    fn copied_number_is_the_one_that_a_wasm_filter_reads() {
+        let read = |text: &str| {
+            let value: Value = serde_json::from_str(text).unwrap();
+            f64::from_le_bytes(bytes(&value).unwrap().try_into().unwrap())
+        };
+        assert_eq!(read("9007199254740993"), 9_007_199_254_740_992.0, "as Envoy keeps it");
+        let known = [0.1 + 0.2, 1e21, 9_007_199_254_740_993.0, 1.1e-7, 5e-324, f64::MAX];
+        // An irrational step reaches numbers with 16 and 17 digits.
+        let many = (1..10_000).map(|i| f64::from(i) * std::f64::consts::PI);
+        for number in known.into_iter().chain(many) {
+            // The shortest text, and the 17 digits that Envoy writes if 15 are not enough.
+            for text in [format!("{number:?}"), format!("{number:.16e}")] {
+                assert_eq!(read(&text).to_bits(), number.to_bits(), "{text}");
+            }
         }
     }
 }

@@ -81,6 +81,14 @@ fn only_the_command_depends_on_the_schema() {
     assert!(features("quotagate-cli").contains("schema"));
 }
 
+/// In a build of the whole workspace, a crate of the tests turns this feature on for all.
+#[test]
+fn deployed_module_reads_every_number_as_it_was_written() {
+    let tree = tree("quotagate-native", "{p} {f}");
+    let json = tree.lines().find(|line| line.starts_with("serde_json ")).unwrap();
+    assert!(json.contains("float_roundtrip"), "{json}");
+}
+
 /// The features of the core that `package` enables.
 fn features(package: &str) -> String {
     let tree = tree(package, "{p} {f}");

@@ -172,16 +172,20 @@ impl<'c> Facts<'c> {
         })
     }
 
-    /// The first elements of a list in dynamic metadata, as the host's bytes.
-    /// Empty if it is no list.
+    /// The first elements of a list in dynamic metadata, as the host's bytes, without those that the
+    /// host cannot hand over. Empty if it is no list.
     pub(crate) fn elements(&self, filter: &'c str, path: &'c [Box<str>]) -> Rc<[Rc<[u8]>]> {
         remember(&self.lists, (filter, path), || {
             let element = |position: usize| {
                 let last = position.to_string().into_boxed_str();
                 let path: Vec<Box<str>> = path.iter().cloned().chain([last]).collect();
-                self.request.metadata(filter, &path).map(Rc::from)
+                match self.request.metadata(filter, &path) {
+                    Some(raw) => Some(Some(Rc::from(raw))),
+                    // A null is an element, and not the end of the list.
+                    None => self.request.has_metadata(filter, &path).then_some(None),
+                }
             };
-            (0..MAX_ELEMENTS).map_while(element).collect()
+            (0..MAX_ELEMENTS).map_while(element).flatten().collect()
         })
     }
 

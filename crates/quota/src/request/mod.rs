@@ -33,6 +33,11 @@ pub trait Request {
     /// A member of the request's dynamic metadata: the value at `path` below the namespace
     /// `filter`, as the host's raw bytes (no type comes with them).
     fn metadata(&self, filter: &str, path: &[Box<str>]) -> Option<Vec<u8>>;
+    /// Whether the metadata has a member at `path`, also one whose value
+    /// [`metadata`](Self::metadata) cannot hand over, such as `null`.
+    fn has_metadata(&self, filter: &str, path: &[Box<str>]) -> bool {
+        self.metadata(filter, path).is_some()
+    }
     /// An attribute of Envoy by its path, such as `connection`, `requested_server_name`: the value
     /// as the host's raw bytes.
     fn attribute(&self, path: &[&str]) -> Option<Vec<u8>>;

@@ -46,9 +46,9 @@ object! {
         /// The source of the value, or of a list of values.
         required source: VerifiedText = {"jwt": {"claim": "plan"}},
         /// The quota of each value. Callers with another value have `quota`. Of a list, its first
-        /// 64 elements count, and the first tier in the order of this document that is among them.
-        /// Where Envoy loses the order, the largest quota counts: in a `google.protobuf.Struct`,
-        /// and in the native module.
+        /// 64 elements count, without those of another type, and the first tier in the order of
+        /// this document that is among them. Where Envoy loses the order, the largest quota counts:
+        /// in a `google.protobuf.Struct`, and in the native module.
         required quotas: TierQuotas = {"free": 100, "premium": 10000},
     }
 }

@@ -59,6 +59,11 @@ impl Request for Fake {
         let path = path.join("/");
         self.fact(&if filter == JWT_AUTHN { path } else { format!("{filter}:{path}") })
     }
+    fn has_metadata(&self, filter: &str, path: &[Box<str>]) -> bool {
+        let path = path.join("/");
+        let name = if filter == JWT_AUTHN { path } else { format!("{filter}:{path}") };
+        self.facts.contains_key(&name)
+    }
     fn attribute(&self, path: &[&str]) -> Option<Vec<u8>> {
         self.fact(&path.join("."))
     }

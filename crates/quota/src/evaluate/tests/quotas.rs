@@ -426,6 +426,14 @@ fn first_tier_of_the_document_that_a_list_contains_counts() {
         }
         let one = [(prefix, "premium")];
         assert_eq!(config.evaluate(&Fake::new(&one)).checks.unwrap()[0].counter.quota, 100);
+        // `[1, null, {}, "admin"]`: the host hands over eight bytes, and nothing for the next two.
+        let mut mixed = Fake::new(&[(format!("{prefix}/3").as_str(), "admin")]);
+        for (i, value) in [Some(f64::to_le_bytes(1.0).to_vec()), None, None].into_iter().enumerate()
+        {
+            mixed.facts.entry(format!("{prefix}/{i}")).or_default().extend(value);
+        }
+        assert_eq!(config.evaluate(&mixed).checks.unwrap()[0].counter.quota, 7);
+        assert!(!mixed.asked.borrow().contains(&format!("{prefix}/5")), "the list ends after 4");
     }
 }
 
