@@ -51,7 +51,8 @@ fn only_grpc_clients_get_the_grpc_retry_header() {
         ("application/json", false),
     ] {
         let case = move || {
-            assert!(configure(&document(&policy("p", ""), "", "")));
+            let response = r#""response":{"grpc_pushback":"1m"},"#;
+            assert!(configure(&document(&policy("p", ""), response, "")));
             host(|h| h.set_request_header("content-type", content_type.as_bytes()));
             request(2);
             reply(1, 200, &grant(0, 100));

@@ -1,10 +1,12 @@
 //! HTTP/2, gRPC and WebSocket.
 
+use std::time::Duration;
+
 use anyhow::Result;
 use quotagate_support::envoy::StoreAddress;
 use quotagate_support::http::Request;
 use quotagate_support::http2::{Answer, Client};
-use quotagate_support::{edits, ports};
+use quotagate_support::{edits, ports, wait};
 use serde_json::{Value, json};
 
 use crate::rig::{Rig, document, one_each, per_caller};
@@ -25,8 +27,11 @@ fn assert_grpc(answer: &Answer, status: &str, message: &str) {
 fn grpc_clients_get_a_grpc_status_and_retry_time() -> Result<()> {
     let mut unavailable = one_each("unavailable", &["caller"]);
     unavailable["on_failure"] = json!("deny");
+    let mut soon = one_each("soon", &["caller"]);
+    soon["window"] = json!("3s");
     let document = document(json!([
         one_each("exhausted", &["caller"]),
+        soon,
         one_each("unauthenticated", &["key"]),
         unavailable
     ]));
@@ -39,9 +44,15 @@ fn grpc_clients_get_a_grpc_status_and_retry_time() -> Result<()> {
         exhausted.response.header("retry-after").is_some()
             && exhausted.response.header("ratelimit").is_some()
     );
-    let pushback: u32 =
-        exhausted.response.header("grpc-retry-pushback-ms").unwrap_or_default().parse()?;
-    assert!(pushback > 0, "{pushback}");
+    let pushback = |answer: &Answer| -> Result<i32> {
+        Ok(answer.response.header("grpc-retry-pushback-ms").unwrap_or_default().parse()?)
+    };
+    assert_eq!(pushback(&exhausted)?, -1, "units come much later than in 5 s");
+    // The first refusal of a window that ends soon. A slow machine may see windows end in between.
+    let refused = wait::until("a refusal", Duration::from_secs(60), || {
+        Ok(Some(call(&mut client, "/soon")?).filter(|answer| answer.grpc_status() == Some("8")))
+    })?;
+    assert!((1..=3000).contains(&pushback(&refused)?), "{refused:?}");
     assert_grpc(&call(&mut client, "/unauthenticated")?, "16", "");
     rig.kill_counting()?;
     assert_grpc(&call(&mut client, "/unavailable")?, "14", "");

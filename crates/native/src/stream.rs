@@ -218,7 +218,7 @@ impl Stream {
         match config.store.on_failure {
             OnFailure::Allow | OnFailure::Local => Action::Continue,
             OnFailure::Deny => {
-                host.send(&response::unavailable());
+                host.send(&response::unavailable(config));
                 Action::Answered
             }
         }

@@ -1,6 +1,9 @@
 //! The object `response`: the headers of responses, and the answer to refused requests.
 
+use std::time::Duration;
+
 use super::denied::{Denied, DeniedDocument};
+use super::time::UpToAMinute;
 use crate::document::{Distinct, Node, Type, object, words};
 
 /// What responses carry.
@@ -10,6 +13,8 @@ pub struct ResponseConfig {
     pub families: Box<[Family]>,
     /// How `X-RateLimit-Reset` writes the time.
     pub reset: Reset,
+    /// The longest time after which a gRPC client is told to retry.
+    pub grpc_pushback: Duration,
     /// The answer to a request whose quota is used up.
     pub denied: Denied,
 }
@@ -51,6 +56,10 @@ object! {
         default(["ietf", "x_ratelimit"]) headers: Families = ["draft_03"],
         /// How `X-RateLimit-Reset` writes the end of the window.
         default("epoch") reset: Reset = "delta",
+        /// The longest time that `grpc-retry-pushback-ms` names. If units are granted later, it is
+        /// `-1`: do not retry. gRPC libraries wait as long as this header says, even beyond the
+        /// deadline of their call.
+        default("5s") grpc_pushback: UpToAMinute = "2s",
         /// The answer to a request whose quota is used up.
         default({}) denied: DeniedDocument,
     }
@@ -61,6 +70,7 @@ impl ResponseFields<'_> {
         Some(ResponseConfig {
             families: self.headers?.into(),
             reset: self.reset?,
+            grpc_pushback: self.grpc_pushback?,
             denied: self.denied?,
         })
     }

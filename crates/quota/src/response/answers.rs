@@ -5,6 +5,7 @@
 //! A gRPC client gets the grpc-status instead of the HTTP status.
 
 use std::borrow::Cow;
+use std::time::Duration;
 
 use serde::Serialize;
 
@@ -13,7 +14,6 @@ use super::{Answer, Header, Now, RATE_LIMITED};
 use crate::config::{Config, Piece, Template};
 use crate::decision::{Decision, Refusal, Standing};
 use crate::mark::EXCEEDED;
-use crate::time::Monotonic;
 
 /// The grpc-status INVALID_ARGUMENT.
 const INVALID_ARGUMENT: i32 = 3;
@@ -53,7 +53,7 @@ pub fn answer<'a>(
     match decision {
         Decision::Admit(_) => None,
         Decision::Refuse(refusal) => Some(refused(config, refusal, now())),
-        Decision::Unavailable(_) => Some(unavailable()),
+        Decision::Unavailable(_) => Some(unavailable(config)),
     }
 }
 
@@ -77,7 +77,8 @@ pub fn missing_identity(config: &Config, policy: usize) -> Answer<'_> {
 }
 
 /// The answer if a request cannot be counted and must not pass uncounted.
-pub fn unavailable() -> Answer<'static> {
+pub fn unavailable(config: &Config) -> Answer<'_> {
+    const WAIT: Duration = Duration::from_secs(1);
     let detail =
         "The request could not be counted against its quota; try again in a moment.".to_owned();
     let wait = ("retry-after", Cow::from("1"));
@@ -87,7 +88,7 @@ pub fn unavailable() -> Answer<'static> {
         UNAVAILABLE,
         detail,
         wait,
-        Some(1000),
+        Some(pushback(config, WAIT)),
         "quotagate_store_unavailable",
     )
 }
@@ -167,7 +168,11 @@ fn refused<'a>(config: &'a Config, refusal: &Refusal, now: Now) -> Answer<'a> {
         };
         problem.text().into()
     });
-    let pushback = if blocked.is_empty() { milliseconds_until(refusal.until, now) } else { NEVER };
+    let pushback = if blocked.is_empty() {
+        pushback(config, refusal.until.since(now.monotonic))
+    } else {
+        NEVER
+    };
     Answer {
         status: denied.status,
         grpc_status: EXHAUSTED,
@@ -178,10 +183,13 @@ fn refused<'a>(config: &'a Config, refusal: &Refusal, now: Now) -> Answer<'a> {
     }
 }
 
-/// Milliseconds until `moment`: at least 1, and no more than gRPC can read.
-fn milliseconds_until(moment: Monotonic, now: Now) -> i32 {
-    let left = moment.since(now.monotonic).as_nanos().div_ceil(1_000_000);
-    i32::try_from(left).unwrap_or(i32::MAX).max(1)
+/// After how many milliseconds, at least 1, a gRPC client may retry. A client that retries waits
+/// that long and meanwhile misses its own deadline, so after a long wait it shall not retry.
+fn pushback(config: &Config, wait: Duration) -> i32 {
+    if wait > config.response.grpc_pushback {
+        return NEVER;
+    }
+    i32::try_from(wait.as_nanos().div_ceil(1_000_000)).unwrap_or(i32::MAX).max(1)
 }
 
 impl Problem<'_> {

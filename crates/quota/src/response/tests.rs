@@ -153,11 +153,23 @@ fn a_client_with_a_quota_of_0_gets_no_retry_after() {
 
 #[test]
 fn grpc_clients_get_a_retry_delay_that_they_can_read() {
-    for (until, expected) in [(2_501, 1_001), (1_500, 1), (u64::MAX / 1_000_000, i32::MAX)] {
+    for (response, until, expected) in [
+        ("{}", 2_501, 1_001),
+        ("{}", 1_500, 1),
+        ("{}", 6_500, 5_000),
+        ("{}", 6_501, -1),
+        ("{}", u64::MAX / 1_000_000, -1),
+        (r#"{"grpc_pushback":"1m"}"#, 61_500, 60_000),
+        (r#"{"grpc_pushback":"1m"}"#, 61_501, -1),
+        (r#"{"grpc_pushback":"1ms"}"#, 1_501, 1),
+        (r#"{"grpc_pushback":"1ms"}"#, 1_502, -1),
+    ] {
         let mut standing = standing(DAILY, 9, 0, at(until));
         standing.granted = false;
         let decision = Decision::Refuse(Refusal { standings: vec![standing], until: at(until) });
-        assert_eq!(answer(&config("{}"), &decision, || NOW).unwrap().pushback, Some(expected));
+        let config = config(response);
+        let pushback = answer(&config, &decision, || NOW).unwrap().pushback;
+        assert_eq!(pushback, Some(expected), "{response} {until}");
     }
 }
 
@@ -318,6 +330,9 @@ fn a_failed_store_is_never_a_429() {
     );
     assert_eq!(text(&answer.headers), "retry-after: 1\ncontent-type: application/problem+json\n");
     assert!(answer.body.contains(r#""status":503"#));
+    assert_eq!(answer.pushback, Some(1000));
+    let hasty = self::config(r#"{"grpc_pushback":"999ms"}"#);
+    assert_eq!(unavailable(&hasty).pushback, Some(-1));
 }
 
 #[test]

@@ -74,6 +74,7 @@ fn every_field_is_read() {
         ])
     );
     assert!(config.reads_request_bodies() && config.reads_response_bodies());
+    assert_eq!(config.response.grpc_pushback, Duration::from_secs(2));
 }
 
 #[test]
@@ -125,6 +126,7 @@ fn absent_fields_have_their_defaults() {
     assert_eq!((status, content_type, body, headers), (429, None, None, Vec::new()));
     assert_eq!(*config.response.families, [Family::Ietf, Family::XRateLimit]);
     assert_eq!(config.response.reset, Reset::Epoch);
+    assert_eq!(config.response.grpc_pushback, Duration::from_secs(5));
     let fields = [LogField::Decision, LogField::Policy, LogField::Partition, LogField::Used];
     assert_eq!(*config.access_log, fields);
     let policy = &config.policies[0];

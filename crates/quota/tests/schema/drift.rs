@@ -97,6 +97,7 @@ const READER_ALONE: &[(&str, &str)] = &[
     ("store.timeout", "knows what durations mean"),
     ("policies[0].window", "knows what durations mean"),
     ("policies[0].lease.ahead", "knows what durations mean"),
+    ("response.grpc_pushback", "knows what durations mean"),
     ("policies[0].partition_by", "knows the identities"),
     ("policies[0].partition_by[0]", "knows the identities"),
     ("policies[0].match.path.regex", "compiles expressions"),

@@ -19,6 +19,10 @@ pub const BAD: &[(&str, &[Expected])] = &[
         )],
     ),
     ("response-headers-twice", &[("response.headers[1]", "is the same as response.headers[0]")]),
+    (
+        "response-grpc-pushback",
+        &[("response.grpc_pushback", "must be a duration from 1ms to 60s, is \"61s\"")],
+    ),
     ("response-reset", &[("response.reset", "must be epoch or delta")]),
     (
         "response-denied",
