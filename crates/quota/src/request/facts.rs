@@ -172,8 +172,8 @@ impl<'c> Facts<'c> {
         })
     }
 
-    /// The first elements of a list in dynamic metadata, as the host's bytes, without those that the
-    /// host cannot hand over. Empty if it is no list.
+    /// The first elements of a list in dynamic metadata, as the host's bytes, without those that
+    /// the host cannot hand over. Empty if it is no list.
     pub(crate) fn elements(&self, filter: &'c str, path: &'c [Box<str>]) -> Rc<[Rc<[u8]>]> {
         remember(&self.lists, (filter, path), || {
             let element = |position: usize| {
