@@ -13,7 +13,7 @@
 //! | `facts` | the facts of a request, read from Envoy |
 //! | `bodies` | the requests whose bodies are read for their cost |
 //! | `shard` | one Envoy worker's quotas: the worker of the pure core, its inbox, who waits |
-//! | `runtime` | the one thread beside Envoy's: ticks, and calls to Redis |
+//! | `runtime` | the two threads beside Envoy's: for calls to Redis, and for ticks |
 //! | `link` | the way to the store: Redis, or Envoy's callouts to a sidecar |
 //! | `metrics` | Envoy's counters, with labels |
 //! | `log` | log lines, through Envoy |
@@ -23,8 +23,8 @@
 //! # Threads
 //!
 //! An Envoy worker runs all hooks of its streams. It locks its own shard, and never waits for
-//! anything else. The runtime thread only tries to lock a shard. If it cannot, the Envoy worker is
-//! in a hook, and empties the inbox before it leaves.
+//! anything else. The runtime thread and the tick thread only try to lock a shard. If they cannot,
+//! another thread holds it, and empties the inbox before it leaves.
 
 mod abi;
 mod bodies;

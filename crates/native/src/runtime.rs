@@ -1,34 +1,45 @@
-//! The one thread beside Envoy's: it ticks the shards of all Envoy workers, and runs the store's
-//! library.
+//! The two threads beside Envoy's. The runtime thread runs the store's library. The tick thread ticks
+//! the shards of all Envoy workers, so that deadlines are kept while the runtime thread stalls.
 
 use std::future::Future;
 use std::io;
 use std::panic::AssertUnwindSafe;
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::thread;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use futures_util::future::FutureExt;
 use quotagate_quota::time::Monotonic;
 use tokio::runtime::{Builder, Handle};
-use tokio::sync::Notify;
-use tokio::time::{MissedTickBehavior, interval};
 
 use crate::panics::{self, guard};
 use crate::shard::{Shard, TICK};
+use crate::{log, metrics, test_faults};
 
-/// Where the thread is reached. It runs until the process ends.
+/// The runtime thread stalls if it starts no task for so long.
+const STALL: Duration = Duration::from_secs(1);
+
+/// Where the threads are reached. They run until the process ends.
 struct Runtime {
     handle: Handle,
     /// The shards that need ticks.
     ticking: Mutex<Vec<Arc<Shard>>>,
-    /// Notified when the first shard needs ticks.
-    begins: Notify,
+    /// Notified when a shard needs ticks.
+    begins: Condvar,
+}
+
+/// Asks the runtime thread now and then whether it runs.
+struct Watch {
+    /// Whether it has answered the last question.
+    answered: Arc<AtomicBool>,
+    asked: Instant,
+    stalls: bool,
 }
 
 static RUNTIME: OnceLock<Runtime> = OnceLock::new();
 
-/// Starts the thread, unless it runs already. Call it on Envoy's main thread.
+/// Starts the threads, unless they run already. Call it on Envoy's main thread.
 ///
 /// # Errors
 /// When the system refuses a thread.
@@ -38,11 +49,11 @@ pub fn start() -> io::Result<()> {
     }
     let runtime = Builder::new_current_thread().enable_all().build()?;
     let handle = runtime.handle().clone();
-    thread::Builder::new()
-        .name("quotagate".to_owned())
-        .spawn(move || runtime.block_on(RUNTIME.wait().keep_ticking()))?;
+    let named = |name: &str| thread::Builder::new().name(name.to_owned());
+    named("quotagate").spawn(move || runtime.block_on(std::future::pending::<()>()))?;
+    named("quotagate-tick").spawn(|| RUNTIME.wait().keep_ticking())?;
     // Only the main thread sets it, so it is not set yet.
-    let _ = RUNTIME.set(Runtime { handle, ticking: Mutex::default(), begins: Notify::new() });
+    let _ = RUNTIME.set(Runtime { handle, ticking: Mutex::default(), begins: Condvar::new() });
     Ok(())
 }
 
@@ -52,7 +63,7 @@ pub fn now() -> Monotonic {
     Monotonic::new(ORIGIN.get_or_init(Instant::now).elapsed())
 }
 
-/// Runs `work` on the thread. `what` names it in the log if it panics.
+/// Runs `work` on the runtime thread. `what` names it in the log if it panics.
 pub fn spawn(what: &'static str, work: impl Future<Output = ()> + Send + 'static) {
     if let Some(runtime) = RUNTIME.get() {
         runtime.handle.spawn(guarded(what, work));
@@ -66,7 +77,7 @@ pub async fn guarded(what: &'static str, work: impl Future<Output = ()>) {
     }
 }
 
-/// Runs `act` with the thread as the Tokio runtime of what it starts.
+/// Runs `act` with the runtime thread as the Tokio runtime of what it starts.
 pub fn enter<R>(act: impl FnOnce() -> R) -> Option<R> {
     let _runtime = RUNTIME.get()?.handle.enter();
     Some(act())
@@ -75,32 +86,58 @@ pub fn enter<R>(act: impl FnOnce() -> R) -> Option<R> {
 /// Ticks this shard from now on.
 pub fn tick(shard: &Arc<Shard>) {
     if let Some(runtime) = RUNTIME.get() {
-        let mut ticking = runtime.ticking.lock().unwrap_or_else(PoisonError::into_inner);
-        ticking.push(Arc::clone(shard));
+        runtime.ticking().push(Arc::clone(shard));
         runtime.begins.notify_one();
     }
 }
 
 impl Runtime {
-    async fn keep_ticking(&self) {
-        let mut ticks = interval(TICK);
-        ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    fn keep_ticking(&self) {
+        // What a shard drops may belong to the runtime.
+        let _runtime = self.handle.enter();
+        let mut watch = Watch::new();
         loop {
-            if self.ticking().is_empty() {
-                self.begins.notified().await;
-            }
-            ticks.tick().await;
+            let is_none = |ticking: &mut Vec<_>| ticking.is_empty();
+            let waited = self.begins.wait_while(self.ticking(), is_none);
             // A shard that needs ticks again while it is ticked adds itself again.
-            let shards = std::mem::take(&mut *self.ticking());
+            let shards = std::mem::take(&mut *waited.unwrap_or_else(PoisonError::into_inner));
+            test_faults::tick_round();
             let still = shards
                 .into_iter()
                 .filter(|shard| guard("tick", true, || shard.tick()))
                 .collect::<Vec<_>>();
             self.ticking().extend(still);
+            guard("watch", (), || watch.look(&self.handle));
+            thread::sleep(TICK);
         }
     }
 
-    fn ticking(&self) -> std::sync::MutexGuard<'_, Vec<Arc<Shard>>> {
+    fn ticking(&self) -> MutexGuard<'_, Vec<Arc<Shard>>> {
         self.ticking.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Watch {
+    fn new() -> Self {
+        Self { answered: Arc::new(AtomicBool::new(true)), asked: Instant::now(), stalls: false }
+    }
+
+    /// Counts a second in which the runtime thread did not run, and asks again.
+    fn look(&mut self, handle: &Handle) {
+        if self.asked.elapsed() < STALL {
+            return;
+        }
+        self.asked = Instant::now();
+        if !self.answered.swap(false, Ordering::Relaxed) {
+            metrics::count_stall();
+            if !self.stalls {
+                log::error("the runtime thread stalls: calls to Redis wait, on_failure decides");
+            }
+            self.stalls = true;
+            return;
+        }
+        self.stalls = false;
+        let answered = Arc::clone(&self.answered);
+        handle.spawn(async move { answered.store(true, Ordering::Relaxed) });
     }
 }

@@ -3,7 +3,8 @@
 //! | thread | does |
 //! | --- | --- |
 //! | the Envoy worker | locks the core in its hooks; empties the inbox; resumes and answers streams |
-//! | the runtime thread | fills the inbox, wakes a stream that waits; tries to lock the core for ticks |
+//! | the runtime thread | fills the inbox, wakes a stream that waits; tries to lock the core |
+//! | the tick thread | tries to lock the core for ticks; wakes a stream that waits |
 //!
 //! Nobody waits long: the core is never locked during a call to the store, or a host call that runs
 //! other filters. The order of locks is core, then exchange of a stream, then waiting or bodies,
@@ -74,6 +75,8 @@ pub struct Shard {
     streams: AtomicUsize,
     /// When the metrics were last written, in milliseconds of [`now`].
     flushed_ms: AtomicU64,
+    /// When the worker was last ticked, in milliseconds of [`now`].
+    ticked_ms: AtomicU64,
 }
 
 struct Core {
@@ -82,7 +85,7 @@ struct Core {
     ticked: Monotonic,
     /// Whether a request has just begun to wait.
     gathers: bool,
-    /// Whether the runtime thread ticks this shard.
+    /// Whether the tick thread ticks this shard.
     is_ticking: bool,
     idle_ticks: u32,
     /// When its configuration was destroyed.
@@ -120,6 +123,7 @@ impl Shard {
             is_woken: AtomicBool::new(false),
             streams: AtomicUsize::new(0),
             flushed_ms: AtomicU64::new(0),
+            ticked_ms: AtomicU64::new(0),
         })
     }
 
@@ -237,6 +241,15 @@ impl Shard {
         self.with(|core, now| act(&mut core.worker, now))
     }
 
+    /// Ticks the worker if requests wait and the tick thread is late. For hooks that need nothing
+    /// else of the shard, so that any traffic of an Envoy worker keeps its deadlines.
+    pub fn keep_time(self: &Arc<Self>) {
+        let since = millis(now()).saturating_sub(self.ticked_ms.load(Ordering::Relaxed));
+        if since >= 2 * millis_of(TICK) && !self.waiting().is_empty() {
+            self.with(|_, _| ());
+        }
+    }
+
     /// Keeps the admission of a stream that ends with an internal redirect. Envoy keeps the
     /// request's id for the stream that follows.
     pub fn redirect(self: &Arc<Self>, host: &Host<'_>, admission: Admission) {
@@ -310,7 +323,7 @@ impl Shard {
         }
     }
 
-    /// Ten milliseconds have passed, on the runtime thread. Returns whether the shard needs the
+    /// Ten milliseconds have passed, on the tick thread. Returns whether the shard needs the
     /// next tick.
     pub fn tick(self: &Arc<Self>) -> bool {
         // Should a wake be lost, this repeats it.
@@ -381,6 +394,7 @@ impl Shard {
         if now.since(core.ticked) >= TICK {
             core.ticked = now;
             core.worker.tick(now);
+            self.ticked_ms.store(millis(now), Ordering::Relaxed);
         }
         let result = act(core, now);
         // Envoy runs the stream's event after all that this turn of its event loop reads, so that

@@ -228,6 +228,7 @@ impl Stream {
     pub fn response_headers(&self, host: &Host<'_>, whole: bool) {
         test_faults::trip("response");
         let Some((shard, config)) = self.counted.get() else { return };
+        shard.keep_time();
         {
             let mut exchange = self.exchange();
             exchange.response_begins();
@@ -252,10 +253,11 @@ impl Stream {
 
     /// A piece of the response's body arrives.
     pub fn response_body(&self, host: &Host<'_>, end: bool) {
+        let Some((shard, _)) = self.counted.get() else { return };
+        shard.keep_time();
         if !self.reads_response.load(Ordering::Relaxed) {
             return;
         }
-        let Some((shard, _)) = self.counted.get() else { return };
         host.response_body(|chunk| self.exchange().body(chunk));
         if end {
             self.settle(
@@ -283,6 +285,7 @@ impl Stream {
         // Before anything that may panic.
         let is_last = shard.stream_ends();
         test_faults::trip("complete");
+        shard.keep_time();
         let redirected = self.exchange().redirected(|| host.is_redirected());
         if let Some(admission) = redirected {
             shard.redirect(host, admission);

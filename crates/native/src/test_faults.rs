@@ -3,9 +3,13 @@
 #[cfg(feature = "test-faults")]
 mod armed {
     use std::cell::Cell;
+    use std::sync::{Mutex, PoisonError};
     use std::time::Duration;
 
     use crate::runtime;
+
+    /// What the tick thread does next: a panic at a place, or a stall.
+    static TICKS: Mutex<Option<(Option<&'static str>, Duration)>> = Mutex::new(None);
 
     thread_local! {
         static PLACE: Cell<Option<&'static str>> = const { Cell::new(None) };
@@ -16,9 +20,27 @@ mod armed {
         PLACE.set(Some(place));
     }
 
-    /// The same, for the runtime thread.
-    pub fn arm_runtime(place: &'static str) {
-        runtime::spawn("a test", async move { arm(place) });
+    /// The same, for the tick thread.
+    pub fn arm_tick_thread(place: &'static str) {
+        at_tick(Some(place), Duration::ZERO);
+    }
+
+    /// Stalls the tick thread from its next round on.
+    pub fn stall_tick_thread(length: Duration) {
+        at_tick(None, length);
+    }
+
+    fn at_tick(place: Option<&'static str>, stall: Duration) {
+        *TICKS.lock().unwrap_or_else(PoisonError::into_inner) = Some((place, stall));
+    }
+
+    /// The tick thread begins a round.
+    pub fn tick_round() {
+        let fault = TICKS.lock().unwrap_or_else(PoisonError::into_inner).take();
+        if let Some((place, stall)) = fault {
+            PLACE.set(place);
+            std::thread::sleep(stall);
+        }
     }
 
     /// Stalls the runtime thread.
@@ -37,8 +59,12 @@ mod armed {
 }
 
 #[cfg(feature = "test-faults")]
-pub use armed::{arm, arm_runtime, stall, trip};
+pub use armed::{arm, arm_tick_thread, stall, stall_tick_thread, tick_round, trip};
 
 /// Does nothing.
 #[cfg(not(feature = "test-faults"))]
 pub const fn trip(_place: &str) {}
+
+/// Does nothing.
+#[cfg(not(feature = "test-faults"))]
+pub const fn tick_round() {}

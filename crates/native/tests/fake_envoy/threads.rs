@@ -5,10 +5,12 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use quotagate_native::test_faults;
+
 use crate::document::{behind_cluster, grant, in_memory, policy};
 use crate::held::OK;
-use crate::host::{AsEnvoy, Envoy, Request, Stream};
-use crate::panics::alone;
+use crate::host::{AsEnvoy, Envoy, Request, Stream, logged};
+use crate::panics::{alone, recovers, recovers_at};
 
 /// How often each worker of a load test sends a request.
 const ROUNDS: usize = 150;
@@ -195,38 +197,74 @@ fn configurations_that_come_and_go_leave_all_streams_decided() {
 }
 
 #[test]
-fn invariant_2_stalled_runtime_thread_delays_no_request_beyond_its_deadline() {
-    if alone("threads::invariant_2_stalled_runtime_thread_delays_no_request_beyond_its_deadline")
+fn invariant_2_stalled_runtime_thread_delays_no_request_and_counts_its_seconds() {
+    if alone("threads::invariant_2_stalled_runtime_thread_delays_no_request_and_counts_its_seconds")
         .is_some()
     {
         return;
     }
-    let store = r#","timeout":"200ms","on_failure":"deny""#;
-    let envoy = Envoy::start(1, &in_memory("stalls", &policy("p", 1000, ""), "", store));
-    assert_eq!(envoy.request(0, Request::get("/")).status(), 0, "everything runs");
-    quotagate_native::test_faults::stall(Duration::from_secs(6));
+    let store = r#","timeout":"100ms","on_failure":"deny""#;
+    let envoy = Envoy::start(2, &in_memory("stalls", &policy("p", 1000, ""), "", store));
+    recovers(&envoy);
+    test_faults::stall(Duration::from_secs(20));
     thread::sleep(Duration::from_millis(50));
     let begun = Instant::now();
-    let mut streams = Vec::new();
-    // The traffic of the worker stands in for ticks.
-    while begun.elapsed() < Duration::from_secs(3) {
-        streams.push((Instant::now(), envoy.request(0, Request::get("/"))));
-        thread::sleep(Duration::from_millis(20));
-        for (arrived, stream) in &streams {
-            let is_late = arrived.elapsed() > Duration::from_millis(1500);
-            assert!(!is_late || !stream.is_held(), "{:?}", arrived.elapsed());
-        }
-    }
-    // The last ones have no traffic behind them, and wait until the thread runs again.
-    for (_, stream) in &streams {
-        stream.decision();
+    // No other traffic stands in for ticks.
+    for worker in [0, 1] {
+        let stream = envoy.request(worker, Request::get("/"));
+        assert_eq!(stream.status(), 503);
         stream.end();
     }
-    assert!(begun.elapsed() < Duration::from_secs(20));
-    let deadline = Instant::now() + Duration::from_secs(20);
-    while envoy.request(0, Request::get("/")).status() != 0 {
-        assert!(Instant::now() < deadline, "it recovers");
+    assert!(begun.elapsed() < Duration::from_secs(10), "{:?}", begun.elapsed());
+    let counted = || envoy.counter("quotagate_runtime_stalled_seconds", &[]);
+    while counted() == 0 {
+        assert!(begun.elapsed() < Duration::from_secs(60), "the stall is not counted");
+        envoy.request(0, Request::get("/")).end();
         thread::sleep(Duration::from_millis(100));
+    }
+    assert!(logged(&["the runtime thread stalls"]));
+    recovers(&envoy);
+}
+
+#[test]
+fn invariant_2_any_hook_of_a_worker_decides_what_is_due_while_both_threads_stall() {
+    if alone(
+        "threads::invariant_2_any_hook_of_a_worker_decides_what_is_due_while_both_threads_stall",
+    )
+    .is_some()
+    {
+        return;
+    }
+    let store = r#","timeout":"100ms","on_failure":"deny""#;
+    let policy = policy("p", 1000, r#","match":{"path":{"prefix":"/counted"}}"#);
+    let envoy = Envoy::start(1, &in_memory("hooks", &policy, "", store));
+    type Hook = fn(&Envoy, &Arc<Stream>);
+    let hooks: [(&str, Hook); 5] = [
+        ("a request arrives", |envoy, _| drop(envoy.request(0, Request::get("/counted")))),
+        ("a request arrives that no policy counts", |envoy, _| {
+            drop(envoy.request(0, Request::get("/")));
+        }),
+        ("a response arrives", |_, admitted| admitted.respond(200, &[], false)),
+        ("a response goes on", |_, admitted| {
+            admitted.response_body(&["more"], false);
+        }),
+        ("a stream ends", |_, admitted| admitted.end()),
+    ];
+    for (name, hook) in hooks {
+        recovers_at(&envoy, "/counted");
+        let admitted = envoy.request(0, Request::get("/counted"));
+        assert_eq!(admitted.status(), 0, "{name}");
+        test_faults::stall(Duration::from_secs(15));
+        test_faults::stall_tick_thread(Duration::from_secs(15));
+        thread::sleep(Duration::from_millis(50));
+        let begun = Instant::now();
+        let stream = envoy.request(0, Request::get("/counted"));
+        thread::sleep(Duration::from_millis(300));
+        assert!(stream.is_held(), "{name}: nobody looks at its deadline");
+        hook(&envoy, &admitted);
+        assert_eq!(stream.status(), 503, "{name}");
+        assert!(begun.elapsed() < Duration::from_secs(10), "{name}: {:?}", begun.elapsed());
+        stream.end();
     }
 }
 
