@@ -146,7 +146,7 @@ fn with_grpc_web_in_front_the_status_in_trailers_counts() -> Result<()> {
 
 /// Writes a filter's configuration in the form that ECDS expects. Envoy only notices files that are
 /// moved into place, so this writes a neighbouring file first and renames it.
-fn publish(file: &Path, filter: &Value) -> Result<()> {
+pub fn publish(file: &Path, filter: &Value) -> Result<()> {
     let resource = json!({
         "@type": "type.googleapis.com/envoy.config.core.v3.TypedExtensionConfig",
         "name": "quotagate",
@@ -165,13 +165,8 @@ fn filter(options: &EnvoyOptions, quota: Value) -> Result<Value> {
     envoy::filter(&mut config).cloned()
 }
 
-#[test]
-fn ecds_changes_the_configuration_of_live_connections_and_rejects_a_bad_one() -> Result<()> {
-    let (store, upstream) = (StoreProcess::start("memory:", &[])?, Upstream::start()?);
-    let options = EnvoyOptions::new(upstream.port(), store.port());
-    let directory = tempfile::tempdir()?;
-    let file = directory.path().join("quotagate.json");
-    publish(&file, &filter(&options, json!(5))?)?;
+/// A change to a configuration that reads its filter from this file.
+pub fn discovers(file: &Path) -> Result<impl Fn(&mut Value) -> Result<()> + use<>> {
     let discovered = json!({
         "name": "quotagate",
         "config_discovery": {
@@ -179,13 +174,23 @@ fn ecds_changes_the_configuration_of_live_connections_and_rejects_a_bad_one() ->
             "type_urls": [Form::of_run()?.type_url()]
         }
     });
-    let envoy = Envoy::start(&options.clone().edit(move |config| {
+    Ok(move |config: &mut Value| {
         config["node"] = json!({"id": "test", "cluster": "test"});
         let filters = yaml::list(envoy::manager(config)?, "http_filters")?;
         let index = envoy::position(filters)?;
         filters[index] = discovered.clone();
         Ok(())
-    }))?;
+    })
+}
+
+#[test]
+fn ecds_changes_the_configuration_of_live_connections_and_rejects_a_bad_one() -> Result<()> {
+    let (store, upstream) = (StoreProcess::start("memory:", &[])?, Upstream::start()?);
+    let options = EnvoyOptions::new(upstream.port(), store.port());
+    let directory = tempfile::tempdir()?;
+    let file = directory.path().join("quotagate.json");
+    publish(&file, &filter(&options, json!(5))?)?;
+    let envoy = Envoy::start(&options.clone().edit(discovers(&file)?))?;
     let mut client = http::Client::connect(envoy.port())?;
     let mut limit = || -> Result<String> {
         let response = client.send(&Request::get("/"))?;

@@ -1,10 +1,10 @@
 //! Configurations that come and go under load leave nothing behind, and drain cleanly.
 
 use std::time::Duration;
-use std::{env, fs};
+use std::{env, fs, thread};
 
 use anyhow::{Context, Result};
-use quotagate_support::envoy::{Envoy, EnvoyOptions, Form, ListenerFile};
+use quotagate_support::envoy::{self, Envoy, EnvoyOptions, Form, ListenerFile};
 use quotagate_support::http::{self, Client, Request};
 use quotagate_support::redis::Redis;
 use quotagate_support::store::StoreProcess;
@@ -12,11 +12,16 @@ use quotagate_support::upstream::{DELAY_HEADER, Upstream};
 use quotagate_support::wait;
 use serde_json::json;
 
+use crate::around_the_filter::{discovers, publish};
 use crate::load::Load;
 use crate::rig::{document, per_caller};
 
 /// How many updates there are, if the variable does not say.
 const UPDATES: u64 = 100;
+/// The time between two updates by ECDS.
+const PACE: Duration = Duration::from_millis(50);
+/// How many updates there are while the store runs, and how many while it is stopped.
+const STORE_STOPS: u64 = 20;
 /// The variable for more of them.
 const VARIABLE: &str = "QUOTAGATE_UPDATES";
 /// Most memory that Envoy may gain after the first fifth of the updates.
@@ -120,4 +125,44 @@ fn request_of_a_listener_that_drains_is_served_by_its_configuration() -> Result<
     let response = slow.finish()?;
     assert_eq!((response.status, response.header("x-ratelimit-limit")), (200, Some("5")));
     Ok(())
+}
+
+#[test]
+fn updates_by_ecds_while_calls_are_pending_harm_no_request_and_no_proxy() -> Result<()> {
+    if !Form::Native.is_under_test("configurations that end on an Envoy worker")? {
+        return Ok(());
+    }
+    let updates = env::var(VARIABLE).map_or(Ok(UPDATES), |count| count.parse())?;
+    let redis = Redis::start()?;
+    let (mut store, upstream) = (StoreProcess::start(&redis.url(), &[])?, Upstream::start()?);
+    let options = EnvoyOptions::new(upstream.port(), store.port()).through_store().concurrency(2);
+    let filter = |update: u64| {
+        let mut policy = per_caller(1_000_000_000 + update);
+        policy["precision"] = json!(if update.is_multiple_of(2) { "lease" } else { "exact" });
+        let mut document = document(json!([policy]));
+        document["store"]["timeout"] = json!("100ms");
+        document["store"]["on_failure"] = json!("allow");
+        let mut config = options.clone().document(document).config()?;
+        envoy::filter(&mut config).cloned()
+    };
+    let directory = tempfile::tempdir()?;
+    let file = directory.path().join("quotagate.json");
+    publish(&file, &filter(0)?)?;
+    let mut envoy = Envoy::start(&options.clone().edit(discovers(&file)?))?;
+    let load = Load::start(envoy.port(), 16, Duration::ZERO);
+    for update in 1..=updates {
+        if update.is_multiple_of(2 * STORE_STOPS) {
+            store.thaw()?;
+        } else if update.is_multiple_of(STORE_STOPS) {
+            store.freeze()?;
+        }
+        publish(&file, &filter(update)?)?;
+        thread::sleep(PACE);
+        envoy.check().with_context(|| format!("after {update} updates"))?;
+    }
+    store.thaw()?;
+    let statuses = load.stop()?;
+    eprintln!("{statuses:?}");
+    assert_eq!(statuses.keys().copied().collect::<Vec<_>>(), [200]);
+    envoy.check()
 }

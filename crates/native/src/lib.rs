@@ -23,8 +23,9 @@
 //! # Threads
 //!
 //! An Envoy worker runs all hooks of its streams. It locks its own shard, and never waits for
-//! anything else. The runtime thread and the tick thread only try to lock a shard. If they cannot,
-//! another thread holds it, and empties the inbox before it leaves.
+//! anything else, except when it destroys a configuration whose callouts are pending. The runtime
+//! thread and the tick thread only try to lock a shard. If they cannot, another thread holds it,
+//! and empties the inbox before it leaves.
 
 mod abi;
 mod bodies;

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use quotagate_quota::worker::{OutgoingCall, OutgoingFetch};
 
-pub use callouts::Callouts;
+pub use callouts::{Callouts, Closed};
 pub use library::{Library, check};
 
 use crate::shard::Shard;
@@ -25,6 +25,14 @@ pub enum Link {
 }
 
 impl Link {
+    /// Whether calls reach the store.
+    pub fn is_reachable(&self) -> bool {
+        match self {
+            Self::Callouts(callouts) => callouts.is_reachable(),
+            Self::Library(_) | Self::Nowhere => true,
+        }
+    }
+
     /// Sends a call. Its end comes as a [`Letter`](crate::shard::Letter).
     pub fn call(&self, shard: &Arc<Shard>, call: OutgoingCall) {
         match self {

@@ -1,5 +1,6 @@
-//! The two threads beside Envoy's. The runtime thread runs the store's library. The tick thread ticks
-//! the shards of all Envoy workers, so that deadlines are kept while the runtime thread stalls.
+//! The two threads beside Envoy's. The runtime thread runs the store's library. The tick thread
+//! ticks the shards of all Envoy workers, so that deadlines are kept while the runtime thread
+//! stalls.
 
 use std::future::Future;
 use std::io;

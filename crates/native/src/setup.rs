@@ -6,7 +6,7 @@ use quotagate_quota::config::{Config, Faults, PerRoute, Reach};
 use quotagate_store::calendar::unknown_zones;
 
 use crate::abi::{FilterConfig, process};
-use crate::link::{Callouts, Library, Link, check};
+use crate::link::{Callouts, Closed, Library, Link, check};
 use crate::metrics::Metrics;
 use crate::shard::Shard;
 use crate::{log, runtime};
@@ -44,7 +44,7 @@ impl Setup {
             Reach::Cluster(_) if process::only_validates() => Link::Nowhere,
             Reach::Cluster(store) => {
                 start_runtime()?;
-                Link::Callouts(Arc::new(Callouts::new(store, filter_config)))
+                Link::Callouts(Callouts::open(store, filter_config))
             }
             Reach::Redis(_) => in_process(&config)?,
         };
@@ -84,14 +84,12 @@ impl Setup {
         &self.config
     }
 
-    /// Envoy destroys the configuration, after all of its streams.
-    pub fn close(&self) {
-        if let Some(callouts) = self.callouts() {
-            callouts.close();
-        }
+    /// Envoy destroys the configuration, after all of its streams, on any thread.
+    pub fn close(&self) -> Closed {
         for shard in self.shards.iter().filter_map(OnceLock::get) {
             shard.close();
         }
+        self.callouts().map_or(Closed::Whole, Callouts::close)
     }
 }
 
@@ -122,7 +120,8 @@ impl Route {
     /// Envoy destroys the configuration.
     pub fn close(&self) {
         if let Self::Own(setup) = self {
-            setup.close();
+            // A route makes no callouts.
+            let _ = setup.close();
         }
     }
 }

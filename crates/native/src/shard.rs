@@ -17,7 +17,7 @@
 use std::collections::BTreeMap;
 use std::hash::{BuildHasher, RandomState};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, TryLockError};
 use std::time::Duration;
 
 use quotagate_quota::config::Config;
@@ -77,6 +77,8 @@ pub struct Shard {
     flushed_ms: AtomicU64,
     /// When the worker was last ticked, in milliseconds of [`now`].
     ticked_ms: AtomicU64,
+    /// When its configuration was destroyed.
+    closed: OnceLock<Monotonic>,
 }
 
 struct Core {
@@ -88,8 +90,6 @@ struct Core {
     /// Whether the tick thread ticks this shard.
     is_ticking: bool,
     idle_ticks: u32,
-    /// When its configuration was destroyed.
-    closed: Option<Monotonic>,
     /// Requests that waited for a worker that panicked.
     orphans: Vec<Decided>,
 }
@@ -110,7 +110,6 @@ impl Shard {
             gathers: false,
             is_ticking: false,
             idle_ticks: 0,
-            closed: None,
             orphans: Vec::new(),
         };
         Arc::new(Self {
@@ -124,6 +123,7 @@ impl Shard {
             streams: AtomicUsize::new(0),
             flushed_ms: AtomicU64::new(0),
             ticked_ms: AtomicU64::new(0),
+            closed: OnceLock::new(),
         })
     }
 
@@ -330,10 +330,12 @@ impl Shard {
         self.is_woken.store(false, Ordering::SeqCst);
         let goes_on = self.try_with(|core, now| {
             test_faults::trip("tick");
-            if let Some(closed) = core.closed {
+            if let Some(closed) = self.closed.get() {
                 // No hook of this configuration comes any more.
                 core.worker.take_tally();
-                if now.since(closed) > LINGER && self.waiting().is_empty() {
+                let lingers = now.since(*closed) <= LINGER && self.link.is_reachable();
+                if !lingers && self.waiting().is_empty() {
+                    // It would only warn of calls that nobody makes.
                     core.worker = core.worker.successor(seed());
                 }
             }
@@ -347,16 +349,11 @@ impl Shard {
         goes_on.unwrap_or(true)
     }
 
-    /// Its configuration was destroyed, after all of its streams. What it leases is refunded if the
-    /// store is in this process. Envoy makes no calls for a configuration that is gone.
-    pub fn close(self: &Arc<Self>) {
-        self.with(|core, now| {
-            core.closed = Some(now);
-            if matches!(self.link, Link::Callouts(_)) {
-                // It would only warn of calls that Envoy does not make.
-                core.worker = core.worker.successor(seed());
-            }
-        });
+    /// Its configuration was destroyed, after all of its streams. Ticks refund what it leases. This
+    /// does not lock the core, which the caller may hold.
+    pub fn close(&self) {
+        // Once only: Envoy destroys a configuration once.
+        let _ = self.closed.set(now());
     }
 
     /// Runs `act` on the core of an Envoy worker.

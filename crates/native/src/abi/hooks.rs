@@ -18,6 +18,7 @@ use super::raw::{
     self, Buffer, ConfigPtr, FilterPtr, Header, ModulePtr, body_status, headers_status,
     trailers_status,
 };
+use crate::link::Closed;
 use crate::log;
 use crate::panics::guard;
 use crate::setup::{Route, Setup};
@@ -111,7 +112,8 @@ fn refused(faults: &[String]) -> ModulePtr {
     std::ptr::null()
 }
 
-/// Envoy destroys a filter configuration, after all streams with it.
+/// Envoy destroys a filter configuration, after all streams with it, on the thread that lets go of
+/// it last. That is the main thread, an Envoy worker (after an update by ECDS), or one of ours.
 ///
 /// # Safety
 /// Called by Envoy.
@@ -119,8 +121,10 @@ fn refused(faults: &[String]) -> ModulePtr {
 pub unsafe extern "C" fn envoy_dynamic_module_on_http_filter_config_destroy(module: ModulePtr) {
     guard("end of a configuration", (), || {
         // SAFETY: Envoy returns what `config_new` gave it, for the last time.
-        if let Some(setup) = unsafe { release::<Setup>(module) } {
-            setup.close();
+        let Some(setup) = (unsafe { release::<Setup>(module) }) else { return };
+        if setup.close() == Closed::Pending {
+            // Envoy may still report their ends with this pointer.
+            std::mem::forget(setup);
         }
     });
 }
@@ -422,9 +426,10 @@ pub unsafe extern "C" fn envoy_dynamic_module_on_http_filter_config_http_callout
         // SAFETY: headers and body are valid during this hook, and `module` came from
         // `config_new`.
         let (setup, headers, chunks) = unsafe {
-            (borrow::<Setup>(module), list(headers, headers_len), list(chunks, chunks_len))
+            // Another thread may destroy the configuration as soon as the last callout has ended.
+            (share::<Setup>(module), list(headers, headers_len), list(chunks, chunks_len))
         };
-        let Some(callouts) = setup.and_then(Setup::callouts) else { return };
+        let Some(callouts) = setup.as_deref().and_then(Setup::callouts) else { return };
         // SAFETY: as above.
         let bytes = |buffer: &Buffer<'_>| unsafe { buffer.bytes() }.to_vec();
         let header = |wanted: &[u8]| {

@@ -2,28 +2,44 @@
 //!
 //! A callout of a stream would end with its stream, so callouts belong to the filter configuration.
 //! Envoy makes those on its main thread.
+//!
+//! Envoy destroys a configuration on the thread that lets go of it last, and then cancels its
+//! pending callouts, whose connections belong to the main thread. Elsewhere that is a data race
+//! that crashes Envoy, so [`Callouts::close`] returns only when none is pending.
 
 use std::collections::{HashMap, VecDeque};
-use std::sync::{Arc, Mutex, PoisonError, Weak};
-use std::time::Duration;
+use std::sync::{Arc, Condvar, Mutex, PoisonError, Weak};
+use std::thread::{self, ThreadId};
+use std::time::{Duration, Instant};
 
 use quotagate_quota::config::ClusterStore;
 use quotagate_quota::protocol::RESERVE_PATH;
 use quotagate_quota::worker::{CallEnd, CallFault, CallId, OutgoingCall, OutgoingFetch};
 
 use crate::abi::{ConfigScheduler, FilterConfig, NotStarted};
+use crate::log;
 use crate::shard::{Letter, Shard};
 
 /// Most calls that wait for the main thread. Beyond that, calls fail.
 const MAX_QUEUED: usize = 4096;
+/// How much later than its time limit Envoy may end a callout, because its main thread is busy.
+const GRACE: Duration = Duration::from_secs(10);
+
+/// The callouts of all filter configurations that exist, in the order of their making.
+static OPEN: Mutex<Vec<Weak<Callouts>>> = Mutex::new(Vec::new());
 
 /// The callouts of one filter configuration.
 pub struct Callouts {
     cluster: Box<str>,
     authorization: Option<Box<str>>,
-    scheduler: Mutex<Option<ConfigScheduler>>,
+    main: ThreadId,
+    /// `None` as soon as Envoy destroys the configuration. Nobody commits while this is locked:
+    /// that may destroy the configuration, on the same thread.
+    scheduler: Mutex<Option<Arc<ConfigScheduler>>>,
     queue: Mutex<VecDeque<Callout>>,
-    under_way: Mutex<HashMap<u64, (Weak<Shard>, CallId)>>,
+    under_way: Mutex<HashMap<u64, UnderWay>>,
+    /// Notified when a callout has ended.
+    ended: Condvar,
 }
 
 /// A callout that is not made yet.
@@ -35,16 +51,40 @@ struct Callout {
     timeout: Duration,
 }
 
+/// A callout that Envoy has started.
+struct UnderWay {
+    shard: Weak<Shard>,
+    id: CallId,
+    /// When it ends at the latest, unless the main thread is busy.
+    until: Instant,
+}
+
+/// Whether Envoy still has callouts of a configuration.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[must_use]
+pub enum Closed {
+    /// All have ended, or Envoy may cancel them here.
+    Whole,
+    /// Envoy's main thread ended them too late. It may still report their ends.
+    Pending,
+}
+
 impl Callouts {
-    /// Callouts of this filter configuration to this store.
-    pub fn new(store: &ClusterStore, config: &FilterConfig<'_>) -> Self {
-        Self {
+    /// Callouts of this filter configuration to this store. Call it on Envoy's main thread.
+    pub fn open(store: &ClusterStore, config: &FilterConfig<'_>) -> Arc<Self> {
+        let callouts = Arc::new(Self {
             cluster: store.name.clone(),
             authorization: store.token.as_ref().map(|token| format!("Bearer {token}").into()),
-            scheduler: Mutex::new(Some(config.scheduler())),
+            main: thread::current().id(),
+            scheduler: Mutex::new(Some(Arc::new(config.scheduler()))),
             queue: Mutex::default(),
             under_way: Mutex::default(),
-        }
+            ended: Condvar::new(),
+        });
+        let mut open = lock(&OPEN);
+        open.retain(|callouts| callouts.strong_count() > 0);
+        open.push(Arc::downgrade(&callouts));
+        callouts
     }
 
     /// Sends a call.
@@ -63,15 +103,43 @@ impl Callouts {
     }
 
     fn send(&self, callout: Callout) {
+        if let Err(callout) = self.enqueue(callout)
+            && let Some(successor) = self.successor()
+        {
+            // If that one is closed meanwhile, the call fails by the worker's own time limit.
+            let _ = successor.enqueue(callout);
+        }
+    }
+
+    /// Adds a call to those that wait for the main thread.
+    ///
+    /// # Errors
+    /// The call, if the configuration is closed.
+    fn enqueue(&self, callout: Callout) -> Result<(), Callout> {
+        let Some(scheduler) = lock(&self.scheduler).clone() else { return Err(callout) };
         let mut queue = lock(&self.queue);
         // What has no room fails by the worker's own time limit.
         if queue.len() < MAX_QUEUED {
             queue.push_back(callout);
         }
         drop(queue);
-        if let Some(scheduler) = &*lock(&self.scheduler) {
-            scheduler.commit();
-        }
+        scheduler.commit();
+        Ok(())
+    }
+
+    /// The newest configuration with the same store that is open.
+    fn successor(&self) -> Option<Arc<Self>> {
+        let open: Vec<_> = lock(&OPEN).iter().filter_map(Weak::upgrade).collect();
+        open.into_iter().rev().find(|other| {
+            let is_same =
+                other.cluster == self.cluster && other.authorization == self.authorization;
+            is_same && lock(&other.scheduler).is_some()
+        })
+    }
+
+    /// Whether calls reach the store: by this configuration, or by another one once it is closed.
+    pub fn is_reachable(&self) -> bool {
+        lock(&self.scheduler).is_some() || self.successor().is_some()
     }
 
     /// Makes the callouts that wait, on the main thread.
@@ -91,7 +159,8 @@ impl Callouts {
             headers.extend(self.authorization.as_deref().map(|value| ("authorization", value)));
             let fault = match config.call(&self.cluster, &headers, &body, timeout) {
                 Ok(number) => {
-                    lock(&self.under_way).insert(number, (shard, id));
+                    let until = Instant::now() + timeout;
+                    lock(&self.under_way).insert(number, UnderWay { shard, id, until });
                     continue;
                 }
                 Err(NotStarted::NoCluster) => CallFault::NoCluster,
@@ -105,16 +174,50 @@ impl Callouts {
 
     /// A callout has ended, on the main thread.
     pub fn ended(&self, number: u64, end: CallEnd) {
-        let Some((shard, id)) = lock(&self.under_way).remove(&number) else { return };
-        if let Some(shard) = shard.upgrade() {
-            shard.deliver(Letter::Ended(id, end));
+        let Some(call) = lock(&self.under_way).remove(&number) else { return };
+        self.ended.notify_all();
+        if let Some(shard) = call.shard.upgrade() {
+            shard.deliver(Letter::Ended(call.id, end));
         }
     }
 
-    /// Envoy destroys the filter configuration. No call leaves any more, so what the shards still
-    /// lease stays counted until its window ends.
-    pub fn close(&self) {
-        drop(lock(&self.scheduler).take());
+    /// Envoy destroys the filter configuration, after its last stream. Calls that wait, and later
+    /// ones, leave by another configuration with the same store.
+    ///
+    /// The caller may hold the core of a shard, because committing a scheduler may destroy the
+    /// configuration. So this locks none. Elsewhere than on the main thread it waits until no
+    /// callout is pending. The main thread needs no lock that the caller may hold to end them.
+    pub fn close(&self) -> Closed {
+        let scheduler = lock(&self.scheduler).take();
+        drop(scheduler);
+        for callout in std::mem::take(&mut *lock(&self.queue)) {
+            self.send(callout);
+        }
+        if thread::current().id() == self.main {
+            // Envoy reports no end of those that it cancels.
+            for (_, call) in std::mem::take(&mut *lock(&self.under_way)) {
+                if let Some(shard) = call.shard.upgrade() {
+                    shard.deliver(Letter::Ended(call.id, CallEnd::Reset));
+                }
+            }
+            return Closed::Whole;
+        }
+        let mut under_way = lock(&self.under_way);
+        let Some(until) = under_way.values().map(|call| call.until).max() else {
+            return Closed::Whole;
+        };
+        let until = until + GRACE;
+        while !under_way.is_empty() {
+            let left = until.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                drop(under_way);
+                log::error("Envoy's main thread did not end the calls of an old configuration");
+                return Closed::Pending;
+            }
+            let waited = self.ended.wait_timeout(under_way, left);
+            (under_way, _) = waited.unwrap_or_else(PoisonError::into_inner);
+        }
+        Closed::Whole
     }
 }
 

@@ -1,5 +1,6 @@
 //! `store.cluster`: calls by Envoy's callouts, with every end.
 
+use std::thread;
 use std::time::{Duration, Instant};
 
 use crate::document::{behind_cluster, grant, policy};
@@ -66,6 +67,7 @@ fn callout_that_does_not_start_decides_the_request() {
 #[test]
 fn invariant_2_callout_without_an_end_is_decided_by_the_deadline() {
     let envoy = start(r#","timeout":"300ms""#);
+    envoy.never_time_out();
     let begun = Instant::now();
     let streams: Vec<_> = (0..5).map(|_| envoy.request(0, Request::get("/"))).collect();
     for stream in &streams {
@@ -76,11 +78,50 @@ fn invariant_2_callout_without_an_end_is_decided_by_the_deadline() {
 }
 
 #[test]
-fn configuration_that_ends_during_a_callout_leaves_nothing_behind() {
-    let mut envoy = start("");
+fn configuration_that_ends_on_a_worker_has_no_pending_callout() {
+    for timeout in ["300ms", "1s"] {
+        let mut envoy = start(&format!(r#","timeout":"{timeout}""#));
+        let streams = [0; 3].map(|_| envoy.request(0, Request::get("/")));
+        envoy.callout(0);
+        assert!(envoy.pending() > 0);
+        envoy.unconfigure();
+        assert!(streams[0].is_held(), "its streams have it still");
+        let begun = Instant::now();
+        // The clients leave before the callout ends. The last one takes the configuration along.
+        for stream in &streams {
+            stream.end();
+        }
+        assert!(begun.elapsed() < Duration::from_secs(8), "{:?}", begun.elapsed());
+    }
+}
+
+#[test]
+fn configuration_that_ends_on_the_main_thread_waits_for_nothing() {
+    let mut envoy = start(r#","timeout":"60s""#);
     let stream = envoy.request(0, Request::get("/"));
     envoy.callout(0);
-    envoy.unconfigure();
-    assert!(stream.is_held(), "its stream has it still");
     stream.end();
+    let begun = Instant::now();
+    envoy.unconfigure();
+    assert!(begun.elapsed() < Duration::from_secs(20), "{:?}", begun.elapsed());
+}
+
+#[test]
+fn refunds_of_an_old_configuration_are_sent_by_its_successor() {
+    let counted = r#","count":{"status":[401],"abandoned":"refund"}"#;
+    let document = behind_cluster(&policy("p", 100, counted), "", "");
+    let mut envoy = Envoy::start(1, &document);
+    let stream = envoy.request(0, Request::get("/"));
+    let call = envoy.callout(0);
+    envoy.end_callout(call.number, 0, OK, &grant(1, 1, 100));
+    assert_eq!(stream.status(), 0);
+    envoy.update(&document).expect("it is accepted");
+    // The main thread is busy, so the old configuration ends before its call is made.
+    envoy.main.post(|| thread::sleep(Duration::from_millis(300)));
+    stream.respond(200, &[], true);
+    stream.end();
+    // The new configuration has served nothing, so this is the old one's call.
+    let call = envoy.callout(0);
+    assert!(call.body.contains(r#""refunds":[{"key":"d:p:{*}""#), "{}", call.body);
+    assert!(call.body.contains(r#""units":1"#), "{}", call.body);
 }

@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 use std::sync::{Arc, Weak};
+use std::time::Duration;
 
 use super::abi::{self, Buffer, Header, Module, Ptr, list};
 use super::config::{CONCURRENCY, Callout, FilterConfig, VALIDATES};
@@ -397,7 +398,8 @@ extern "C" fn envoy_dynamic_module_callback_http_filter_config_http_callout(
     body: Buffer,
     timeout_ms: u64,
 ) -> u32 {
-    let mut callouts = lock(&config(pointer).callouts);
+    let config = config(pointer);
+    let mut callouts = lock(&config.callouts);
     if let Some(result) = callouts.refused_with {
         return result;
     }
@@ -408,6 +410,10 @@ extern "C" fn envoy_dynamic_module_callback_http_filter_config_http_callout(
         .collect();
     let (cluster, body) = (cluster.text(), body.text());
     callouts.made.push(Callout { number, cluster, headers, body, timeout_ms });
+    callouts.pending.insert(number);
+    if !callouts.never_time_out {
+        config.time_out(number, Duration::from_millis(timeout_ms));
+    }
     // SAFETY: the module's pointer is valid for the call.
     unsafe { *id = number };
     0

@@ -1,7 +1,7 @@
 //! Envoy's threads and one filter configuration, with its counters and callouts.
 
 use std::cell::Cell;
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
@@ -33,7 +33,7 @@ pub struct FilterConfig {
     pub module: AtomicUsize,
     /// Names, labels, and the sum of each combination of labels.
     pub counters: Mutex<Vec<(String, Vec<String>, Counts)>>,
-    pub callouts: Mutex<Callouts>,
+    pub callouts: Arc<Mutex<Callouts>>,
 }
 
 type Counts = HashMap<Vec<String>, u64>;
@@ -43,7 +43,11 @@ type Counts = HashMap<Vec<String>, u64>;
 pub struct Callouts {
     /// What the next ones return instead of starting.
     pub refused_with: Option<u32>,
+    /// Whether the next ones end only by `end_callout`, and never by their time limit.
+    pub never_time_out: bool,
     pub made: Vec<Callout>,
+    /// The numbers of those that have not ended.
+    pub pending: HashSet<u64>,
 }
 
 /// A callout that was started.
@@ -67,6 +71,11 @@ impl Drop for FilterConfig {
         let module = *self.module.get_mut() as Module;
         // SAFETY: the module made it, and gets it back once.
         unsafe { abi::envoy_dynamic_module_on_http_filter_config_destroy(module) };
+        let pending = std::mem::take(&mut lock(&self.callouts).pending);
+        if !pending.is_empty() && !self.main.is_current() {
+            eprintln!("callouts {pending:?} of the main thread are cancelled on another one");
+            std::process::abort();
+        }
         lock(&ALIVE).get_or_insert_default().remove(&(std::ptr::from_ref(self) as usize));
     }
 }
@@ -100,13 +109,16 @@ impl Envoy {
 
     /// Replaces the configuration. Streams keep the old one until they end.
     pub fn update(&mut self, document: &str) -> Result<(), ()> {
-        self.config = Some(configure(&self.main, document)?);
+        let config = configure(&self.main, document)?;
+        self.unconfigure();
+        self.config = Some(config);
         Ok(())
     }
 
     /// Destroys the configuration as soon as no stream has it.
     pub fn unconfigure(&mut self) {
-        self.config = None;
+        let config = self.config.take();
+        self.main.run(|| drop(config));
     }
 
     /// The configuration of a route. `Err` if the module refuses it.
@@ -157,6 +169,11 @@ impl Envoy {
         lock(&self.config().callouts).refused_with = result;
     }
 
+    /// From now on, callouts do not end by their time limit.
+    pub fn never_time_out(&self) {
+        lock(&self.config().callouts).never_time_out = true;
+    }
+
     /// The callouts for units so far. The others fetch dials.
     pub fn calls(&self) -> Vec<Callout> {
         let callouts = lock(&self.config().callouts);
@@ -186,6 +203,7 @@ impl Envoy {
     ) {
         let (config, body) = (Arc::clone(self.config()), body.to_owned());
         self.main.run(move || {
+            lock(&config.callouts).pending.remove(&number);
             let headers: Vec<_> = headers
                 .iter()
                 .map(|(name, value)| Header {
@@ -211,12 +229,50 @@ impl Envoy {
         });
     }
 
+    /// How many callouts of the configuration have not ended.
+    pub fn pending(&self) -> usize {
+        lock(&self.config().callouts).pending.len()
+    }
+
     pub fn config(&self) -> &Arc<FilterConfig> {
         self.config.as_ref().expect("a configuration")
     }
 }
 
+impl Drop for Envoy {
+    fn drop(&mut self) {
+        self.unconfigure();
+    }
+}
+
 impl FilterConfig {
+    /// Ends a callout at its time limit, as Envoy does: even while another thread destroys the
+    /// configuration.
+    pub fn time_out(&self, number: u64, after: Duration) {
+        let (config, module) = (self.pointer() as usize, self.module() as usize);
+        let (main, callouts) = (Arc::clone(&self.main), Arc::clone(&self.callouts));
+        std::thread::spawn(move || {
+            std::thread::sleep(after);
+            main.post(move || {
+                if lock(&callouts).pending.remove(&number) {
+                    // SAFETY: the configuration exists while it has pending callouts.
+                    unsafe {
+                        abi::envoy_dynamic_module_on_http_filter_config_http_callout_done(
+                            config as Ptr,
+                            module as Module,
+                            number,
+                            1,
+                            std::ptr::null(),
+                            0,
+                            std::ptr::null(),
+                            0,
+                        );
+                    }
+                }
+            });
+        });
+    }
+
     pub fn pointer(&self) -> Ptr {
         std::ptr::from_ref(self).cast_mut().cast()
     }
@@ -231,7 +287,7 @@ fn configure(main: &Arc<Dispatcher>, document: &str) -> Result<Arc<FilterConfig>
         main: Arc::clone(main),
         module: AtomicUsize::new(0),
         counters: Mutex::default(),
-        callouts: Mutex::default(),
+        callouts: Arc::default(),
     });
     lock(&ALIVE).get_or_insert_default().insert(config.pointer() as usize);
     let document = document.to_owned();
