@@ -3,7 +3,7 @@
 
 use std::cell::RefCell;
 
-use quotagate_quota::decision::{Admission, Held};
+use quotagate_quota::decision::Admission;
 use quotagate_quota::redirects;
 
 use crate::host;
@@ -24,9 +24,9 @@ impl Redirects {
         Self { name, kept: RefCell::default() }
     }
 
-    /// Keeps the admission of the active stream `id`, which ends with a redirect. Returns units to
-    /// refund.
-    pub fn keep(&self, id: u32, admission: Admission) -> Vec<Held> {
+    /// Keeps the admission of the active stream `id`, which ends with a redirect. Returns one to
+    /// abandon, if there was no room.
+    pub fn keep(&self, id: u32, admission: Admission) -> Option<Admission> {
         host::set_property(&self.name, id.to_string().as_bytes());
         self.kept.borrow_mut().keep(id, admission)
     }

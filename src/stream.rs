@@ -9,7 +9,7 @@ use proxy_wasm::types::Action;
 use quotagate_quota::access_log;
 use quotagate_quota::answered::Answered;
 use quotagate_quota::config::Config;
-use quotagate_quota::exchange::{Arrival, Exchange};
+use quotagate_quota::exchange::{Arrival, Exchange, abandon};
 use quotagate_quota::mark;
 use quotagate_quota::response;
 use quotagate_quota::time::Monotonic;
@@ -232,7 +232,7 @@ impl Context for Stream {
         let now = plugin.now();
         let mut worker = plugin.worker.borrow_mut();
         if let Some(admission) = redirected {
-            worker.refund(plugin.redirects.keep(self.id, admission), now);
+            abandon(plugin.redirects.keep(self.id, admission), &mut worker, now);
         }
         if exchange.is_reading() {
             plugin.stop_reading(self.id);

@@ -12,4 +12,6 @@ fn main() {
     println!("cargo::rustc-cdylib-link-arg=-Wl,-z,nodelete");
     // The module itself looks for Envoy's callbacks and names the one that is missing.
     println!("cargo::rustc-cdylib-link-arg=-Wl,-z,lazy");
+    // It finds those of the tests' Envoy in the same way.
+    println!("cargo::rustc-link-arg-tests=-Wl,--export-dynamic");
 }

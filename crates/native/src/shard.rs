@@ -24,7 +24,6 @@ use quotagate_quota::config::Config;
 use quotagate_quota::decision::{Admission, Decision, Uncounted};
 use quotagate_quota::exchange::Arrival;
 use quotagate_quota::protocol::OnFailure;
-use quotagate_quota::redirects::Redirects;
 use quotagate_quota::time::Monotonic;
 use quotagate_quota::worker::{CallEnd, CallFault, CallId, Change, Worker};
 use quotagate_store::server::CarriedOut;
@@ -36,6 +35,7 @@ use crate::link::Link;
 use crate::log;
 use crate::metrics::Metrics;
 use crate::panics::guard;
+use crate::redirects::Redirect;
 use crate::runtime::{self, now};
 use crate::stream::Stream;
 use crate::test_faults;
@@ -73,6 +73,11 @@ pub struct Shard {
     is_woken: AtomicBool,
     /// The streams that it counts and that are not over.
     streams: AtomicUsize,
+    /// The filter state of requests that Envoy redirects internally. It differs by shard, since
+    /// another one may serve the same request.
+    redirect: String,
+    /// The requests with that filter state.
+    redirects: AtomicUsize,
     /// When the metrics were last written, in milliseconds of [`now`].
     flushed_ms: AtomicU64,
     /// When the worker was last ticked, in milliseconds of [`now`].
@@ -83,7 +88,6 @@ pub struct Shard {
 
 struct Core {
     worker: Worker<Arc<Stream>>,
-    redirects: Redirects<Vec<u8>>,
     ticked: Monotonic,
     /// Whether a request has just begun to wait.
     gathers: bool,
@@ -105,7 +109,6 @@ impl Shard {
     pub fn new(config: Arc<Config>, link: Link) -> Arc<Self> {
         let core = Core {
             worker: Worker::new(config, seed()),
-            redirects: Redirects::default(),
             ticked: now(),
             gathers: false,
             is_ticking: false,
@@ -121,6 +124,8 @@ impl Shard {
             bodies: Bodies::default(),
             is_woken: AtomicBool::new(false),
             streams: AtomicUsize::new(0),
+            redirect: format!("quotagate.redirected.{:016x}", seed()),
+            redirects: AtomicUsize::new(0),
             flushed_ms: AtomicU64::new(0),
             ticked_ms: AtomicU64::new(0),
             closed: OnceLock::new(),
@@ -135,14 +140,14 @@ impl Shard {
         host: &Host<'_>,
         whole: bool,
     ) -> (Arrival, Arc<Config>) {
+        let earlier = if self.redirects.load(Ordering::Relaxed) == 0 {
+            None
+        } else {
+            host.redirect(&self.redirect).and_then(Redirect::take)
+        };
         let arrived = self.with(|core, now| {
             test_faults::trip("arrive");
             let config = Arc::clone(core.worker.arrives(now));
-            let earlier = if core.redirects.is_empty() {
-                None
-            } else {
-                redirect_id(host).and_then(|id| core.redirects.take(&id))
-            };
             if config.marks {
                 host.remove_mark();
             }
@@ -250,18 +255,26 @@ impl Shard {
         }
     }
 
-    /// Keeps the admission of a stream that ends with an internal redirect. Envoy keeps the
-    /// request's id for the stream that follows.
+    /// Keeps the admission of a stream that ends with an internal redirect, for the stream that
+    /// follows. Without room in the filter state, the request counts again.
     pub fn redirect(self: &Arc<Self>, host: &Host<'_>, admission: Admission) {
-        let id = redirect_id(host);
-        self.with(|core, now| {
-            let refunds = match id {
-                Some(id) => core.redirects.keep(id, admission),
-                // The request counts again.
-                None => admission.into_held(),
-            };
-            core.worker.refund(refunds, now);
-        });
+        if let Some(redirect) = host.redirect(&self.redirect) {
+            redirect.keep(admission);
+        } else {
+            let redirect = Box::new(Redirect::new(self));
+            redirect.keep(admission);
+            host.keep_redirect(&self.redirect, redirect);
+        }
+    }
+
+    /// Another request may come back after an internal redirect.
+    pub fn redirect_begins(&self) {
+        self.redirects.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// One of them is over.
+    pub fn redirect_ends(&self) {
+        self.redirects.fetch_sub(1, Ordering::Relaxed);
     }
 
     /// Carries out the decisions that are there, in a hook of any stream of this Envoy worker in
@@ -525,11 +538,6 @@ fn uncounted(config: &Config) -> Decision {
         OnFailure::Deny => Decision::Unavailable(Uncounted { policy: 0, key: "".into() }),
         OnFailure::Allow | OnFailure::Local => Decision::Admit(Admission::default()),
     }
-}
-
-/// What a request and its internal redirect have in common.
-fn redirect_id(host: &Host<'_>) -> Option<Vec<u8>> {
-    host.request_header("x-request-id")
 }
 
 fn millis(moment: Monotonic) -> u64 {

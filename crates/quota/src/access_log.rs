@@ -150,6 +150,7 @@ fn about<'a>(
 
 #[cfg(test)]
 mod tests {
+    use std::num::NonZeroU64;
     use std::time::Duration;
 
     use super::*;
@@ -173,6 +174,8 @@ mod tests {
             key,
             granted,
             mode: config().policies[policy].mode,
+            cost: NonZeroU64::MIN,
+            counts_until: resets,
             balance: Balance { window_s: 60, quota, remaining, resets },
         }
     }

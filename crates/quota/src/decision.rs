@@ -1,11 +1,13 @@
 //! The decision on a request: what to do with it, where it stands with each policy, and which units
 //! it holds.
 
+use std::num::NonZeroU64;
 use std::sync::Arc;
 
 use crate::config::{Config, Count};
 use crate::evaluate::{Check, Counter};
 use crate::protocol::Mode;
+use crate::request::allowance::Cost;
 use crate::time::Monotonic;
 
 /// What to do with a request.
@@ -58,6 +60,11 @@ pub struct Standing {
     pub granted: bool,
     /// Its mode when the request arrived. Later dials do not change that.
     pub mode: Mode,
+    /// What the request costs, in units.
+    pub cost: NonZeroU64,
+    /// Until when the cost counts: the end of the window, or of the slice's time in a sliding
+    /// window.
+    pub counts_until: Monotonic,
     /// What is left after this request, including units that the worker has leased.
     pub balance: Balance,
 }
@@ -173,10 +180,34 @@ impl Outcome {
 }
 
 impl Admission {
-    /// Whether it has a standing with this policy, or waits for one.
-    pub fn knows(&self, policy: usize) -> bool {
-        self.standings.iter().any(|standing| standing.policy == policy)
-            || self.pending.iter().any(|pending| pending.policy == policy)
+    /// Whether it, from before an internal redirect, stands for this check of the same request: the
+    /// counter and the cost are the same, and what was counted still counts.
+    pub(crate) fn covers(&self, check: &Check, config: &Config, now: Monotonic) -> bool {
+        // The check has the `default` until the body is read, but it is the same body.
+        let is_of_body =
+            check.policy(config).is_some_and(|of| matches!(*of.cost, Cost::RequestJson { .. }));
+        let counted = |standing: &Standing| {
+            standing.policy == check.policy
+                && standing.key == check.counter.key
+                && (standing.cost == check.cost || is_of_body)
+                && now < standing.counts_until
+        };
+        // A pending policy is in shadow mode, so it admits nothing.
+        let pending = |pending: &Uncounted| {
+            pending.policy == check.policy && pending.key == check.counter.key
+        };
+        self.standings.iter().any(counted) || self.pending.iter().any(pending)
+    }
+
+    /// Takes out what these policies said and what they hold.
+    pub(crate) fn split_off(&mut self, is_taken: impl Fn(usize) -> bool) -> Self {
+        Self {
+            standings: self.standings.extract_if(.., |it| is_taken(it.policy)).collect(),
+            held: self.held.extract_if(.., |it| is_taken(it.policy)).collect(),
+            unsettled: self.unsettled.extract_if(.., |it| is_taken(it.policy)).collect(),
+            uncounted: self.uncounted.take_if(|it| is_taken(it.policy)),
+            pending: self.pending.extract_if(.., |it| is_taken(it.policy)).collect(),
+        }
     }
 
     /// Holds the units of a check until the response, if its policy does that.

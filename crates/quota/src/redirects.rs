@@ -6,7 +6,7 @@
 
 use std::collections::VecDeque;
 
-use crate::decision::{Admission, Held};
+use crate::decision::Admission;
 
 /// Most redirected requests that have not come back. Beyond that, the oldest is dropped and counts
 /// again.
@@ -23,12 +23,13 @@ impl<K> Default for Redirects<K> {
 }
 
 impl<K: PartialEq> Redirects<K> {
-    /// Keeps the admission of a stream that ends with a redirect. Returns the units of the oldest
-    /// admission if there was no room: [refund](crate::worker::Worker::refund) them.
-    pub fn keep(&mut self, id: K, admission: Admission) -> Vec<Held> {
+    /// Keeps the admission of a stream that ends with a redirect. Returns the oldest admission if
+    /// there was no room: [abandon](crate::exchange::abandon) it.
+    #[must_use]
+    pub fn keep(&mut self, id: K, admission: Admission) -> Option<Admission> {
         let oldest = if self.0.len() < MAX { None } else { self.0.pop_front() };
         self.0.push_back((id, admission));
-        oldest.map(|(_, admission)| admission.into_held()).unwrap_or_default()
+        oldest.map(|(_, admission)| admission)
     }
 
     /// Takes the admission of the request that has this id.

@@ -3,6 +3,7 @@
 
 #![cfg(test)]
 
+use std::num::NonZeroU64;
 use std::time::Duration;
 
 use quotagate_quota::config::Config;
@@ -84,6 +85,8 @@ fn case(random: &mut Random, now: Monotonic) -> (Config, Vec<Standing>, Vec<Show
             key: "d:p:{*}".into(),
             granted: random.below(2) == 0,
             mode: if mode == "enforce" { Mode::Enforce } else { Mode::Shadow },
+            cost: NonZeroU64::MIN,
+            counts_until: now + left,
             balance: Balance {
                 window_s: u32::try_from(window).unwrap_or_default(),
                 quota,

@@ -9,8 +9,11 @@ use quotagate_quota::answered::{Answered, is_grpc};
 use quotagate_quota::mark::EXCEEDED;
 use quotagate_quota::response::{Answer, PUSHBACK, Upstream};
 
+use super::process;
 use super::raw::{self, Buffer, Header, attribute, body, header_map};
 use crate::facts::response_metadata;
+use crate::panics::guard;
+use crate::redirects::Redirect;
 
 /// The stream whose hook runs. It cannot leave the hook or its thread.
 #[derive(Debug)]
@@ -261,6 +264,42 @@ impl<'h> Host<'h> {
         }
     }
 
+    /// What [`keep_redirect`](Self::keep_redirect) kept of the request under this name.
+    pub fn redirect(&self, name: &str) -> Option<&'h Redirect> {
+        if !process::keeps_objects() {
+            return None;
+        }
+        // SAFETY: the stream exists, and the pointer is valid for the call.
+        let object = unsafe {
+            raw::envoy_dynamic_module_callback_http_get_filter_state_object(
+                self.filter,
+                Buffer::new(name.as_bytes()),
+            )
+        };
+        // SAFETY: it is null, or it comes from `keep_redirect`, since nobody else uses the name.
+        // Envoy destroys it after the last stream of the request, so it outlives the hook.
+        unsafe { object.cast::<Redirect>().as_ref() }
+    }
+
+    /// Keeps this as long as the request, beyond internal redirects. Drops it if Envoy cannot.
+    /// `name` is new to the request.
+    pub fn keep_redirect(&self, name: &str, redirect: Box<Redirect>) {
+        if !process::keeps_objects() {
+            return;
+        }
+        // SAFETY: the stream exists, and the name is valid for the call. Envoy owns the object from
+        // now on. It destroys it once: with the request, or at once if it cannot keep it.
+        let _ = unsafe {
+            raw::envoy_dynamic_module_callback_http_set_filter_state_object(
+                self.filter,
+                Buffer::new(name.as_bytes()),
+                Box::into_raw(redirect).cast(),
+                destroy_redirect,
+                raw::LIVES_AS_LONG_AS_REQUEST,
+            )
+        };
+    }
+
     /// Whether the client speaks gRPC.
     pub fn is_grpc_request(&self) -> bool {
         self.request_header("content-type").is_some_and(|value| is_grpc(&value))
@@ -373,6 +412,17 @@ impl<'h> Host<'h> {
             )
         };
     }
+}
+
+/// Envoy destroys what [`Host::keep_redirect`] kept.
+///
+/// # Safety
+/// Called by Envoy, once, with the pointer that it was given.
+unsafe extern "C" fn destroy_redirect(object: *mut c_void) {
+    guard("end of a redirect", (), || {
+        // SAFETY: `keep_redirect` made it of such a box, and Envoy does not use it any more.
+        drop(unsafe { Box::from_raw(object.cast::<Redirect>()) });
+    });
 }
 
 impl Upstream for Host<'_> {

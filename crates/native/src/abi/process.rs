@@ -1,5 +1,8 @@
 //! Calls about the whole process.
 
+use std::ffi::CStr;
+use std::sync::OnceLock;
+
 use super::raw::{self, Buffer};
 
 /// The number of Envoy's workers. Call it on the main thread.
@@ -29,10 +32,17 @@ pub fn logs(level: u32) -> bool {
 }
 
 /// The first callback that this Envoy lacks.
-pub(super) fn missing_callback() -> Option<&'static std::ffi::CStr> {
+pub(super) fn missing_callback() -> Option<&'static CStr> {
+    raw::CALLBACKS.iter().copied().find(|name| !exists(name))
+}
+
+/// Whether this Envoy keeps a module's objects in filter state.
+pub(super) fn keeps_objects() -> bool {
+    static KEEPS: OnceLock<bool> = OnceLock::new();
+    *KEEPS.get_or_init(|| raw::OBJECTS.iter().all(|name| exists(name)))
+}
+
+fn exists(name: &CStr) -> bool {
     // SAFETY: the name ends with a NUL; null stands for all libraries of the process.
-    let lacks = |name: &&std::ffi::CStr| unsafe {
-        raw::dlsym(std::ptr::null_mut(), name.as_ptr()).is_null()
-    };
-    raw::CALLBACKS.iter().copied().find(lacks)
+    unsafe { !raw::dlsym(std::ptr::null_mut(), name.as_ptr()).is_null() }
 }

@@ -86,6 +86,9 @@ pub const DYNAMIC_METADATA: u32 = 0;
 /// The result of a call about metrics that succeeded.
 pub const METRIC_OK: u32 = 0;
 
+/// The life span of filter state that outlasts the stream, but not its request.
+pub const LIVES_AS_LONG_AS_REQUEST: u32 = 1;
+
 /// The result of starting a callout.
 pub mod callout {
     pub const STARTED: u32 = 0;
@@ -258,7 +261,25 @@ callbacks! {
     ) -> u32;
 }
 
+/// Callbacks that Envoy has from 1.39 on.
+pub const OBJECTS: [&std::ffi::CStr; 2] = [
+    c"envoy_dynamic_module_callback_http_set_filter_state_object",
+    c"envoy_dynamic_module_callback_http_get_filter_state_object",
+];
+
 unsafe extern "C" {
+    pub fn envoy_dynamic_module_callback_http_set_filter_state_object(
+        filter: FilterPtr,
+        key: Buffer<'_>,
+        object: *mut c_void,
+        destroy: unsafe extern "C" fn(*mut c_void),
+        life_span: u32,
+    ) -> bool;
+    pub fn envoy_dynamic_module_callback_http_get_filter_state_object(
+        filter: FilterPtr,
+        key: Buffer<'_>,
+    ) -> *mut c_void;
+
     /// The dynamic linker's: where a symbol of the process is.
     pub fn dlsym(handle: *mut c_void, name: *const std::ffi::c_char) -> *mut c_void;
 }

@@ -89,16 +89,34 @@ fn upstream_that_fails_inside_the_resumption_settles_the_unit() {
 #[test]
 fn redirected_request_is_counted_once() {
     let envoy = Envoy::start(1, &in_memory("redirected", &policy("p", 2, ""), "", ""));
-    admitted(&envoy).redirect();
-    let again = envoy.request(0, Request::get("/b").header("x-request-id", "r1"));
-    assert!(!again.is_held());
-    again.respond(200, &[], true);
-    assert_eq!(again.response_header("x-ratelimit-remaining").as_deref(), Some("1"));
-    again.end();
-    assert_eq!(again.logged("quotagate.decision").as_deref(), Some("admitted"));
+    let again = admitted(&envoy).redirect(Request::get("/b"));
     let other = envoy.request(0, Request::get("/").header("x-request-id", "r1"));
     assert_eq!(other.status(), 0, "another request with the same id");
+    other.respond(200, &[], true);
+    assert_eq!(other.response_header("x-ratelimit-remaining").as_deref(), Some("0"));
+    let second = envoy.request(0, again);
+    assert!(!second.is_held());
+    let third = envoy.request(0, second.redirect(Request::get("/c")));
+    third.respond(200, &[], true);
+    assert_eq!(third.response_header("x-ratelimit-remaining").as_deref(), Some("1"));
+    third.end();
+    assert_eq!(third.logged("quotagate.decision").as_deref(), Some("admitted"));
     assert_eq!(envoy.request(0, Request::get("/")).status(), 429);
+}
+
+#[test]
+fn redirected_request_that_no_filter_sees_again_ends_as_abandoned() {
+    for (abandoned, is_counted) in [("count", true), ("refund", false)] {
+        let count = format!(r#","count":{{"status":[200],"abandoned":"{abandoned}"}}"#);
+        let name = format!("redirected-{abandoned}");
+        let envoy = Envoy::start(1, &in_memory(&name, &policy("p", 1, &count), "", ""));
+        drop(admitted(&envoy).redirect(Request::get("/elsewhere")));
+        if is_counted {
+            assert_eq!(envoy.request(0, Request::get("/")).status(), 429);
+        } else {
+            assert!(is_refunded(&envoy));
+        }
+    }
 }
 
 #[test]

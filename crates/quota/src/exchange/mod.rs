@@ -85,7 +85,10 @@ pub enum Arrival {
 
 impl Exchange {
     /// The request arrives. `evaluation` comes from the configuration that [`Worker::arrives`]
-    /// returned; `earlier` is the admission from before an internal redirect.
+    /// returned; `earlier` is the admission of the same request from before an internal redirect.
+    ///
+    /// What a policy counted then stands for this pass only with the same counter and cost, while
+    /// its window lasts. Otherwise that pass is [abandoned](abandon), and this one counts, too.
     pub fn arrive<W>(
         &mut self,
         who: W,
@@ -101,12 +104,15 @@ impl Exchange {
         let mut checks = match evaluation.checks {
             Ok(checks) => checks,
             Err(missing) => {
-                worker.refund(earlier.map(Admission::into_held).unwrap_or_default(), now);
+                abandon(earlier, worker, now);
                 return Arrival::MissingIdentity(missing);
             }
         };
-        if let Some(earlier) = &earlier {
-            checks.retain(|check| !earlier.knows(check.policy));
+        let mut earlier = earlier;
+        if let Some(earlier) = &mut earlier {
+            checks.retain(|check| !earlier.covers(check, worker.config(), now));
+            let counts_again = |policy| checks.iter().any(|check| check.policy == policy);
+            abandon(Some(earlier.split_off(counts_again)), worker, now);
         }
         if checks.is_empty() {
             let Some(earlier) = earlier else { return Arrival::Uncounted };
@@ -437,16 +443,18 @@ fn join<W>(
             earlier.join(admission);
             Decision::Admit(earlier)
         }
-        (Some(earlier), refused) => {
-            worker.refund(earlier.into_held(), now);
+        (earlier @ Some(_), refused) => {
+            abandon(earlier, worker, now);
             refused
         }
         (None, decision) => decision,
     }
 }
 
-/// The client left after its request was admitted `earlier` and redirected.
-fn abandon<W>(earlier: Option<Admission>, worker: &mut Worker<W>, now: Monotonic) {
+/// A request was admitted `earlier` and redirected, and that pass does not count for a later one:
+/// that was refused, its client left, or nobody knows of it. The upstream did its work in the
+/// earlier pass, so each policy decides on its units as it does for a stream that breaks off.
+pub fn abandon<W>(earlier: Option<Admission>, worker: &mut Worker<W>, now: Monotonic) {
     let Some(mut earlier) = earlier else { return };
     let config = Arc::clone(worker.config());
     worker.refund(earlier.answered(Answered::Abandoned, &config), now);

@@ -8,6 +8,21 @@ use crate::evaluate::Counter;
 use crate::protocol::Mode;
 use crate::request::tokens::Tokens;
 
+/// For the exhaustive search, in which no bodies are read.
+impl Clone for Exchange {
+    fn clone(&self) -> Self {
+        assert!(self.progress.is_none());
+        let phase = match &self.phase {
+            Phase::Uncounted => Phase::Uncounted,
+            Phase::Reading(_) => unreachable!("a body is read"),
+            Phase::Waiting(ticket, earlier) => Phase::Waiting(*ticket, earlier.clone()),
+            Phase::Unreached(held) => Phase::Unreached(held.clone()),
+            Phase::Decided(decision) => Phase::Decided(decision.clone()),
+        };
+        Self { phase, has_response: self.has_response, progress: None }
+    }
+}
+
 const POLICIES: &str = r#"
     {"name": "tokens", "partition_by": [], "quota": 100, "window": "1m", "cost": {
         "reserve": {"request_json": ["max_completion_tokens", "max_tokens"], "default": 20, "max": 40},
@@ -19,7 +34,16 @@ fn at(ms: u64) -> Monotonic {
 }
 
 fn worker(count: &str) -> Worker<()> {
-    let policies = POLICIES.replacen("\"cost\"", &format!("{count} \"cost\""), 1);
+    worker_missing(count, r#""reserved""#)
+}
+
+/// The same, with this cost of a response that does not say it.
+fn worker_missing(count: &str, if_missing: &str) -> Worker<()> {
+    let policies = POLICIES.replacen("\"cost\"", &format!("{count} \"cost\""), 1).replacen(
+        "\"settle\"",
+        &format!("\"if_missing\": {if_missing}, \"settle\""),
+        1,
+    );
     let document =
         format!(r#"{{"domain": "d", "store": {{"cluster": "c"}}, "policies": [{policies}]}}"#);
     Worker::new(Arc::new(Config::parse(document.as_bytes()).unwrap()), 1)
@@ -238,6 +262,116 @@ fn redirected_request_settles_by_its_last_response() {
         happen(&mut second, event, &mut worker);
     }
     assert_eq!(adjusted(&mut worker), [5]);
+}
+
+/// What happens to the second pass of a redirected request.
+#[derive(Clone, Copy, Debug)]
+enum SecondPass {
+    /// Another policy refuses it.
+    Refused,
+    MissingIdentity,
+    /// Its client leaves while it waits for a call.
+    Left,
+    /// Nobody knows of it.
+    Lost,
+}
+
+fn second_pass(worker: &mut Worker<()>, earlier: Admission, how: SecondPass) {
+    let mut exchange = Exchange::default();
+    let now = at(1);
+    match how {
+        SecondPass::Lost => abandon(Some(earlier), worker, now),
+        SecondPass::MissingIdentity => {
+            let missing = MissingIdentity { policy: 1 };
+            let evaluation = Evaluation { checks: Err(missing), missing: vec![1] };
+            let arrival = exchange.arrive((), evaluation, Some(earlier), worker, now);
+            assert_eq!(arrival, Arrival::MissingIdentity(missing));
+        }
+        SecondPass::Refused | SecondPass::Left => {
+            let evaluation = evaluation(worker, &[0, 1]);
+            let arrival = exchange.arrive((), evaluation, Some(earlier), worker, now);
+            assert_eq!(arrival, Arrival::Waiting);
+            let call = worker.next_call(now).expect("a call of the other policy");
+            assert_eq!(call.request.reservations.len(), 1);
+            if matches!(how, SecondPass::Left) {
+                exchange.end(&(), worker, now);
+            }
+            let spent =
+                r#"{"granted": 0, "used": 100, "quota": 100, "reset_ms": 9000, "window": 7}"#;
+            worker.replied(call.id, format!(r#"{{"grants": [{spent}]}}"#).as_bytes(), now);
+            if let Some(((), decision)) = worker.next_decision() {
+                assert!(exchange.decided(decision, true, worker, now));
+                assert!(matches!(exchange.decision(), Some(Decision::Refuse(_))));
+            }
+        }
+    }
+    exchange.end(&(), worker, now);
+}
+
+#[test]
+fn redirected_request_costs_what_its_policy_says_although_its_second_pass_does_not_count() {
+    use SecondPass::{Left, Lost, MissingIdentity, Refused};
+    // 20 units are reserved.
+    for (count, if_missing, expected) in [
+        ("", r#""reserved""#, vec![]),
+        ("", "5", vec![-15]),
+        ("", r#""nothing""#, vec![-20]),
+        (r#""count": {"status": [200]},"#, r#""reserved""#, vec![]),
+        (r#""count": {"status": [200]},"#, "30", vec![10]),
+        (r#""count": {"status": [200], "abandoned": "refund"},"#, r#""reserved""#, vec![-20]),
+    ] {
+        for how in [Refused, MissingIdentity, Left, Lost] {
+            let mut worker = worker_missing(count, if_missing);
+            let mut first = admitted(&mut worker);
+            let earlier = first.redirected(|| true).unwrap();
+            first.end(&(), &mut worker, at(1));
+            second_pass(&mut worker, earlier, how);
+            assert_eq!(adjusted(&mut worker), expected, "{how:?} {count} {if_missing}");
+        }
+    }
+}
+
+#[test]
+fn admission_from_before_a_redirect_stands_for_the_same_counter_cost_and_window_only() {
+    type Change = fn(&mut Check);
+    let changes: [(&str, Change, u64, &[u64]); 4] = [
+        ("the same", |_| {}, 1, &[]),
+        ("another party", |check| check.counter.key = "d:plain:{ip=2}".into(), 1, &[1]),
+        ("another cost", |check| check.cost = std::num::NonZeroU64::new(100).unwrap(), 1, &[100]),
+        ("another window", |_| {}, 9_000, &[1]),
+    ];
+    for (name, change, ms, expected) in changes {
+        let mut worker = worker("");
+        let mut first = Exchange::default();
+        let evaluated = evaluation(&worker, &[1]);
+        assert_eq!(first.arrive((), evaluated, None, &mut worker, at(0)), Arrival::Waiting);
+        assert_eq!(granted(&mut worker, &mut first), [1]);
+        let earlier = first.redirected(|| true).unwrap();
+        let mut evaluated = evaluation(&worker, &[1]);
+        evaluated.checks.as_mut().unwrap().iter_mut().for_each(change);
+        let mut second = Exchange::default();
+        second.arrive((), evaluated, Some(earlier), &mut worker, at(ms));
+        let call = worker.next_call(at(ms));
+        let wants: Vec<u64> = call
+            .iter()
+            .flat_map(|call| call.request.reservations.iter().map(|reservation| reservation.want))
+            .collect();
+        assert_eq!(wants, expected, "{name}");
+        assert_eq!(second.is_waiting(), !expected.is_empty(), "{name}");
+    }
+}
+
+#[test]
+fn pass_that_another_one_replaces_is_settled_as_abandoned() {
+    let mut worker = worker_missing("", "5");
+    let mut first = admitted(&mut worker);
+    let earlier = first.redirected(|| true).unwrap();
+    let mut evaluated = evaluation(&worker, &[0]);
+    evaluated.checks.as_mut().unwrap()[0].counter.key = "d:tokens:{ip=2}".into();
+    let mut second = Exchange::default();
+    let arrival = second.arrive((), evaluated, Some(earlier), &mut worker, at(1));
+    assert_eq!(arrival, Arrival::Reading, "it counts on its own");
+    assert_eq!(adjusted(&mut worker), [-15]);
 }
 
 #[test]

@@ -1,5 +1,6 @@
 //! Answers and headers, byte by byte.
 
+use std::num::NonZeroU64;
 use std::time::Duration;
 
 use super::*;
@@ -36,7 +37,8 @@ fn standing(policy: usize, quota: u64, remaining: u64, resets: Monotonic) -> Sta
     let mode = if policy == SHADOW { Mode::Shadow } else { Mode::Enforce };
     let window_s = if policy == DAILY { 86_400 } else { 60 };
     let balance = Balance { quota, remaining, resets, window_s };
-    Standing { policy, key, granted, mode, balance }
+    let cost = NonZeroU64::MIN;
+    Standing { policy, key, granted, mode, cost, counts_until: resets, balance }
 }
 
 fn standings() -> Vec<Standing> {

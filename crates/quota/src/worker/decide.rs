@@ -9,7 +9,7 @@ use super::known::local;
 use super::requests::{Stage, Want};
 use super::telemetry::exceeded;
 use crate::config::Policy;
-use crate::decision::{Admission, Balance, Decision, Outcome, Refusal, Standing, Uncounted};
+use crate::decision::{Admission, Balance, Decision, Outcome, Refusal, Standing, Uncounted, Units};
 use crate::evaluate::Check;
 use crate::protocol::{Mode, OnFailure};
 use crate::time::Monotonic;
@@ -20,10 +20,16 @@ enum Obstacle {
     Unavailable(Uncounted),
 }
 
-/// The standing of a request with the policy of `check`.
+/// The standing of a request with the policy of `check`, which counts it until its window ends.
 pub(super) fn standing(check: &Check, granted: bool, balance: Balance) -> Standing {
+    let &Check { policy, mode, cost, .. } = check;
     let key = Arc::clone(&check.counter.key);
-    Standing { policy: check.policy, key, granted, mode: check.mode, balance }
+    Standing { policy, key, granted, mode, cost, counts_until: balance.resets, balance }
+}
+
+/// The standing of a request with the policy of `check`, which granted it these units.
+pub(super) fn granted(check: &Check, units: Units, balance: Balance) -> Standing {
+    Standing { counts_until: units.resets, ..standing(check, true, balance) }
 }
 
 /// The policy of `check`, which has not counted the request.
@@ -180,7 +186,7 @@ impl<W> Worker<W> {
             let Some((units, balance)) = taken else { continue };
             want.taken = taken;
             admission.hold(&want.check, units, &self.config);
-            admission.standings.push(standing(&want.check, true, balance));
+            admission.standings.push(granted(&want.check, units, balance));
         }
         admission
     }

@@ -1,7 +1,7 @@
 //! A request arrives: the worker decides it with known counters and leased units, or lets it wait
 //! for a call.
 
-use super::decide::{standing, uncounted};
+use super::decide::{granted, standing, uncounted};
 use super::known::RuntimeOverrides;
 use super::lease::Extent;
 use super::requests::{Stage, Waiter, Want};
@@ -111,7 +111,7 @@ impl<W> Worker<W> {
         for check in checks {
             if let Some((units, balance)) = self.take_leased(check, now, now) {
                 known.admission.hold(check, units, &self.config);
-                known.admission.standings.push(standing(check, true, balance));
+                known.admission.standings.push(granted(check, units, balance));
             } else if let Some(balance) = self.refuses(check, now) {
                 known.admission.standings.push(standing(check, false, balance));
                 if check.enforced() {
@@ -161,8 +161,8 @@ impl<W> Worker<W> {
         mut standings: Vec<Standing>,
         until: Monotonic,
     ) -> Refusal {
-        for granted in standings.iter().filter(|standing| standing.granted) {
-            if let Some(check) = checks.iter().find(|check| check.policy == granted.policy) {
+        for taken in standings.iter().filter(|standing| standing.granted) {
+            if let Some(check) = checks.iter().find(|check| check.policy == taken.policy) {
                 self.leases.undo(&check.counter, check.cost.get());
             }
         }

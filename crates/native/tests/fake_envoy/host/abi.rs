@@ -4,6 +4,7 @@ use std::ffi::{c_char, c_void};
 
 pub type Ptr = *mut c_void;
 pub type Module = *const c_void;
+pub type Destroy = unsafe extern "C" fn(Ptr);
 
 pub const CONTINUE: u32 = 0;
 pub const STOP: u32 = 1;

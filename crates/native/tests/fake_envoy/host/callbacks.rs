@@ -282,6 +282,27 @@ extern "C" fn envoy_dynamic_module_callback_http_get_filter_state_bytes(
 }
 
 #[unsafe(no_mangle)]
+extern "C" fn envoy_dynamic_module_callback_http_set_filter_state_object(
+    pointer: Ptr,
+    key: Buffer,
+    object: Ptr,
+    destroy: abi::Destroy,
+    life_span: u32,
+) -> bool {
+    assert_eq!(life_span, 1, "as long as the request");
+    with(pointer, |state| state.request.keep(key.text(), object, destroy));
+    true
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn envoy_dynamic_module_callback_http_get_filter_state_object(
+    pointer: Ptr,
+    key: Buffer,
+) -> Ptr {
+    with(pointer, |state| state.request.kept(&key.text()))
+}
+
+#[unsafe(no_mangle)]
 extern "C" fn envoy_dynamic_module_callback_http_filter_get_attribute_string(
     pointer: Ptr,
     attribute: u32,

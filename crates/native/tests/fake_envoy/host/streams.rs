@@ -21,6 +21,21 @@ pub struct Request {
     route: usize,
     has_body: bool,
     envoy: AsEnvoy,
+    /// Absent once its last stream is over.
+    objects: Option<Arc<Objects>>,
+}
+
+/// What the module keeps as long as a request.
+#[derive(Default)]
+struct Objects(Mutex<HashMap<String, (usize, abi::Destroy)>>);
+
+impl Drop for Objects {
+    fn drop(&mut self) {
+        for (_, (object, destroy)) in lock(&self.0).drain() {
+            // SAFETY: the module passed them for that, and this is the only call.
+            unsafe { destroy(object as Ptr) };
+        }
+    }
 }
 
 /// What Envoy does inside the module's calls.
@@ -148,11 +163,25 @@ impl Request {
     pub fn route_module(&self) -> usize {
         self.route
     }
+
+    /// Keeps an object of the module.
+    pub fn keep(&self, key: String, object: Ptr, destroy: abi::Destroy) {
+        let objects = self.objects.as_ref().expect("the request exists");
+        let known = lock(&objects.0).insert(key, (object as usize, destroy));
+        assert!(known.is_none(), "the name is new");
+    }
+
+    /// An object of the module, or null.
+    pub fn kept(&self, key: &str) -> Ptr {
+        let objects = self.objects.as_ref().expect("the request exists");
+        lock(&objects.0).get(key).map_or(std::ptr::null_mut(), |(object, _)| *object as Ptr)
+    }
 }
 
 impl Stream {
     /// A request that has not arrived yet.
-    pub fn new(worker: &Arc<Dispatcher>, index: usize, request: Request) -> Arc<Self> {
+    pub fn new(worker: &Arc<Dispatcher>, index: usize, mut request: Request) -> Arc<Self> {
+        request.objects.get_or_insert_default();
         let state =
             State { filter_state: request.filter_state.clone(), request, ..State::default() };
         Arc::new(Self {
@@ -272,12 +301,16 @@ impl Stream {
         self.on_worker(Self::finish);
     }
 
-    /// Envoy redirects the request internally: this stream ends, and `request` says how it arrives
-    /// again.
-    pub fn redirect(self: &Arc<Self>) {
+    /// Envoy redirects the request internally: this stream ends, and the request arrives again as
+    /// `again`, which is returned. If the test drops that, no filter sees it.
+    pub fn redirect(self: &Arc<Self>, again: Request) -> Request {
         let details = b"internal_redirect".to_vec();
-        lock(&self.state).request.attributes.insert(16, details);
+        let mut state = lock(&self.state);
+        state.request.attributes.insert(16, details);
+        let objects = state.request.objects.clone();
+        drop(state);
         self.end();
+        Request { objects, ..again }
     }
 
     /// Envoy's response headers, from wherever they come, on the stream's worker.
@@ -299,6 +332,8 @@ impl Stream {
             lock(&ALIVE).get_or_insert_default().remove(&(filter as usize));
             drop(Box::from_raw(filter.cast::<Filter>()));
         });
+        let objects = lock(&self.state).request.objects.take();
+        drop(objects);
         self.changed.notify_all();
         let companion = lock(&self.state).companion.take();
         if let Some(companion) = companion {

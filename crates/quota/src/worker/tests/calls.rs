@@ -20,6 +20,8 @@ fn lone_request_is_sent_at_once() {
         key: "d:a:{x}".into(),
         mode: Mode::Enforce,
         granted: true,
+        cost: NonZeroU64::MIN,
+        counts_until: at(30_002),
         balance: Balance { window_s: 60, quota: 5, remaining: 2, resets: at(30_002) },
     };
     assert_eq!(
