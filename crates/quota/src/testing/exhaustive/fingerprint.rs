@@ -9,8 +9,8 @@ use super::{Setup, State};
 impl Setup {
     /// Equal for equal states. Two different states collide with a chance of 1 in 2^64.
     pub(super) fn fingerprint(&self, state: &State) -> u64 {
-        let State { step, admitted, charged, requests, faults, departures, store, wrong, .. } =
-            state;
+        let State { step, admitted, charged, requests, store, wrong, .. } = state;
+        let budgets = (state.faults, state.departures, state.redirects);
         let wrong = wrong.map(|property| property as u8);
         let mut nodes: Vec<u64> = state.nodes.iter().map(|node| node.print).collect();
         nodes.sort_unstable();
@@ -18,8 +18,7 @@ impl Setup {
             store.counters().map(|counter| (counter, store.used(counter))).collect();
         used.sort_unstable();
         let mut hasher = DefaultHasher::new();
-        (nodes, step, admitted, charged, requests, faults, departures, used, wrong)
-            .hash(&mut hasher);
+        (nodes, step, admitted, charged, requests, budgets, used, wrong).hash(&mut hasher);
         hasher.finish()
     }
 }
@@ -29,7 +28,7 @@ impl Node {
     pub(super) fn print(&mut self) {
         // A network keeps no order.
         self.flights.sort_by_cached_key(|flight| (flight.id, format!("{:?}", flight.message)));
-        let around = (&self.flights, &self.running, self.ticked);
+        let around = (&self.flights, &self.running, &self.redirected, self.ticked);
         self.print = of_text(&format!("({}, {around:?})", self.worker.state_text()));
     }
 }

@@ -50,6 +50,9 @@ struct Setup {
     faults: u8,
     /// How many clients may leave while they wait.
     departures: u8,
+    /// How many requests that reached the upstream may be redirected: to a request of any kind, or
+    /// to where no policy sees them.
+    redirects: u8,
     /// The moments at which something happens, in milliseconds.
     moments: Vec<u64>,
     repeats: Repeats,
@@ -73,6 +76,7 @@ struct State {
     requests: Vec<u8>,
     faults: u8,
     departures: u8,
+    redirects: u8,
     /// The property that was violated on the way here.
     wrong: Option<Property>,
 }
@@ -88,6 +92,7 @@ impl Setup {
             requests: self.requests.iter().map(|(.., n)| *n).collect(),
             faults: self.faults,
             departures: self.departures,
+            redirects: self.redirects,
             wrong: None,
         };
         if self.taken > 0 {

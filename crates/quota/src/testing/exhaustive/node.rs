@@ -11,8 +11,11 @@ use super::network::{Flight, Message};
 use super::properties::Property;
 use super::{COUNTED, Setup, TIMEOUT_MS, Window};
 use crate::answered::Answered;
-use crate::config::Config;
+use crate::config::{Abandoned, Config, Count};
 use crate::decision::{Admission, Decision, Held, Standing};
+use crate::evaluate::{Check, Evaluation};
+use crate::exchange::{Arrival, Exchange, abandon};
+use crate::settle::Missing;
 use crate::time::Monotonic;
 use crate::worker::{Submitted, Worker};
 
@@ -21,6 +24,17 @@ use crate::worker::{Submitted, Worker};
 pub(super) struct Client {
     kind: usize,
     since: u64,
+    is_redirected: bool,
+}
+
+/// A request that was redirected and waits.
+#[derive(Clone, Debug)]
+pub(super) struct Redirected {
+    exchange: Exchange,
+    /// What its first pass counted, and still counts.
+    earlier: Admission,
+    /// What its second pass counts.
+    checks: Vec<Check>,
 }
 
 #[derive(Clone)]
@@ -29,6 +43,7 @@ pub(super) struct Node {
     pub(super) flights: Vec<Flight>,
     /// Requests that hold units until they are answered, or until their real cost is known.
     pub(super) running: Vec<Admission>,
+    pub(super) redirected: Option<Redirected>,
     /// Whether its tick of this moment has come.
     pub(super) ticked: bool,
     pub(super) print: u64,
@@ -48,6 +63,9 @@ pub(super) enum Event {
     Settle(usize, u64),
     /// The proxy loses the running request at this index, so that nobody settles its cost.
     Vanish(usize),
+    /// The upstream redirects the running request at this index: to a request of this kind, or to
+    /// where no policy sees it.
+    Redirect(usize, Option<usize>),
     /// The store has carried out the call at this index, and this is its reply.
     Carried(usize, Arc<str>),
     /// The reply at this index arrives.
@@ -82,7 +100,8 @@ pub(super) struct Step<'a> {
 impl Node {
     pub(super) fn new(config: &Arc<Config>) -> Self {
         let worker = Worker::new(Arc::clone(config), 1);
-        Self { worker, flights: Vec::new(), running: Vec::new(), ticked: true, print: 0 }
+        let (flights, running) = (Vec::new(), Vec::new());
+        Self { worker, flights, running, redirected: None, ticked: true, print: 0 }
     }
 }
 
@@ -95,7 +114,7 @@ impl<'a> Step<'a> {
         let (now, worker) = (self.now(), &mut self.node.worker);
         match *event {
             Event::Arrive(kind) => {
-                let client = Client { kind, since: self.now_ms() };
+                let client = Client { kind, since: self.now_ms(), is_redirected: false };
                 let submitted = self.node.worker.submit(client, self.setup.checks(kind), now);
                 if let Submitted::Decided(decision) = submitted {
                     self.decided(client, decision, true);
@@ -121,18 +140,22 @@ impl<'a> Step<'a> {
             }
             Event::Settle(place, cost) => {
                 for held in self.node.running.remove(place).unsettled {
-                    let window = (Arc::clone(&held.counter.key), held.units.window);
-                    match cost.checked_sub(held.units.amount) {
-                        Some(more) => self.effects.charged.push((window, more)),
-                        None => {
-                            self.effects.uncounted.push((window, held.units.amount - cost));
-                        }
-                    }
-                    worker.settle(held, cost, now);
+                    self.costs(&held, cost);
+                    self.node.worker.settle(held, cost, now);
                 }
             }
             Event::Vanish(place) => {
                 self.node.running.remove(place);
+            }
+            Event::Redirect(place, to) => {
+                let earlier = self.node.running.remove(place);
+                match to {
+                    Some(kind) => self.redirect(earlier, kind),
+                    None => {
+                        self.is_abandoned(&earlier);
+                        abandon(Some(earlier), &mut self.node.worker, now);
+                    }
+                }
             }
             Event::Carried(flight, ref reply) => {
                 let Flight { id, due, message } = self.node.flights.remove(flight);
@@ -186,7 +209,83 @@ impl<'a> Step<'a> {
 
     fn hear(&mut self) {
         while let Some((client, decision)) = self.node.worker.next_decision() {
-            self.decided(client, decision, false);
+            if !client.is_redirected {
+                self.decided(client, decision, false);
+            } else if let Some(mut redirected) = self.node.redirected.take() {
+                let now = self.now();
+                redirected.exchange.decided(decision, true, &mut self.node.worker, now);
+                self.redirect_decided(&redirected);
+            }
+        }
+    }
+
+    /// A request that was admitted `earlier` arrives again, as one of this kind.
+    fn redirect(&mut self, mut earlier: Admission, kind: usize) {
+        let (now, mut checks) = (self.now(), self.setup.checks(kind));
+        let evaluation = Evaluation { checks: Ok(checks.clone()), missing: vec![] };
+        let (mut exchange, given) = (Exchange::default(), earlier.clone());
+        checks.retain(|check| {
+            let stands = |standing: &Standing| {
+                standing.key == check.counter.key
+                    && standing.cost == check.cost
+                    && now < standing.balance.resets
+            };
+            !earlier.standings.iter().any(stands)
+        });
+        let counts_again = |policy| checks.iter().any(|check| check.policy == policy);
+        let mut replaced = earlier.clone();
+        replaced.held.retain(|held| counts_again(held.policy));
+        replaced.unsettled.retain(|held| counts_again(held.policy));
+        self.is_abandoned(&replaced);
+        earlier.held.retain(|held| !counts_again(held.policy));
+        earlier.unsettled.retain(|held| !counts_again(held.policy));
+        let client = Client { kind, since: self.now_ms(), is_redirected: true };
+        let arrival = exchange.arrive(client, evaluation, Some(given), &mut self.node.worker, now);
+        let redirected = Redirected { exchange, earlier, checks };
+        if arrival == Arrival::Waiting {
+            self.node.redirected = Some(redirected);
+        } else {
+            self.redirect_decided(&redirected);
+        }
+    }
+
+    fn redirect_decided(&mut self, Redirected { exchange, earlier, checks }: &Redirected) {
+        let Some(admission) = exchange.admission() else { return self.is_abandoned(earlier) };
+        for check in checks {
+            let standing = admission.standings.iter().find(|it| it.policy == check.policy);
+            let Some(standing) = standing else {
+                self.effects.wrong = Some(Property::NothingUncounted);
+                continue;
+            };
+            let window = (Arc::clone(&standing.key), self.window(standing));
+            self.effects.admitted.push((window, check.cost.get()));
+        }
+        self.node.running.push(admission.clone());
+    }
+
+    /// A request reached the upstream, and nobody sees an answer: it costs what its policies say.
+    fn is_abandoned(&mut self, admission: &Admission) {
+        for held in admission.held.iter().chain(&admission.unsettled) {
+            let policy = &self.setup.config.policies[held.policy];
+            let settle = policy.settle.as_deref().map(|settle| settle.missing);
+            match (&policy.count, settle) {
+                (Count::Answered(answers), _)
+                    if answers.abandoned == Abandoned::Refund && admission.held.contains(held) =>
+                {
+                    self.costs(held, 0);
+                }
+                (_, Some(Missing::Units(cost))) => self.costs(held, cost),
+                (_, Some(Missing::Reserved) | None) => {}
+            }
+        }
+    }
+
+    /// Held units turn out to be so many.
+    fn costs(&mut self, held: &Held, cost: u64) {
+        let window = (Arc::clone(&held.counter.key), held.units.window);
+        match cost.checked_sub(held.units.amount) {
+            Some(more) => self.effects.charged.push((window, more)),
+            None => self.effects.uncounted.push((window, held.units.amount - cost)),
         }
     }
 
@@ -203,7 +302,8 @@ impl<'a> Step<'a> {
             }
             self.effects.admitted.push(((Arc::clone(&standing.key), window), check.cost.get()));
         }
-        if !admission.held.is_empty() || !admission.unsettled.is_empty() {
+        let holds = !admission.held.is_empty() || !admission.unsettled.is_empty();
+        if holds || self.setup.redirects > 0 {
             self.node.running.push(admission);
         }
     }

@@ -27,6 +27,10 @@ impl Setup {
                 (0..node.worker.open_tickets().count()).map(Event::Leave).for_each(&mut may);
             }
             for (place, admission) in node.running.iter().enumerate() {
+                if state.redirects > 0 {
+                    let kinds = (0..self.requests.len()).map(Some);
+                    kinds.chain([None]).map(|to| Event::Redirect(place, to)).for_each(&mut may);
+                }
                 if admission.held.is_empty() {
                     self.costs.iter().map(|cost| Event::Settle(place, *cost)).for_each(&mut may);
                     may(Event::Vanish(place));
@@ -81,6 +85,7 @@ impl Setup {
             Event::Arrive(kind) => next.requests[*kind] -= 1,
             Event::Leave(_) => next.departures -= 1,
             Event::Fail(_) => next.faults -= 1,
+            Event::Redirect(..) => next.redirects -= 1,
             Event::Answer(..)
             | Event::Settle(..)
             | Event::Vanish(_)

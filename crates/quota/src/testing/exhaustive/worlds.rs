@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::network::Repeats;
 use super::properties::Property;
 use super::*;
-use crate::config::{Answers, Count, Policy, Precision};
+use crate::config::{Abandoned, Answers, Count, Policy, Precision};
 use crate::settle::{Missing, Settle};
 
 /// A moment at which windows of a second and of a minute begin.
@@ -42,6 +42,7 @@ fn plain(requests: &[Requests]) -> Setup {
         costs: &[],
         faults: 0,
         departures: 0,
+        redirects: 0,
         moments: moments(&[0, 10, 60, 70]),
         repeats: Repeats::Nothing,
     }
@@ -169,6 +170,64 @@ fn only_requests_that_count_by_their_answer_are_settled() {
         ..plain(&[(&[0], 2, 2)])
     };
     is_right(&sized(setup, |setup| setup.requests[0].2 = 3), 1);
+}
+
+/// Policy `b` has one unit, so it refuses most requests that are redirected to it.
+fn second_is_spent(edit: impl Fn(&mut Policy)) -> Arc<Config> {
+    config(3, "366d", |policy| match &*policy.name {
+        "a" => edit(policy),
+        _ => policy.quota = 1,
+    })
+}
+
+/// Requests to `a` reach the upstream. It redirects one: to `b`, to `a` at another cost, to both,
+/// or away.
+fn redirecting(config: Arc<Config>) -> Setup {
+    Setup {
+        config,
+        workers: 1,
+        redirects: 1,
+        moments: moments(&[0, 60]),
+        ..plain(&[(&[0], 2, 2), (&[1], 1, 1), (&[0], 1, 1), (&[0, 1], 2, 0)])
+    }
+}
+
+#[test]
+fn redirected_requests_count_what_each_pass_counted() {
+    is_right(&sized(redirecting(second_is_spent(|_| {})), |setup| setup.faults = 1), 1);
+}
+
+#[test]
+fn redirected_requests_count_by_the_answer_of_their_last_pass() {
+    for abandoned in [Abandoned::Count, Abandoned::Refund] {
+        let config = second_is_spent(|policy| {
+            let statuses = [COUNTED].into();
+            policy.count = Count::Answered(Answers { statuses, abandoned, ..Answers::default() });
+        });
+        is_right(&sized(redirecting(config), |setup| setup.faults = 1), 1);
+    }
+}
+
+#[test]
+fn redirected_requests_are_settled_once() {
+    for missing in [Missing::Reserved, Missing::Units(1), Missing::Units(3)] {
+        let config = second_is_spent(|policy| {
+            policy.settle = Some(Arc::new(Settle { sources: [].into(), missing }));
+        });
+        let setup = Setup { costs: &[0, 3], ..redirecting(config) };
+        is_right(&sized(setup, |setup| setup.faults = 1), 1);
+    }
+}
+
+#[test]
+fn a_window_ends_before_a_redirected_request_arrives_again() {
+    let setup = Setup {
+        config: config(2, "1s", |_| {}),
+        redirects: 1,
+        moments: moments(&[970, 1_000, 1_010, 1_050]),
+        ..plain(&[(&[0], 1, 3)])
+    };
+    is_right(&sized(setup, |setup| setup.faults = 1), 10);
 }
 
 #[test]

@@ -12,8 +12,16 @@ use crate::protocol::OnFailure;
 use crate::settle::{Missing, Settle};
 use crate::worker::known::local::share;
 
-const SETUP: Setup =
-    Setup { workers: 3, parties: 2, rate: 2, cost: 3, loss: 0, late: true, moves_every: 0 };
+const SETUP: Setup = Setup {
+    workers: 3,
+    parties: 2,
+    rate: 2,
+    cost: 3,
+    loss: 0,
+    late: true,
+    moves_every: 0,
+    redirects: 10,
+};
 
 /// Policies `a` and `b` are enforced, `c` only counts.
 fn config(window: &str) -> Config {
@@ -34,6 +42,7 @@ fn config(window: &str) -> Config {
 /// The same, with random quotas and kinds of policies.
 fn varied(seed: u64, window: &str) -> Config {
     let (mut config, mut random) = (config(window), Random(!seed));
+    let abandoned = random.of(&[Abandoned::Count, Abandoned::Refund]);
     for policy in &mut config.policies {
         policy.quota = random.of(&[40, 300, 1000]);
         match random.below(4) {
@@ -42,11 +51,11 @@ fn varied(seed: u64, window: &str) -> Config {
             _ => {}
         }
         if !policy.count_denied && policy.precision == Precision::Exact && random.percent(60) {
-            let (sources, missing) = ([].into(), Missing::Reserved);
+            let missing = random.of(&[Missing::Reserved, Missing::Units(1), Missing::Units(4)]);
+            let sources = [].into();
             policy.settle = Some(Arc::new(Settle { sources, missing }));
         }
         if random.percent(30) {
-            let abandoned = Abandoned::Refund;
             policy.count = Count::Answered(Answers {
                 statuses: [COUNTED].into(),
                 abandoned,

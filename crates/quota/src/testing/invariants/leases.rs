@@ -7,8 +7,16 @@ use super::seeds;
 use super::world::{Setup, World};
 use crate::config::{Config, Precision};
 
-const SETUP: Setup =
-    Setup { workers: 6, parties: 1, rate: 6, cost: 1, loss: 0, late: true, moves_every: 200 };
+const SETUP: Setup = Setup {
+    workers: 6,
+    parties: 1,
+    rate: 6,
+    cost: 1,
+    loss: 0,
+    late: true,
+    moves_every: 200,
+    redirects: 0,
+};
 
 fn config(quota: u64, window: &str) -> Config {
     let text = format!(

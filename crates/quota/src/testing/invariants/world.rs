@@ -1,6 +1,7 @@
 //! Workers, their store, the network between them, and clients that come, go and are answered.
 
 mod checks;
+mod redirects;
 
 use std::collections::{BTreeMap, HashMap};
 use std::num::NonZeroU64;
@@ -10,7 +11,7 @@ use std::time::Duration;
 use super::Random;
 use super::model::ModelStore;
 use crate::answered::Answered;
-use crate::config::{Config, Policy, Precision};
+use crate::config::{Abandoned, Config, Count, Policy, Precision};
 use crate::decision::{Admission, Decision, Held, Outcome, Standing, Units};
 use crate::evaluate::{Check, Counter};
 use crate::protocol::{Mode, OnFailure, ReserveRequest};
@@ -37,6 +38,8 @@ pub(super) struct Setup {
     /// For this many milliseconds two workers get nearly all of the traffic, then two others. 0 if
     /// all workers get the same.
     pub(super) moves_every: u64,
+    /// Chance, in percent, that the upstream redirects an admitted request.
+    pub(super) redirects: u64,
 }
 
 enum Event {
@@ -44,6 +47,7 @@ enum Event {
     Reply(usize, CallId, Vec<u8>),
     Failed(usize, CallId),
     Answered(usize, Admission),
+    Redirected(usize, Admission),
 }
 
 struct Client {
@@ -52,6 +56,8 @@ struct Client {
     ticket: Option<Ticket>,
     since: u64,
     checks: Vec<Check>,
+    /// What a redirected request did before.
+    redirected: Option<redirects::Redirected>,
 }
 
 pub(super) struct World {
@@ -157,9 +163,11 @@ impl World {
         self.serial += 1;
         let now = self.time();
         let since = self.now;
+        let redirected = None;
         match self.workers[worker].submit(id, checks.clone(), now) {
             Submitted::Waiting(ticket) => {
-                self.clients.insert(id, Client { worker, ticket: Some(ticket), since, checks });
+                let ticket = Some(ticket);
+                self.clients.insert(id, Client { worker, ticket, since, checks, redirected });
             }
             Submitted::Counting(admission) => {
                 let is_known = |check: &Check| {
@@ -173,7 +181,8 @@ impl World {
                     "admitted before it was counted"
                 );
                 self.at_once(worker, &known, Decision::Admit(admission));
-                self.clients.insert(id, Client { worker, ticket: None, since, checks: asked });
+                let (ticket, checks) = (None, asked);
+                self.clients.insert(id, Client { worker, ticket, since, checks, redirected });
             }
             Submitted::Decided(decision) => self.at_once(worker, &checks, decision),
         }
@@ -193,7 +202,8 @@ impl World {
                 assert_eq!(self.window(standing), current, "spent after its window's end");
             }
         }
-        self.decided(worker, checks, decision);
+        self.decided(worker, checks, &decision);
+        self.runs(worker, decision);
     }
 
     fn leave(&mut self, client: u64, ticket: Ticket) {
@@ -213,8 +223,8 @@ impl World {
         standing.balance.resets.since(Monotonic::default()).as_secs() / u64::from(window_s) - 1
     }
 
-    fn decided(&mut self, worker: usize, checks: &[Check], decision: Decision) {
-        let (standings, admitted) = match &decision {
+    fn decided(&mut self, worker: usize, checks: &[Check], decision: &Decision) {
+        let (standings, admitted) = match decision {
             Decision::Admit(admission) => (&admission.standings, true),
             Decision::Refuse(refusal) => (&refusal.standings, false),
             Decision::Unavailable(_) => return unseen(&mut self.unseen, checks),
@@ -266,9 +276,15 @@ impl World {
                 *self.outcomes.entry((check.policy, outcome)).or_default() += 1;
             }
         }
-        if let Decision::Admit(admission) = decision
-            && (!admission.held.is_empty() || !admission.unsettled.is_empty())
-        {
+    }
+
+    /// The upstream answers an admitted request, or redirects it.
+    fn runs(&mut self, worker: usize, decision: Decision) {
+        let Decision::Admit(admission) = decision else { return };
+        if self.random.percent(self.setup.redirects) {
+            let delay = self.random.below(100);
+            self.after(delay, Event::Redirected(worker, admission));
+        } else if !admission.held.is_empty() || !admission.unsettled.is_empty() {
             let delay = self.random.below(100);
             self.after(delay, Event::Answered(worker, admission));
         }
@@ -295,9 +311,13 @@ impl World {
                 let status = self.random.of(&[Some(COUNTED), Some(200), Some(200), None]);
                 let head = |status| Answered::headers(status, None, None, true);
                 let by_answer = !admission.held.is_empty();
+                let counts = match status {
+                    Some(status) => status == COUNTED,
+                    None => self.counts_abandoned(),
+                };
                 let held =
                     admission.answered(status.map_or(Answered::Abandoned, head), &self.config);
-                assert_eq!(held.is_empty(), !by_answer || status == Some(COUNTED));
+                assert_eq!(held.is_empty(), !by_answer || counts);
                 for Held { counter, units, .. } in &held {
                     self.uncount(counter, *units, units.amount);
                 }
@@ -306,6 +326,7 @@ impl World {
                     self.settle_cost(worker, held, now);
                 }
             }
+            Event::Redirected(worker, admission) => self.redirect(worker, admission),
         }
     }
 
@@ -318,7 +339,14 @@ impl World {
         if self.random.percent(10) {
             return;
         }
-        let (cost, reserved) = (self.random.below(2 * self.setup.cost + 1), held.units.amount);
+        let cost = self.random.below(2 * self.setup.cost + 1);
+        self.costs(&held, cost);
+        self.workers[worker].settle(held, cost, now);
+    }
+
+    /// Held units turn out to be so many.
+    fn costs(&mut self, held: &Held, cost: u64) {
+        let reserved = held.units.amount;
         match cost.checked_sub(reserved) {
             Some(more) => {
                 let counter = (held.counter.key.to_string(), held.units.window);
@@ -326,7 +354,6 @@ impl World {
             }
             None => self.uncount(&held.counter, held.units, reserved - cost),
         }
-        self.workers[worker].settle(held, cost, now);
     }
 
     fn settle(&mut self, worker: usize) {
@@ -339,14 +366,18 @@ impl World {
             }
         }
         while let Some((id, decision)) = self.workers[worker].next_decision() {
-            let Client { since, checks, .. } =
+            let Client { since, checks, redirected, .. } =
                 self.clients.remove(&id).expect("a request is decided once, and not after it left");
             assert!(
                 self.now <= since + TIMEOUT_MS + 10,
                 "invariant 2: decided after {} ms",
                 self.now - since
             );
-            self.decided(worker, &checks, decision);
+            self.decided(worker, &checks, &decision);
+            match redirected {
+                None => self.runs(worker, decision),
+                Some(redirected) => self.redirect_decided(worker, redirected, decision),
+            }
         }
     }
 
@@ -391,7 +422,7 @@ impl World {
         for (client, ticket) in leaving {
             self.leave(client, ticket);
         }
-        self.setup.rate = 0;
+        (self.setup.rate, self.setup.redirects) = (0, 0);
         self.run(900)
     }
 
