@@ -57,7 +57,7 @@ fn manager_field(name: &'static str, value: Value) -> impl Fn(&mut Value) -> Res
 /// The upstream answers `/first` with a redirect to this path.
 fn redirected_to(path: &str) -> Request {
     let request = Request::get("/first").header("x-answer-status", "302");
-    request.header("x-answer-header-location", &format!("http://localhost{path}"))
+    request.header("x-answer-header-location", format!("http://localhost{path}"))
 }
 
 /// A proxy that keeps its clients' request ids.

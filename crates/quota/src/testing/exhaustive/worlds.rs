@@ -188,13 +188,13 @@ fn redirecting(config: Arc<Config>) -> Setup {
         workers: 1,
         redirects: 1,
         moments: moments(&[0, 60]),
-        ..plain(&[(&[0], 2, 2), (&[1], 1, 1), (&[0], 1, 1), (&[0, 1], 2, 0)])
+        ..plain(&[(&[0], 2, 1), (&[1], 1, 1), (&[0], 1, 1), (&[0, 1], 2, 0)])
     }
 }
 
 #[test]
 fn redirected_requests_count_what_each_pass_counted() {
-    is_right(&sized(redirecting(second_is_spent(|_| {})), |setup| setup.faults = 1), 1);
+    is_right(&sized(redirecting(second_is_spent(|_| {})), |setup| setup.faults = 1), 10);
 }
 
 #[test]
@@ -204,7 +204,7 @@ fn redirected_requests_count_by_the_answer_of_their_last_pass() {
             let statuses = [COUNTED].into();
             policy.count = Count::Answered(Answers { statuses, abandoned, ..Answers::default() });
         });
-        is_right(&sized(redirecting(config), |setup| setup.faults = 1), 1);
+        is_right(&sized(redirecting(config), |setup| setup.faults = 1), 10);
     }
 }
 
@@ -214,8 +214,8 @@ fn redirected_requests_are_settled_once() {
         let config = second_is_spent(|policy| {
             policy.settle = Some(Arc::new(Settle { sources: [].into(), missing }));
         });
-        let setup = Setup { costs: &[0, 3], ..redirecting(config) };
-        is_right(&sized(setup, |setup| setup.faults = 1), 1);
+        let setup = Setup { costs: &[3], ..redirecting(config) };
+        is_right(&sized(setup, |setup| setup.faults = 1), 10);
     }
 }
 
