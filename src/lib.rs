@@ -10,6 +10,7 @@
 //! - `facts`: the facts of a request, read from Envoy.
 //! - `stream`: one request.
 //! - `root`: the root context of one worker; `plugin`: what it shares with its streams.
+//! - `good_documents`: what is in force while a document has faults.
 //! - `redirects`: requests that Envoy redirected internally.
 //! - `statistics`: Envoy's counters of decisions and calls.
 //! - `panic_hook`: kills a VM, in builds for tests only.
@@ -17,6 +18,7 @@
 mod call;
 mod entry;
 mod facts;
+mod good_documents;
 mod headers;
 mod host;
 #[cfg(feature = "panic-hook")]

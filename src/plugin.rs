@@ -11,7 +11,7 @@ use std::time::{Duration, Instant, SystemTime};
 use log::warn;
 use proxy_wasm::hostcalls;
 use quotagate_quota::access_log;
-use quotagate_quota::config::{ClusterStore, Config, Fault};
+use quotagate_quota::config::{Config, Reach};
 use quotagate_quota::decision::Decision;
 use quotagate_quota::exchange::{Arrival, Exchange, READS_REQUEST_FOR};
 use quotagate_quota::mark;
@@ -71,16 +71,18 @@ pub struct Plugin {
 
 impl Plugin {
     /// The state of the root context `root`.
-    ///
-    /// # Errors
-    /// Why this form of the filter cannot reach the store.
-    pub fn new(root: u32, config: Config) -> Result<Self, Fault> {
+    pub fn new(root: u32, mut config: Config) -> Self {
         let random = RandomState::new().hash_one(root);
-        let ClusterStore { name, token } = config.store.reach.called_by_envoy()?.clone();
-        Ok(Self {
+        let store = config.store.reach.called_by_envoy().ok().cloned();
+        if store.is_none() {
+            // Only if the document was refused. Then there is nothing to call for.
+            config.store.reach = Reach::Nowhere;
+        }
+        let authorization = store.as_ref().and_then(|store| store.token.as_ref());
+        Self {
             root,
-            cluster: name,
-            authorization: token.map(|token| format!("Bearer {token}").into()),
+            authorization: authorization.map(|token| format!("Bearer {token}").into()),
+            cluster: store.map(|store| store.name).unwrap_or_default(),
             worker: RefCell::new(Worker::new(Arc::new(config), random)),
             statistics: RefCell::default(),
             reading: Cell::new(Reading::Single),
@@ -93,7 +95,7 @@ impl Plugin {
             idle_ticks: Cell::new(0),
             origin: Instant::now(),
             random,
-        })
+        }
     }
 
     /// The time for the worker.

@@ -7,11 +7,11 @@ use log::{error, warn};
 use proxy_wasm::hostcalls;
 use proxy_wasm::traits::{Context, HttpContext, RootContext};
 use proxy_wasm::types::{BufferType, ContextType};
-use quotagate_quota::config::{Config, Fault};
+use quotagate_quota::config::{Config, OnWrongDocument, WrongDocument};
 
 use crate::plugin::Plugin;
 use crate::stream::Stream;
-use crate::{call, host};
+use crate::{call, good_documents, host};
 
 /// The file of the filter that gets bodies.
 const BODIES_FILE: &str = "quotagate-bodies.wasm";
@@ -56,36 +56,28 @@ impl Context for Root {
 impl RootContext for Root {
     fn on_configure(&mut self, size: usize) -> bool {
         let text = hostcalls::get_buffer(BufferType::PluginConfiguration, 0, size).ok().flatten();
-        let refuse = |fault: &Fault| error!("quotagate: configuration refused: {fault}");
-        let config = match Config::parse(&text.unwrap_or_default()) {
-            Ok(config) => config,
+        let text = text.unwrap_or_default();
+        let config = match usable(&text) {
+            Ok(config) => {
+                good_documents::keep(&config, &text);
+                config
+            }
             Err(faults) => {
-                faults.iter().for_each(refuse);
-                return false;
+                for fault in &faults {
+                    error!("quotagate: configuration refused: {fault}");
+                }
+                let Some(config) = instead(&text, &faults) else { return false };
+                error!("quotagate: {}", config.in_force_instead());
+                config
             }
         };
-        if (config.reads_request_bodies() || config.reads_response_bodies()) && !host::gets_bodies()
-        {
-            error!(
-                "quotagate: configuration refused: policies: {BODIES_FILE} reads the bodies that \
-                 cost.settle with usage and cost.reserve with request_json need, and this file \
-                 does not: set vm_config.code to {BODIES_FILE}"
-            );
-            return false;
-        }
         for warning in config.warnings() {
             warn!("quotagate: {warning}");
         }
-        match Plugin::new(self.id, config) {
-            Ok(plugin) => {
-                self.plugin = Some(Rc::new(plugin));
-                true
-            }
-            Err(fault) => {
-                refuse(&fault);
-                false
-            }
-        }
+        let plugin = Plugin::new(self.id, config);
+        plugin.flush_statistics();
+        self.plugin = Some(Rc::new(plugin));
+        true
     }
 
     fn on_queue_ready(&mut self, queue: u32) {
@@ -119,4 +111,34 @@ impl RootContext for Root {
     fn get_type(&self) -> Option<ContextType> {
         Some(ContextType::HttpContext)
     }
+}
+
+/// The configuration of a document that this form of the filter can carry out.
+///
+/// # Errors
+/// All faults of the document.
+fn usable(text: &[u8]) -> Result<Config, Vec<String>> {
+    let config = Config::parse(text)
+        .map_err(|faults| faults.iter().map(ToString::to_string).collect::<Vec<_>>())?;
+    if (config.reads_request_bodies() || config.reads_response_bodies()) && !host::gets_bodies() {
+        return Err(vec![format!(
+            "policies: {BODIES_FILE} reads the bodies that cost.settle with usage and cost.reserve \
+             with request_json need, and this file does not: set vm_config.code to {BODIES_FILE}"
+        )]);
+    }
+    match config.store.reach.called_by_envoy() {
+        Ok(_) => Ok(config),
+        Err(fault) => Err(vec![fault.to_string()]),
+    }
+}
+
+/// The configuration in force instead of a document with these faults. `None`: Envoy shall reject
+/// it.
+fn instead(text: &[u8], faults: &[String]) -> Option<Config> {
+    let wrong = WrongDocument::read(text);
+    if wrong.on_wrong_document == OnWrongDocument::Reject {
+        return None;
+    }
+    let last_good = good_documents::last(&wrong).and_then(|text| usable(text.as_bytes()).ok());
+    wrong.instead(faults, last_good)
 }

@@ -11,6 +11,7 @@ use quotagate_quota::answered::Answered;
 use quotagate_quota::config::Config;
 use quotagate_quota::exchange::{Arrival, Exchange, abandon};
 use quotagate_quota::mark;
+use quotagate_quota::protocol::OnFailure;
 use quotagate_quota::response;
 use quotagate_quota::time::Monotonic;
 use quotagate_quota::worker::Worker;
@@ -142,6 +143,11 @@ impl HttpContext for Stream {
         let facts = Facts::new(plugin.reading.get());
         let now = plugin.now();
         let config = Arc::clone(plugin.worker.borrow_mut().arrives(now));
+        if config.without_document() == Some(OnFailure::Deny) {
+            host::send(&response::unavailable(), host::is_grpc_request);
+            plugin.wake();
+            return Action::Pause;
+        }
         let earlier = plugin.redirects.take();
         let was_marked = config.marks && host::remove_mark();
         let evaluation = config.evaluate(&facts);

@@ -202,7 +202,7 @@ fn invariant_4_unreadable_claim_is_missing() {
 
 #[test]
 fn bad_configuration_is_rejected_with_every_fault_in_the_log() {
-    assert!(!configure(r#"{"domain":"!","policies":[]}"#));
+    assert!(!configure(r#"{"domain":"!","policies":[],"on_wrong_document":"reject"}"#));
     let log = host(|h| h.log.join("\n"));
     assert!(log.contains("refused: domain: ") && log.contains("refused: store: "), "{log}");
 }

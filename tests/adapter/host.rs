@@ -66,6 +66,10 @@ pub struct Host {
     pub filter_state: HashMap<(u32, String), String>,
     /// How often the filter made Envoy choose the route again.
     pub route_clears: usize,
+    /// Values that outlive roots, and how often each was written.
+    pub shared_data: HashMap<String, (Vec<u8>, u32)>,
+    /// What another thread writes right before the filter does.
+    pub written_meanwhile: Option<Vec<u8>>,
     /// The declared filter state.
     pub declared: Vec<String>,
     /// Names and values of metrics. Their ids are the indexes.
@@ -153,6 +157,15 @@ fn configure_by(text: &str, by: unsafe extern "C" fn(u32, usize) -> bool) -> boo
         proxy_on_context_create(ROOT, 0);
         by(ROOT, text.len())
     }
+}
+
+/// Ends the plugin, and starts another one with this configuration in the same process. `false` if
+/// that one rejects it.
+pub fn replace(text: &str) -> bool {
+    stop();
+    // SAFETY: as above.
+    unsafe { proxy_on_delete(ROOT) };
+    configure(text)
 }
 
 /// A request arrives on the stream `id`. Returns whether it continues at once.

@@ -15,6 +15,7 @@ const OK: u32 = 0;
 const NOT_FOUND: u32 = 1;
 const BAD_ARGUMENT: u32 = 2;
 const EMPTY: u32 = 7;
+const CAS_MISMATCH: u32 = 8;
 const INTERNAL_FAILURE: u32 = 10;
 
 /// The map of a request's headers.
@@ -375,6 +376,48 @@ unsafe extern "C" fn proxy_dequeue_shared_queue(
     })
 }
 
+#[unsafe(no_mangle)]
+unsafe extern "C" fn proxy_get_shared_data(
+    key: *const u8,
+    key_size: usize,
+    data: *mut *mut u8,
+    size: *mut usize,
+    version: *mut u32,
+) -> u32 {
+    let key = unsafe { text(key, key_size) };
+    match called(|h| h.shared_data.get(&key).cloned()) {
+        Some((value, known)) => unsafe {
+            hand_over(&value, data, size);
+            *version = known;
+        },
+        None => return NOT_FOUND,
+    }
+    OK
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn proxy_set_shared_data(
+    key: *const u8,
+    key_size: usize,
+    value: *const u8,
+    value_size: usize,
+    version: u32,
+) -> u32 {
+    let (key, value) = unsafe { (text(key, key_size), bytes(value, value_size).to_vec()) };
+    called(|h| {
+        let (data, known) = h.shared_data.entry(key).or_default();
+        // Another thread may write first.
+        if let Some(theirs) = h.written_meanwhile.take() {
+            (*data, *known) = (theirs, *known + 1);
+        }
+        if version != 0 && version != *known {
+            return CAS_MISMATCH;
+        }
+        (*data, *known) = (value, *known + 1);
+        OK
+    })
+}
+
 /// Host calls that the SDK links but the filter must not make.
 macro_rules! not_called {
     ($($name:ident)*) => {$(
@@ -389,8 +432,8 @@ macro_rules! not_called {
 not_called! {
     proxy_add_header_map_value proxy_cancel_grpc_call proxy_cancel_grpc_stream
     proxy_close_grpc_stream proxy_close_stream proxy_done proxy_get_current_time_nanoseconds
-    proxy_get_log_level proxy_get_metric proxy_get_shared_data proxy_get_status
+    proxy_get_log_level proxy_get_metric proxy_get_status
     proxy_grpc_call proxy_grpc_cancel proxy_grpc_close proxy_grpc_send proxy_grpc_stream
     proxy_record_metric proxy_resolve_shared_queue proxy_set_buffer_bytes
-    proxy_set_header_map_pairs proxy_set_shared_data
+    proxy_set_header_map_pairs
 }

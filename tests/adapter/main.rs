@@ -31,3 +31,5 @@ mod operators;
 mod redirects;
 #[cfg(test)]
 mod settle;
+#[cfg(test)]
+mod wrong_documents;

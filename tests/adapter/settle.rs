@@ -115,7 +115,8 @@ fn file_without_bodies_refuses_policies_that_read_them() {
     for fields in [SETTLED, BY_BODY] {
         // One host per thread.
         let refused = thread::spawn(move || {
-            assert!(!configure(&document(&policy("p", fields), "", "")));
+            let reject = r#""on_wrong_document":"reject","#;
+            assert!(!configure(&document(&policy("p", fields), reject, "")));
             assert!(host(|h| h.log.last().unwrap().contains("quotagate-bodies.wasm")));
         });
         refused.join().unwrap();

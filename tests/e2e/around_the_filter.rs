@@ -184,7 +184,7 @@ pub fn discovers(file: &Path) -> Result<impl Fn(&mut Value) -> Result<()> + use<
 }
 
 #[test]
-fn ecds_changes_the_configuration_of_live_connections_and_rejects_a_bad_one() -> Result<()> {
+fn ecds_changes_the_configuration_of_live_connections_and_keeps_a_good_one() -> Result<()> {
     let (store, upstream) = (StoreProcess::start("memory:", &[])?, Upstream::start()?);
     let options = EnvoyOptions::new(upstream.port(), store.port());
     let directory = tempfile::tempdir()?;
@@ -202,6 +202,8 @@ fn ecds_changes_the_configuration_of_live_connections_and_rejects_a_bad_one() ->
         Ok(envoy.log().contains("configuration refused: policies[0].quota: "))
     })?;
     assert_eq!(limit()?, "5", "the good configuration stays in use");
+    let failures = inspect::stat(&envoy, "extension_config_discovery.*quotagate.config_fail$")?;
+    assert_eq!(failures, 0, "a filter that is new to it would have no configuration");
     publish(&file, &filter(&options, json!(7))?)?;
     wait::until_true("the next good configuration to be served", LIMIT, || Ok(limit()? == "7"))?;
     Ok(())

@@ -10,6 +10,7 @@ use quotagate_support::upstream::Upstream;
 use quotagate_support::{http, paths, wait, yaml};
 use serde_json::{Value, json};
 
+use crate::inspect;
 use crate::rig::{document, per_caller};
 
 #[test]
@@ -58,6 +59,7 @@ fn all_faults_are_listed_with_their_paths() -> Result<()> {
         {"name": "b", "partition_by": [], "quota": 1, "window": "1m", "precision": "leased"}
     ]));
     document["domain"] = json!("Shop!");
+    document["on_wrong_document"] = json!("reject");
     let config = EnvoyOptions::new(1, 1).document(document).config()?;
     let refused = Envoy::validate(&config).expect_err("the configuration is refused");
     for path in [
@@ -90,32 +92,44 @@ fn good_configuration_validates_with_the_built_filter() -> Result<()> {
 
 #[test]
 fn invariant_6_bad_configuration_never_replaces_a_good_one() -> Result<()> {
-    let store = StoreProcess::start("memory:", &[])?;
-    let upstream = Upstream::start()?;
-    let file = ListenerFile::new()?;
-    let options = |quota: Value| {
-        let mut policy = per_caller(5);
-        policy["quota"] = quota;
-        EnvoyOptions::new(upstream.port(), store.port()).document(document(json!([policy])))
-    };
-    file.publish("1", &options(json!(5)).config()?)?;
-    let envoy = Envoy::start(&options(json!(5)).edit(file.edit()))?;
-    let limit = || -> Result<String> {
-        let response = http::get(envoy.port(), "/")?;
-        Ok(response.header("x-ratelimit-limit").unwrap_or_default().to_owned())
-    };
-    assert_eq!(limit()?, "5");
+    for (on_wrong_document, rejected) in [("keep", 0), ("reject", 1)] {
+        let store = StoreProcess::start("memory:", &[])?;
+        let upstream = Upstream::start()?;
+        let file = ListenerFile::new()?;
+        let options = |quota: Value| {
+            let mut policy = per_caller(5);
+            policy["quota"] = quota;
+            let mut document = document(json!([policy]));
+            document["on_wrong_document"] = json!(on_wrong_document);
+            EnvoyOptions::new(upstream.port(), store.port()).document(document)
+        };
+        file.publish("1", &options(json!(5)).config()?)?;
+        let envoy = Envoy::start(&options(json!(5)).edit(file.edit()))?;
+        let limit = || -> Result<String> {
+            let response = http::get(envoy.port(), "/")?;
+            Ok(response.header("x-ratelimit-limit").unwrap_or_default().to_owned())
+        };
+        assert_eq!(limit()?, "5");
 
-    file.publish("2", &options(json!(-1)).config()?)?;
-    wait::until_true("the bad configuration to be refused", Duration::from_secs(20), || {
-        Ok(envoy.log().contains("configuration refused: policies[0].quota: "))
-    })?;
-    assert_eq!(limit()?, "5", "the good configuration stays in use");
+        file.publish("2", &options(json!(-1)).config()?)?;
+        let updates = || {
+            let stat =
+                |name: &str| inspect::stat(&envoy, &format!("^listener_manager.lds.{name}$"));
+            Ok((stat("update_success")?, stat("update_rejected")?))
+        };
+        wait::until_true("the bad configuration to arrive", Duration::from_secs(20), || {
+            updates().map(|counts: (u64, u64)| counts == (2 - rejected, rejected))
+        })?;
+        assert!(envoy.log().contains("configuration refused: policies[0].quota: "));
+        for _ in 0..20 {
+            assert_eq!(limit()?, "5", "the good configuration stays in use");
+        }
 
-    file.publish("3", &options(json!(7)).config()?)?;
-    wait::until_true("the next good configuration to be served", Duration::from_secs(20), || {
-        Ok(limit()? == "7")
-    })
+        file.publish("3", &options(json!(7)).config()?)?;
+        let seven = || Ok(limit()? == "7");
+        wait::until_true("the next good configuration", Duration::from_secs(20), seven)?;
+    }
+    Ok(())
 }
 
 #[test]

@@ -48,3 +48,4 @@ mod versions;
 mod vm_death;
 mod window_borders;
 mod windows;
+mod wrong_documents;

@@ -211,6 +211,7 @@ fn unknown_time_zone_is_refused_by_the_native_module_and_a_store_failure_in_wasm
     let policies = json!([policy("day", day), policy("hour", json!({"calendar": "hour"}))]);
     let mut document = document(policies);
     if Form::of_run()? == Form::Native {
+        document["on_wrong_document"] = json!("reject");
         let refused = Envoy::start(&EnvoyOptions::new(1, 1).document(document));
         let log = format!("{:#}", refused.expect_err("the document is refused"));
         let fault = format!("configuration refused: policies[0].window.time_zone: {UNKNOWN}");

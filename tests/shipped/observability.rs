@@ -20,13 +20,14 @@ use quotagate_support::{edits, paths, ports, tools, wait, yaml};
 use serde_json::{Value, json};
 
 /// Metrics of Envoy with `stats_tags.yaml`, and of Prometheus itself.
-const OF_OTHERS: [&str; 7] = [
+const OF_OTHERS: [&str; 8] = [
     "quotagate_requests",
     "quotagate_missing_identity",
     "quotagate_from_ledger",
     "quotagate_calls",
     "quotagate_fetches_failed",
     "quotagate_runtime_stalled_seconds",
+    "quotagate_documents_refused",
     "up",
 ];
 

@@ -103,6 +103,8 @@ impl Metrics {
         registry.register("overrides", help, metrics.overrides.clone());
         watch.register(registry);
         store.register(registry);
+        let help = "Reports of workers whose policy document was refused";
+        all.register("quotagate_documents_refused", help, watch.documents.reports.clone());
         Self { registry: all, ..metrics }
     }
 

@@ -1,8 +1,10 @@
 //! Configurations: of a listener's filter, and of a route.
 
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
-use quotagate_quota::config::{Config, Faults, PerRoute, Reach};
+use quotagate_quota::config::{
+    Config, DocumentOwner, Faults, GoodDocuments, OnWrongDocument, PerRoute, Reach, WrongDocument,
+};
 use quotagate_store::calendar::unknown_zones;
 
 use crate::abi::{FilterConfig, process};
@@ -27,27 +29,30 @@ pub enum Route {
     Own(Setup),
 }
 
+/// The last good documents of this process.
+static GOOD_DOCUMENTS: Mutex<GoodDocuments> = Mutex::new(GoodDocuments::new());
+
 impl Setup {
-    /// The configuration of a listener's filter, on Envoy's main thread.
+    /// The configuration of a listener's filter with this name, on Envoy's main thread.
     ///
     /// # Errors
-    /// All faults of the document.
+    /// All faults of the document, if Envoy shall reject it.
     pub fn of_listener(
+        name: &str,
         document: &[u8],
         filter_config: &FilterConfig<'_>,
     ) -> Result<Arc<Self>, Vec<String>> {
         log::follow_library();
-        let config = Config::parse_unordered(document).map_err(|faults| lines(&faults))?;
-        known_zones(&config)?;
-        readable_costs(&config)?;
-        let link = match &config.store.reach {
-            Reach::Cluster(_) if process::only_validates() => Link::Nowhere,
+        let owner = DocumentOwner::Filter(name.into());
+        let link = |config: &Config| match &config.store.reach {
+            Reach::Cluster(_) if process::only_validates() => Ok(Link::Nowhere),
             Reach::Cluster(store) => {
                 start_runtime()?;
-                Link::Callouts(Callouts::open(store, filter_config))
+                Ok(Link::Callouts(Callouts::open(store, filter_config)))
             }
-            Reach::Redis(_) => in_process(&config)?,
+            Reach::Redis(_) | Reach::Nowhere => in_process(config),
         };
+        let (config, link) = in_force(&owner, document, Config::parse_unordered(document), link)?;
         Ok(Arc::new(Self::new(config, link, Metrics::define(filter_config))))
     }
 
@@ -94,26 +99,25 @@ impl Setup {
 }
 
 impl Route {
-    /// Reads the configuration of a route, on Envoy's main thread.
+    /// Reads the configuration of a route with this name, on Envoy's main thread.
     ///
     /// # Errors
-    /// All its faults.
-    pub fn new(document: &[u8]) -> Result<Self, Vec<String>> {
+    /// All its faults, if Envoy shall reject it.
+    pub fn new(name: &str, document: &[u8]) -> Result<Self, Vec<String>> {
         log::follow_library();
-        let config = match PerRoute::parse(document).map_err(|faults| lines(&faults))? {
-            PerRoute::Disabled => return Ok(Self::Disabled),
-            PerRoute::Policies(config) => *config,
+        let owner = DocumentOwner::Route(name.into());
+        let parsed = match PerRoute::parse(document) {
+            Ok(PerRoute::Disabled) => return Ok(Self::Disabled),
+            Ok(PerRoute::Policies(config)) => Ok(*config),
+            Err(faults) => Err(faults),
         };
-        known_zones(&config)?;
-        readable_costs(&config)?;
-        let link = match &config.store.reach {
-            Reach::Redis(_) => in_process(&config)?,
-            Reach::Cluster(_) => {
-                return Err(vec![
-                    "store.cluster: Envoy makes no calls for a route: write store.redis".to_owned(),
-                ]);
-            }
+        let link = |config: &Config| match &config.store.reach {
+            Reach::Cluster(_) => Err(vec![
+                "store.cluster: Envoy makes no calls for a route: write store.redis".to_owned(),
+            ]),
+            Reach::Redis(_) | Reach::Nowhere => in_process(config),
         };
+        let (config, link) = in_force(&owner, document, parsed, link)?;
         Ok(Self::Own(Setup::new(config, link, Metrics::none())))
     }
 
@@ -124,6 +128,63 @@ impl Route {
             let _ = setup.close();
         }
     }
+}
+
+/// The configuration in force, and its way to the store: those of this document, else those that
+/// are in force while it has faults.
+///
+/// # Errors
+/// All faults, if Envoy shall reject the document.
+fn in_force(
+    owner: &DocumentOwner,
+    document: &[u8],
+    parsed: Result<Config, Faults>,
+    link: impl Fn(&Config) -> Result<Link, Vec<String>>,
+) -> Result<(Config, Link), Vec<String>> {
+    let good = || GOOD_DOCUMENTS.lock().unwrap_or_else(PoisonError::into_inner);
+    let faults = match usable(parsed, &link) {
+        Ok(usable) => {
+            if !process::only_validates() {
+                good().keep(owner, &usable.0, document);
+            }
+            return Ok(usable);
+        }
+        Err(faults) => faults,
+    };
+    let wrong = WrongDocument::read(document);
+    // Who validates a configuration asks for its faults.
+    if wrong.on_wrong_document == OnWrongDocument::Reject || process::only_validates() {
+        return Err(faults);
+    }
+    let text = good().last(owner, &wrong).map(str::to_owned);
+    let last_good =
+        text.and_then(|text| usable(Config::parse_unordered(text.as_bytes()), &link).ok());
+    let (last_good, kept) = last_good.unzip();
+    let Some(mut config) = wrong.instead(&faults, last_good) else { return Err(faults) };
+    for fault in &faults {
+        log::error(&format!("configuration refused: {fault}"));
+    }
+    log::error(&config.in_force_instead());
+    let link = kept.or_else(|| link(&config).ok()).unwrap_or(Link::Nowhere);
+    if matches!(link, Link::Nowhere) {
+        config.store.reach = Reach::Nowhere;
+    }
+    Ok((config, link))
+}
+
+/// A configuration that this form of the filter can carry out, and its way to the store.
+///
+/// # Errors
+/// All faults of the document.
+fn usable(
+    parsed: Result<Config, Faults>,
+    link: impl Fn(&Config) -> Result<Link, Vec<String>>,
+) -> Result<(Config, Link), Vec<String>> {
+    let config = parsed.map_err(|faults| lines(&faults))?;
+    known_zones(&config)?;
+    readable_costs(&config)?;
+    let link = link(&config)?;
+    Ok((config, link))
 }
 
 fn in_process(config: &Config) -> Result<Link, Vec<String>> {

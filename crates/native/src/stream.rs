@@ -100,6 +100,9 @@ impl Stream {
         let (arrival, config) = shard.arrive(self, host, whole);
         // Once only: Envoy calls this hook once per stream.
         let _ = self.counted.set((Arc::clone(shard), Arc::clone(&config)));
+        if config.without_document().is_some() {
+            return self.failed(host, &config);
+        }
         self.arrived(arrival, host, &config)
     }
 

@@ -9,7 +9,7 @@
 //!   written is spread over a cluster.
 //! * `<prefix>:publishers:{*}` lists the publishers. Each one renews its entry every minute.
 //!
-//! Bounds: 256 publishers; of each 48 partitions in each list, 62 policies and 52 KiB. What cannot
+//! Bounds: 256 publishers; of each 48 partitions in each list, 61 policies and 52 KiB. What cannot
 //! be read is ignored item by item.
 
 mod identity;
@@ -20,6 +20,7 @@ mod others;
 mod publish;
 mod requests;
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -33,7 +34,7 @@ use self::publish::Publisher;
 use self::requests::Requests;
 use crate::api::{PublisherKind, Rates, Top};
 use crate::millis;
-use crate::watch::{Pace, Wanted, Watch};
+use crate::watch::{Pace, RefusedDocumentSighting, Wanted, Watch};
 
 /// Most partitions in a list.
 const MAX_LISTED: usize = 100;
@@ -106,6 +107,25 @@ impl Sight<'_> {
         }
     }
 
+    /// The documents that filters refused, a sentence for each domain.
+    pub fn refused_documents(&self) -> Vec<String> {
+        let mut latest = BTreeMap::new();
+        let theirs = self.aged().into_iter().flat_map(|(age_ms, picture)| {
+            picture.documents.iter().map(move |seen| {
+                let age_ms = seen.age_ms.saturating_add(age_ms);
+                RefusedDocumentSighting { age_ms, ..seen.clone() }
+            })
+        });
+        let own = self.fleet.watch.documents.seen(Instant::now());
+        for seen in own.into_iter().chain(theirs).filter(RefusedDocumentSighting::is_sound) {
+            let known = latest.entry(seen.domain.clone()).or_insert_with(|| seen.clone());
+            if seen.age_ms < known.age_ms {
+                *known = seen;
+            }
+        }
+        latest.values().map(RefusedDocumentSighting::sentence).collect()
+    }
+
     /// Requests per second of each policy, by name.
     pub fn rates(&self) -> Vec<Rates> {
         self.requests().rates()
@@ -143,9 +163,40 @@ impl Sight<'_> {
 
 #[cfg(test)]
 mod tests {
+    use quotagate_quota::protocol::dials::{RefusedDocument, Report};
+
     use super::*;
     use crate::api::Publisher;
     use crate::fleet::item::Picture;
+
+    #[tokio::test]
+    async fn refused_documents_of_all_processes_are_named_once() {
+        let store = quotagate_store::open(&"memory:".parse().unwrap(), "qg");
+        let fleet = Fleet::new(store, Arc::default(), PublisherKind::Store);
+        let seen = |domain: &str, fault: &str, age_ms| RefusedDocumentSighting {
+            domain: domain.to_owned(),
+            document: RefusedDocument { fault: fault.to_owned(), ..RefusedDocument::default() },
+            age_ms,
+        };
+        let own = Report {
+            wrong_document: Some(seen("shop", "its own", 0).document),
+            ..Report::default()
+        };
+        fleet.watch.documents.reported("shop", &own, Instant::now());
+        let read = |documents| {
+            let picture = Picture { documents, ..Picture::default() };
+            (fleet.me.publisher(), 0, picture)
+        };
+        let pictures = vec![
+            read(vec![seen("shop", "older", 30_000), seen("ai", "older", 9_000)]),
+            read(vec![seen("ai", "newer", 5_000), seen("gone", "too old", 60_000)]),
+        ];
+        let others = Reading { at: Instant::now(), pictures, incomplete: None };
+        let sentences = Sight { fleet: &fleet, others: Arc::new(others) }.refused_documents();
+        assert_eq!(sentences.len(), 2, "{sentences:?}");
+        assert!(sentences[0].contains("document of ai: ") && sentences[0].ends_with(": newer"));
+        assert!(sentences[1].contains("document of shop: ") && sentences[1].ends_with(": its own"));
+    }
 
     #[tokio::test]
     async fn calls_of_all_processes_are_added() {

@@ -8,6 +8,7 @@
 
 mod builds;
 mod calls;
+mod documents;
 mod picture;
 mod policy;
 mod table;
@@ -28,6 +29,7 @@ use quotagate_store::store::{CheckedReservation, Reserved};
 
 use self::builds::Builds;
 pub use self::calls::{Calls, Totals};
+pub use self::documents::{MAX_REFUSED_DOCUMENTS, RefusedDocumentSighting, RefusedDocuments};
 pub use self::picture::{Pace, Series, Sighting, Wanted};
 use self::policy::{Debt, Families, PolicyMetrics};
 pub use self::policy::{STEP, STEPS};
@@ -56,6 +58,8 @@ pub struct Watch {
     pub calls: Calls,
     reports: AtomicU64,
     builds: Builds,
+    /// The documents that filters refused.
+    pub documents: RefusedDocuments,
 }
 
 impl Watch {
@@ -114,6 +118,7 @@ impl Watch {
         let now = Instant::now();
         self.reports.fetch_add(1, Relaxed);
         self.builds.reported(report);
+        self.documents.reported(domain, report, now);
         for policy in &report.policies {
             self.metrics(&format!("{domain}:{}", policy.name)).reported(policy, now);
         }

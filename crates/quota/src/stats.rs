@@ -9,6 +9,7 @@
 //! | `quotagate_items_failed` | domain | reservations that failed in calls that were replied to |
 //! | `quotagate_suspensions` | domain | times that a worker stopped calling the store for a while |
 //! | `quotagate_fetches_failed` | domain | fetches of dials that failed |
+//! | `quotagate_documents_refused` | domain | that a document was refused: by each worker, once and with each of its reports |
 //!
 //! A host without labels appends them to the name, each behind a dot. `envoy/stats_tags.yaml`
 //! splits them again. That works because neither the name of a policy nor that of an outcome holds
@@ -28,7 +29,7 @@ pub struct Family {
 }
 
 /// All families.
-pub const FAMILIES: [Family; 7] = [
+pub const FAMILIES: [Family; 8] = [
     Family { name: "quotagate_requests", labels: &["domain", "policy", "outcome"] },
     Family { name: "quotagate_missing_identity", labels: &["domain", "policy"] },
     Family { name: "quotagate_from_ledger", labels: &["domain", "policy"] },
@@ -36,6 +37,7 @@ pub const FAMILIES: [Family; 7] = [
     Family { name: "quotagate_items_failed", labels: &["domain"] },
     Family { name: "quotagate_suspensions", labels: &["domain"] },
     Family { name: "quotagate_fetches_failed", labels: &["domain"] },
+    Family { name: "quotagate_documents_refused", labels: &["domain"] },
 ];
 
 /// The index in [`FAMILIES`] and the labels of a counter. `None` if there is no such policy.
@@ -53,6 +55,7 @@ pub fn labels(config: &Config, counted: Counted) -> Option<(usize, Vec<&str>)> {
         Counted::Calls(CallOutcome::ItemFailed) => (4, vec![domain]),
         Counted::Calls(CallOutcome::Suspended) => (5, vec![domain]),
         Counted::Calls(CallOutcome::DialsFailed) => (6, vec![domain]),
+        Counted::RefusedDocument => (7, vec![domain]),
         Counted::Calls(outcome) => (3, vec![domain, outcome.name()]),
     })
 }
@@ -96,6 +99,7 @@ mod tests {
             Counted::Requests(1, Outcome::MissingIdentity),
             Counted::Calls(CallOutcome::TimedOut),
             Counted::Calls(CallOutcome::DialsFailed),
+            Counted::RefusedDocument,
         ] {
             let (family, labels) = labels(&config, counted).unwrap();
             assert_eq!(labels.len(), FAMILIES[family].labels.len(), "{counted:?}");

@@ -124,6 +124,7 @@ pub fn full_snapshot(name: &str) -> Value {
     let publisher = |kind: &str| json!({"id": name, "kind": kind, "host": name, "since_ms": 0});
     json!({
         "at_ms": 0, "faults": ["Redis is unreachable"], "warnings": ["maxmemory-policy is not noeviction"],
+        "documents": ["filters refuse the policy document of shop"],
         "backend": "redis-cluster", "calls_per_s": 12.5, "call_ms": 0.7,
         "boards": [{"domain": "shop", "version": 7, "durable": false, "overrides": 1,
             "policies": [policy("per-caller", "enforce"), policy("per-key", "shadow"), policy("search", "off")],

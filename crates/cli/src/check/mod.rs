@@ -175,7 +175,7 @@ fn findings(
 /// What the store's library finds wrong: a store inside the filter, or a time zone.
 fn wrong_in_store(config: &Config) -> Vec<Fault> {
     let store = match &config.store.reach {
-        Reach::Cluster(_) => None,
+        Reach::Cluster(_) | Reach::Nowhere => None,
         Reach::Redis(store) => StoreUrl::of_document(store).err(),
     };
     store.into_iter().chain(unknown_zones(config)).collect()

@@ -80,6 +80,7 @@ async fn snapshot(control: &Control, domains: &mut Vec<String>, own: Pace) -> Sn
         at_ms: u64::try_from(at.as_millis()).unwrap_or_default(),
         faults: health.faults,
         warnings: health.warnings,
+        documents: sight.refused_documents(),
         backend: control.store.control().backend().to_owned(),
         calls_per_s: pace.per_s,
         call_ms: pace.ms,

@@ -50,6 +50,18 @@ async fn metrics_name_policies_but_no_partitions() {
 }
 
 #[tokio::test]
+async fn refused_documents_of_filters_are_counted() {
+    let server = memory().await;
+    let wrong = json!({"fault": "policies: is required", "faults": 1, "keeps_last_good": false});
+    for wrong in [json!({"policies": [], "wrong_document": wrong}), json!({"policies": []})] {
+        server.dials("test", Some(wrong.to_string().as_bytes())).await;
+    }
+    let (_, text) = server.get("/metrics").await;
+    let text = text.as_str().unwrap();
+    assert!(text.contains("\nquotagate_documents_refused_total 1\n"), "{text}");
+}
+
+#[tokio::test]
 async fn debt_is_shown_for_policies_that_settle_costs() {
     let server = memory().await;
     let policies = ["p", "q"].map(|name| {

@@ -92,13 +92,14 @@ pub extern "C" fn envoy_dynamic_module_on_program_init() -> *const c_char {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn envoy_dynamic_module_on_http_filter_config_new(
     config: ConfigPtr,
-    _name: Buffer<'_>,
+    name: Buffer<'_>,
     document: Buffer<'_>,
 ) -> ModulePtr {
     guard("configuration", std::ptr::null(), || {
-        // SAFETY: Envoy's configuration and buffer are valid during this hook.
-        let (config, document) = unsafe { (FilterConfig::new(config), document.bytes()) };
-        match Setup::of_listener(document, &config) {
+        // SAFETY: Envoy's configuration and buffers are valid during this hook.
+        let (config, name, document) =
+            unsafe { (FilterConfig::new(config), name.bytes(), document.bytes()) };
+        match Setup::of_listener(&String::from_utf8_lossy(name), document, &config) {
             Ok(setup) => into_pointer(setup),
             Err(faults) => refused(&faults),
         }
@@ -135,12 +136,13 @@ pub unsafe extern "C" fn envoy_dynamic_module_on_http_filter_config_destroy(modu
 /// Called by Envoy.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn envoy_dynamic_module_on_http_filter_per_route_config_new(
-    _name: Buffer<'_>,
+    name: Buffer<'_>,
     document: Buffer<'_>,
 ) -> ModulePtr {
     guard("configuration of a route", std::ptr::null(), || {
-        // SAFETY: Envoy's buffer is valid during this hook.
-        match Route::new(unsafe { document.bytes() }) {
+        // SAFETY: Envoy's buffers are valid during this hook.
+        let (name, document) = unsafe { (name.bytes(), document.bytes()) };
+        match Route::new(&String::from_utf8_lossy(name), document) {
             Ok(route) => {
                 ROUTES.fetch_add(1, Ordering::Relaxed);
                 into_pointer(Arc::new(route))

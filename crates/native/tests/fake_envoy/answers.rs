@@ -126,14 +126,15 @@ fn counters_have_labels_and_are_complete_when_the_last_stream_is_over() {
 
 #[test]
 fn all_faults_of_a_document_are_logged_and_it_is_refused() {
-    let document = r#"{"domain":"Faulty!","store":{"redis":"memory:"},
+    let document = r#"{"domain":"Faulty!","store":{"redis":"memory:"},"on_wrong_document":"reject",
         "policies":[{"name":"a","quota":-77,"window":"1x"}]}"#;
     assert!(Envoy::new(1, document).is_err());
     for path in ["domain", "policies[0].quota", "policies[0].window", "policies[0].partition_by"] {
         assert!(logged(&["configuration refused", path]), "{path}");
     }
     assert!(Envoy::validate(document).is_err());
-    let url = in_memory("x", &policy("p", 1, ""), "", "").replace("memory:", "redis://[::1");
+    let reject = r#""on_wrong_document":"reject","#;
+    let url = in_memory("x", &policy("p", 1, ""), reject, "").replace("memory:", "redis://[::1");
     assert!(Envoy::new(1, &url).is_err());
     assert!(logged(&["configuration refused: store.redis: "]));
 }
@@ -141,7 +142,7 @@ fn all_faults_of_a_document_are_logged_and_it_is_refused() {
 #[test]
 fn refused_update_keeps_the_configuration() {
     let mut envoy = Envoy::start(1, &in_memory("kept", &policy("p", 1, ""), "", ""));
-    assert!(envoy.update(r#"{"domain":"?"}"#).is_err());
+    assert!(envoy.update(r#"{"domain":"?","on_wrong_document":"reject"}"#).is_err());
     assert_eq!(envoy.request(0, Request::get("/")).status(), 0);
     assert_eq!(envoy.request(0, Request::get("/")).status(), 429);
 }

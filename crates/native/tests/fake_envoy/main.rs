@@ -26,3 +26,5 @@ mod routes;
 mod settle;
 #[cfg(test)]
 mod threads;
+#[cfg(test)]
+mod wrong_documents;

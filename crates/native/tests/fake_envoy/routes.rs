@@ -38,8 +38,11 @@ fn route_with_a_document_of_its_own_counts_by_it_alone() {
 fn route_with_faults_or_a_cluster_is_refused() {
     let envoy = Envoy::start(1, &in_memory("routes", &policy("p", 1, ""), "", ""));
     for (document, fault) in [
-        (r#"{"disabled": false}"#, "disabled"),
-        (&*behind_cluster(&policy("p", 1, ""), "", ""), "store.cluster: Envoy makes no calls"),
+        (r#"{"disabled": false, "on_wrong_document": "reject"}"#, "disabled"),
+        (
+            &*behind_cluster(&policy("p", 1, ""), r#""on_wrong_document":"reject","#, ""),
+            "store.cluster: Envoy makes no calls",
+        ),
     ] {
         assert!(envoy.route(document).is_err());
         assert!(logged(&["configuration refused", fault]), "{fault}");

@@ -110,6 +110,9 @@ pub struct Snapshot {
     pub faults: Vec<String>,
     /// What works, but should be fixed.
     pub warnings: Vec<String>,
+    /// The policy documents that filters refused in the last minute, a sentence for each domain.
+    #[serde(default)]
+    pub documents: Vec<String>,
     /// The backend: `memory`, `redis`, `redis-cluster`, `redis-sentinel`.
     pub backend: String,
     /// Calls served per second by all stores and proxies: by this one over the last second.

@@ -1,18 +1,22 @@
 //! A picture as the fields of a hash: one item each. What cannot be read, or is out of its bounds,
 //! is ignored item by item: anything may have written it.
 
+use std::time::Instant;
+
 use quotagate_quota::protocol::{Kind, MAX_CALENDAR_S, MAX_UNITS, MAX_WINDOW_S, Window};
 use quotagate_store::control::{Field, MAX_PUBLISHED, MAX_VALUE};
 use quotagate_store::key::{is_domain, is_policy};
 use serde::{Deserialize, Serialize};
 
 use crate::api::{Refused, Usage};
-use crate::watch::{Pace, STEPS, Series, Sighting, Wanted, Watch};
+use crate::watch::{
+    MAX_REFUSED_DOCUMENTS, Pace, RefusedDocumentSighting, STEPS, Series, Sighting, Wanted, Watch,
+};
 
 /// Most partitions in each list of a picture.
 pub const LISTED: usize = 48;
 /// Most policies of a picture.
-const POLICIES: usize = MAX_PUBLISHED - 2 * LISTED - 2;
+const POLICIES: usize = MAX_PUBLISHED - 2 * LISTED - 3;
 /// Most bytes of both lists, and of all policies.
 const LISTS_BYTES: usize = 32 * 1024;
 const POLICIES_BYTES: usize = 16 * 1024;
@@ -32,6 +36,8 @@ pub struct Picture {
     pub refused: Vec<Refused>,
     /// Requests of policies.
     pub series: Vec<Series>,
+    /// The documents that filters refused.
+    pub documents: Vec<RefusedDocumentSighting>,
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -42,6 +48,7 @@ enum Item {
     Fullest(Sighting),
     Refused(Refused),
     Series(Series),
+    Documents(Vec<RefusedDocumentSighting>),
 }
 
 impl Picture {
@@ -59,17 +66,21 @@ impl Picture {
         series.truncate(POLICIES);
         let all = Wanted::default();
         let (fullest, refused) = (watch.fullest(LISTED, all), watch.refused(LISTED, all));
-        Self { at_ms, pace, fullest, refused, series }
+        let documents = watch.documents.seen(Instant::now());
+        Self { at_ms, pace, fullest, refused, series, documents }
     }
 
     /// Whether nothing was seen.
     pub const fn is_empty(&self) -> bool {
-        self.fullest.is_empty() && self.refused.is_empty() && self.series.is_empty()
+        self.fullest.is_empty()
+            && self.refused.is_empty()
+            && self.series.is_empty()
+            && self.documents.is_empty()
     }
 
     /// Its fields: at most [`MAX_PUBLISHED`], and at most [`BYTES`].
     pub fn fields(self) -> Vec<Field> {
-        let head = [Item::AtMs(self.at_ms), Item::Pace(self.pace)];
+        let head = [Item::AtMs(self.at_ms), Item::Pace(self.pace), Item::Documents(self.documents)];
         let lists = interleave(
             self.fullest.into_iter().map(Item::Fullest),
             self.refused.into_iter().map(Item::Refused),
@@ -97,9 +108,12 @@ impl Picture {
                     picture.refused.push(refused);
                 }
                 Ok(Item::Series(series)) if is_sound_series(&series) => picture.series.push(series),
+                Ok(Item::Documents(documents)) => picture.documents = documents,
                 _ => {}
             }
         }
+        picture.documents.retain(RefusedDocumentSighting::is_sound);
+        picture.documents.truncate(MAX_REFUSED_DOCUMENTS);
         Some(Self { at_ms: at?, ..picture })
     }
 }
@@ -173,6 +187,7 @@ fn is_key(domain: &str, policy: &str, partition: &str) -> bool {
 mod tests {
     use serde_json::{Value, json};
 
+    use quotagate_quota::protocol::dials::RefusedDocument;
     use quotagate_quota::protocol::{Calendar, Unit};
 
     use super::*;
@@ -217,9 +232,10 @@ mod tests {
             fullest: vec![sighting("a"), sliding, daily],
             refused: vec![refused("c")],
             series: vec![series("p")],
+            documents: vec![refused_document("d", 9)],
         };
         let fields = picture.clone().fields();
-        assert_eq!(fields.len(), 7);
+        assert_eq!(fields.len(), 8);
         assert!(
             fields.iter().all(|(_, value)| value.starts_with(b"{")),
             "the script reads no other"
@@ -252,8 +268,13 @@ mod tests {
             refused: (0..LISTED).map(|n| refused(&short(n))).collect(),
             ..Picture::default()
         };
-        assert_eq!(picture.fields().len(), 2 * LISTED + 2);
-        assert_eq!(POLICIES + 2 * LISTED + 2, MAX_PUBLISHED);
+        assert_eq!(picture.fields().len(), 2 * LISTED + 3);
+        assert_eq!(POLICIES + 2 * LISTED + 3, MAX_PUBLISHED);
+    }
+
+    fn refused_document(domain: &str, age_ms: u64) -> RefusedDocumentSighting {
+        let domain = domain.to_owned();
+        RefusedDocumentSighting { domain, document: RefusedDocument::default(), age_ms }
     }
 
     #[test]
@@ -293,6 +314,8 @@ mod tests {
             with("series", "domain", json!("")),
             json!({"pace": {"per_s": -1.0, "ms": null}}),
             json!({"pace": {"per_s": 1e300, "ms": null}}),
+            json!({"documents": [refused_document("D", 0)]}),
+            json!({"documents": [refused_document("d", 60_000)]}),
             json!({"unknown": 7}),
             json!([]),
         ]

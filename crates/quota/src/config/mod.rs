@@ -23,6 +23,7 @@ mod store;
 mod template;
 mod time;
 mod warnings;
+mod wrong;
 
 pub use crate::request::index::MAX_POLICIES;
 pub use access_log::LogField;
@@ -34,6 +35,7 @@ pub use response::{Family, Reset, ResponseConfig};
 pub use route::PerRoute;
 pub use store::StoreConfig;
 pub use template::{Piece, Template};
+pub use wrong::{DocumentOwner, GoodDocuments, MAX_GOOD_DOCUMENTS, OnWrongDocument, WrongDocument};
 
 use std::sync::Arc;
 
@@ -42,6 +44,7 @@ pub use crate::document::fault::{Fault, Faults, element_path, member_path};
 use crate::document::names::Names;
 use crate::document::{At, Collector, Node, NonEmpty, ROOT, Type, envoy, object};
 use crate::protocol::Mode;
+use crate::protocol::dials::RefusedDocument;
 use crate::request::allowance::Cost;
 use crate::request::index::Index;
 use crate::request::key::Digester;
@@ -93,6 +96,10 @@ pub struct Config {
     pub marks: bool,
     /// Finds the policies of a request. Matchers never change.
     pub(crate) index: Arc<Index>,
+    /// What happens if the document has faults.
+    pub on_wrong_document: OnWrongDocument,
+    /// The document that was refused, if this configuration is in force in its place.
+    pub refused: Option<RefusedDocument>,
     warnings: Box<[Fault]>,
 }
 
@@ -122,6 +129,9 @@ object! {
         default(["decision", "policy", "partition", "used"]) access_log: LogFields = ["decision", "used"],
         /// What clients see.
         default({}) response: Response = {"headers": ["draft_03"]},
+        /// What happens if this document has faults. It is read on its own, like `domain` and
+        /// `store.on_failure`, even if nothing else can be read.
+        default("keep") on_wrong_document: OnWrongDocument = "reject",
     }
 }
 
@@ -230,6 +240,8 @@ impl DocumentFields<'_> {
             response: self.response?,
             access_log: self.access_log?.into(),
             digester: digester?,
+            on_wrong_document: self.on_wrong_document?,
+            refused: None,
             warnings: Box::default(),
         })
     }

@@ -13,6 +13,8 @@ pub enum Reach {
     Cluster(ClusterStore),
     /// The store is inside the filter. Only the native form can do that.
     Redis(RedisStore),
+    /// Not at all: the document was refused, and what it says of the store cannot be read or used.
+    Nowhere,
 }
 
 /// A store behind an Envoy cluster.
@@ -64,7 +66,7 @@ impl Reach {
     pub fn token(&self) -> Option<&str> {
         match self {
             Self::Cluster(ClusterStore { token, .. }) => token.as_deref(),
-            Self::Redis(_) => None,
+            Self::Redis(_) | Self::Nowhere => None,
         }
     }
 
@@ -75,7 +77,7 @@ impl Reach {
     pub fn called_by_envoy(&self) -> Result<&ClusterStore, Fault> {
         match self {
             Self::Cluster(cluster) => Ok(cluster),
-            Self::Redis(_) => Err(Fault {
+            Self::Redis(_) | Self::Nowhere => Err(Fault {
                 path: "store.redis".to_owned(),
                 message: "needs the native form of the filter (libquotagate.so), since the Wasm form has no Redis client: load \
                           that, or run `quotagate serve` beside Envoy and write the name of its Envoy cluster as store.cluster"

@@ -23,6 +23,8 @@ pub const MAX_REFUSALS: usize = 8;
 pub const MAX_PARTITION_BY: usize = 2048;
 /// Longest key of a counter that a report names, in bytes.
 pub const MAX_REPORTED_KEY: usize = 384;
+/// Longest text of a fault in a report, in bytes.
+pub const MAX_FAULT: usize = 200;
 
 /// The dials of a domain.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -73,6 +75,24 @@ pub struct Report {
     /// most [`MAX_REFUSALS`].
     #[serde(default, deserialize_with = "lenient::items")]
     pub refused: Vec<Refusals>,
+    /// The document that the worker should have and that was refused; absent if it has it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub wrong_document: Option<RefusedDocument>,
+}
+
+/// A policy document that a filter refused because it has faults.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RefusedDocument {
+    /// Its first fault: at most [`MAX_FAULT`] characters of printable ASCII.
+    #[serde(default)]
+    pub fault: String,
+    /// The number of its faults.
+    #[serde(default)]
+    pub faults: u32,
+    /// Whether the last good document stays in force. Otherwise none is, and `on_failure` decides
+    /// every request.
+    #[serde(default)]
+    pub keeps_last_good: bool,
 }
 
 /// A policy as its configuration says, dials left out, and its requests since the last report.

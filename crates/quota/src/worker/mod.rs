@@ -187,13 +187,17 @@ impl<W> Worker<W> {
     /// A worker without counters or requests. `seed` varies the pauses of its breaker, so each
     /// worker needs a different one.
     pub fn new(config: Arc<Config>, seed: u64) -> Self {
+        let mut telemetry = Telemetry::new(config.policies.len());
+        if config.refused.is_some() {
+            telemetry.tally.count_refused_document();
+        }
         Self {
             overrides: Overrides::new(Arc::clone(&config)),
             requests: Requests::default(),
             calls: Calls::new(seed),
             known: Known::default(),
             leases: Leases::default(),
-            telemetry: Telemetry::new(config.policies.len()),
+            telemetry,
             serial: 0,
             config,
         }

@@ -5,8 +5,8 @@ use std::num::NonZeroU64;
 use std::time::Duration;
 
 use quotagate_quota::config::{
-    Abandoned, Answers, ClusterStore, Config, Count, Denied, Family, LogField, Precision, Reach,
-    RedisStore, Reset, StoreConfig,
+    Abandoned, Answers, ClusterStore, Config, Count, Denied, Family, LogField, OnWrongDocument,
+    Precision, Reach, RedisStore, Reset, StoreConfig,
 };
 use quotagate_quota::protocol::{Calendar, Kind, Mode, OnFailure, Unit, Window};
 
@@ -27,6 +27,7 @@ fn every_field_is_read() {
     };
     assert_eq!(config.store, store);
     assert_eq!(*config.access_log, [LogField::Used, LogField::Policy]);
+    assert_eq!(config.on_wrong_document, OnWrongDocument::Reject);
     let policies: Vec<_> = config
         .policies
         .iter()

@@ -3,7 +3,8 @@
 
 use std::cell::RefCell;
 
-use quotagate_quota::config::Config;
+use quotagate_quota::config::{Config, WrongDocument};
+use quotagate_quota::protocol::dials::MAX_FAULT;
 use quotagate_quota::protocol::{MAX_UNITS, Reservation};
 use quotagate_quota::request::Request;
 use serde_json::{Value, json};
@@ -35,6 +36,11 @@ fn read(text: &[u8], hostile: &[u8]) {
                 let line = fault.to_string();
                 assert!(!line.contains('\n') && !fault.path.is_empty(), "{line:?}");
             }
+            let lines: Vec<String> = faults.iter().map(ToString::to_string).collect();
+            let instead = WrongDocument::read(text).instead(&lines, None).expect("always");
+            assert!(instead.without_document().is_some() && instead.policies.is_empty());
+            let fault = instead.refused.map(|refused| refused.fault).unwrap_or_default();
+            assert!(fault.len() <= MAX_FAULT && !fault.contains(|c: char| c.is_control()));
         }
         Ok(config) => {
             let request = Hostile(RefCell::new(Choices::new(hostile)));

@@ -14,6 +14,7 @@ fn stalled_stream_is_noticed_and_resumed() -> Result<()> {
     page::open(&browser, store.admin_port())?;
     browser.wait_for("#faults", "At fault: Redis is unreachable")?;
     browser.wait_for("#faults", "Warning: maxmemory-policy is not noeviction")?;
+    browser.wait_for("#faults", "At fault: filters refuse the policy document of shop")?;
     browser.wait_for("#health", "Store at fault")?;
     assert_eq!(browser.run("return document.title", vec![])?, "(1 at fault) quotagate");
     browser.run("made.silent = true", vec![])?;

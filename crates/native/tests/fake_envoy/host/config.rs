@@ -181,6 +181,19 @@ impl Envoy {
         callouts.made.iter().filter(for_units).cloned().collect()
     }
 
+    /// Waits for a callout that fetches dials.
+    pub fn fetch(&self) -> Callout {
+        let deadline = Instant::now() + Duration::from_secs(20);
+        loop {
+            let for_units = |callout: &&Callout| callout.header(":path") != Some(RESERVE_PATH);
+            if let Some(callout) = lock(&self.config().callouts).made.iter().find(for_units) {
+                return callout.clone();
+            }
+            assert!(Instant::now() < deadline, "the module makes no fetch");
+            std::thread::sleep(Duration::from_millis(2));
+        }
+    }
+
     /// Waits for the callout for units after `known` ones.
     pub fn callout(&self, known: usize) -> Callout {
         let deadline = Instant::now() + Duration::from_secs(20);

@@ -13,7 +13,7 @@ use std::collections::HashSet;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 pub use abi::STOP_AND_WATERMARK;
-pub use config::Envoy;
+pub use config::{Envoy, Route};
 pub use streams::{AsEnvoy, Request, Stream};
 
 /// The lines that the module logged, in this process.

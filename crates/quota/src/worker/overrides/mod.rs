@@ -22,7 +22,7 @@ use super::call::LOST_AFTER;
 use super::call::faults::{CallFault, CallOutcome, Misread};
 use super::telemetry::{Counts, Telemetry, report};
 use super::{CallId, Worker};
-use crate::config::{Config, Dialed};
+use crate::config::{Config, Dialed, Reach};
 use crate::protocol::Mode;
 use crate::protocol::dials::TELEMETRY_PATH;
 use crate::time::Monotonic;
@@ -185,17 +185,25 @@ impl<W> Worker<W> {
         let Overrides { configured, schedule, newest, reported, turn, .. } = &mut self.overrides;
         schedule.leaves(id, now + timeout + LOST_AFTER, now);
         schedule.reports(!tally.has_unreported());
+        if configured.refused.is_some() {
+            tally.count_refused_document();
+        }
+        if configured.store.reach == Reach::Nowhere {
+            schedule.ended(id);
+            return None;
+        }
         *newest = 0;
         let report = report::write(configured, &counts, refusals.take(), turn);
         *reported = counts;
         Some(OutgoingFetch { id, domain, report, timeout })
     }
 
-    /// Whether a fetch needs a tick to leave: while a policy is off, requests may pass without a
-    /// call.
+    /// Whether a fetch needs a tick to leave: while a policy is off, or the document was refused,
+    /// requests may pass without a call.
     pub(super) fn fetch_needs_time(&self) -> bool {
         self.overrides.schedule.waits()
-            && self.config.policies.iter().any(|policy| policy.mode == Mode::Off)
+            && (self.config.refused.is_some()
+                || self.config.policies.iter().any(|policy| policy.mode == Mode::Off))
     }
 
     /// Whether requests are unreported, so that a tick must make a fetch due without traffic.

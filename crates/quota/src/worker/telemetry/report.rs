@@ -54,6 +54,7 @@ fn write_named(
         build: BUILD.to_owned(),
         policies: policies.collect(),
         refused,
+        wrong_document: configured.refused.clone(),
     };
     let bare = serde_json::to_string(&report).ok()?.len();
     let room = MAX_REPORT.saturating_sub(bare).clamp(LEAST_PARTITION_BY, MAX_PARTITION_BY);

@@ -11,6 +11,8 @@ pub enum Counted {
     Requests(usize, Outcome),
     /// Calls to the store, by how they ended.
     Calls(CallOutcome),
+    /// That the worker's document was refused: once, and again with each report.
+    RefusedDocument,
 }
 
 /// The requests of one policy, by outcome.
@@ -26,6 +28,7 @@ pub(crate) struct Tally {
     counted: Vec<usize>,
     has_unreported: bool,
     calls: [u64; CallOutcome::ALL.len()],
+    refused_document: u64,
     is_empty: bool,
 }
 
@@ -38,6 +41,7 @@ impl Tally {
             counted: Vec::new(),
             has_unreported: false,
             calls: [0; CallOutcome::ALL.len()],
+            refused_document: 0,
             is_empty: true,
         }
     }
@@ -55,6 +59,11 @@ impl Tally {
     /// One more call.
     pub(crate) fn count_call(&mut self, outcome: CallOutcome) {
         self.is_empty &= !one_more(self.calls.get_mut(outcome as usize));
+    }
+
+    /// The worker's document was refused.
+    pub(crate) fn count_refused_document(&mut self) {
+        self.is_empty &= !one_more(Some(&mut self.refused_document));
     }
 
     /// Whether nothing waits to be taken.
@@ -82,6 +91,7 @@ impl Tally {
         let calls =
             CallOutcome::ALL.into_iter().map(Counted::Calls).zip(std::mem::take(&mut self.calls));
         taken.extend(calls);
+        taken.push((Counted::RefusedDocument, std::mem::take(&mut self.refused_document)));
         taken.retain(|(_, n)| *n > 0);
         taken
     }
@@ -134,6 +144,7 @@ mod tests {
         for outcome in CallOutcome::ALL {
             tally.count_call(outcome);
         }
+        tally.count_refused_document();
         tally.count(0, Outcome::FromLedger);
         tally.count(0, Outcome::FromLedger);
         tally.count(2, Outcome::Admitted);
@@ -141,6 +152,7 @@ mod tests {
         let mut taken = vec![(Counted::Requests(0, Outcome::FromLedger), 2)];
         taken.extend(Outcome::ALL.map(|outcome| (Counted::Requests(1, outcome), 1)));
         taken.extend(CallOutcome::ALL.map(|outcome| (Counted::Calls(outcome), 1)));
+        taken.push((Counted::RefusedDocument, 1));
         assert_eq!(tally.take(), taken, "an unknown policy is not counted");
         assert!(tally.is_empty() && tally.take().is_empty());
     }

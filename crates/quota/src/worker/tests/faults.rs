@@ -6,7 +6,7 @@ use super::*;
 fn calls(worker: &mut TestWorker) -> String {
     let text = |(counted, n): (Counted, u64)| match counted {
         Counted::Calls(outcome) => Some(format!("{}={n}", outcome.name())),
-        Counted::Requests(..) => None,
+        Counted::Requests(..) | Counted::RefusedDocument => None,
     };
     worker.take_tally().into_iter().filter_map(text).collect::<Vec<_>>().join(" ")
 }

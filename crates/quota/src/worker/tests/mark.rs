@@ -24,7 +24,7 @@ fn only(w: &mut TestWorker) -> Decision {
 fn outcomes(w: &mut TestWorker) -> Vec<(usize, &'static str)> {
     let of = |(counted, _)| match counted {
         Counted::Requests(policy, outcome) => Some((policy, outcome.name())),
-        Counted::Calls(_) => None,
+        Counted::Calls(_) | Counted::RefusedDocument => None,
     };
     w.take_tally().into_iter().filter_map(of).collect()
 }

@@ -69,6 +69,7 @@ pub const BAD: &[(&str, &[Expected])] = &[
     ),
     ("access-log-twice", &[("access_log[2]", "is the same as access_log[0]")]),
     ("access-log-type", &[("access_log", "must be a list, is false")]),
+    ("on-wrong-document", &[("on_wrong_document", r#"must be keep or reject, is "ignore""#)]),
     ("digest-key-empty", &[("digest_key", "must not be empty")]),
     (
         "digest-key-type",

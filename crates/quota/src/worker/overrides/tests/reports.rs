@@ -3,8 +3,10 @@
 use serde_json::json;
 
 use super::*;
+use crate::config::WrongDocument;
 use crate::protocol::OnFailure;
 use crate::protocol::dials::{MAX_REPORT, Report};
+use crate::worker::Counted;
 
 #[test]
 fn fetch_names_the_domain_and_reports_counts() {
@@ -21,6 +23,38 @@ fn fetch_names_the_domain_and_reports_counts() {
         report.policies.iter().map(|p| (&*p.name, p.mode, p.missing_identity)).collect();
     assert_eq!(told, [("a", Mode::Enforce, 1), ("s", Mode::Shadow, 0), ("o", Mode::Off, 0)]);
     assert!(report.policies.iter().all(|p| p.quota == 5 && p.on_failure == OnFailure::Deny));
+}
+
+#[test]
+fn refused_document_is_reported_and_counted_with_each_report() {
+    let wrong = |store: &str| {
+        let text = format!(r#"{{"domain":"shop.d","store":{{{store}}},"policies":7}}"#);
+        let faults = ["policies: must be a list, is a number".to_owned()];
+        let config = WrongDocument::read(text.as_bytes()).instead(&faults, None).unwrap();
+        Worker::<()>::new(Arc::new(config), 1)
+    };
+    let refusals = |w: &mut Worker<()>| -> u64 {
+        let taken = w.take_tally().into_iter();
+        taken.filter(|(counted, _)| *counted == Counted::RefusedDocument).map(|(_, n)| n).sum()
+    };
+    let mut w = wrong(r#""cluster":"c""#);
+    assert_eq!(refusals(&mut w), 1);
+    w.arrives(at(0));
+    assert!(!w.is_idle(), "no call of this worker would bring a host to fetch");
+    let fetch = w.next_fetch(at(0)).unwrap();
+    let report: Report = serde_json::from_str(&fetch.report.unwrap()).unwrap();
+    let refused = report.wrong_document.unwrap();
+    assert_eq!(refused.fault, "policies: must be a list, is a number");
+    assert_eq!((refused.faults, refused.keeps_last_good), (1, false));
+    assert_eq!(refusals(&mut w), 1);
+    let mut w = wrong("");
+    for second in 0..30 {
+        w.arrives(at(second * 1000));
+        w.tick(at(second * 1000));
+        assert!(w.next_fetch(at(second * 1000)).is_none(), "it knows no store");
+    }
+    assert_eq!(refusals(&mut w), 1 + 6, "every 5 s");
+    assert!(w.is_idle() && w.take_notices().is_empty());
 }
 
 #[test]

@@ -1,0 +1,360 @@
+//! Documents with faults: what can be read out of one, and what is in force instead.
+//!
+//! A filter that refuses its configuration takes Envoy's listener with it: the whole update is
+//! rejected, or a new proxy does not listen. So the filter accepts such a configuration unless the
+//! document says `on_wrong_document: reject`, and goes on with the last good document.
+
+use std::collections::BTreeSet;
+
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+
+use super::store::Store;
+use super::{Config, Domain, Reach, StoreConfig, envoy};
+use crate::document::{Collector, Node, Type, words};
+use crate::protocol::OnFailure;
+use crate::protocol::dials::{MAX_FAULT, RefusedDocument};
+
+words! {
+    /// What happens if a document has faults.
+    pub enum OnWrongDocument {
+        /// Envoy takes the configuration, and keeps its listener. The filter keeps its last good
+        /// document of this domain. If this process has none, `store.on_failure` decides: all
+        /// requests pass uncounted, or are answered with 503.
+        Keep = "keep",
+        /// The filter refuses the configuration. Envoy then rejects the whole listener, or does not
+        /// start, and a control plane counts a rejected update.
+        Reject = "reject",
+    }
+}
+
+/// What can be read out of a document that has faults. Each field is read on its own.
+#[derive(Clone, Debug)]
+pub struct WrongDocument {
+    /// What happens to it.
+    pub on_wrong_document: OnWrongDocument,
+    domain: Option<Box<str>>,
+    store: Option<StoreConfig>,
+    on_failure: OnFailure,
+    /// The names of its policies.
+    policies: BTreeSet<Box<str>>,
+}
+
+impl WrongDocument {
+    /// Reads what can be read. Of a text that cannot be parsed that is nothing.
+    pub fn read(text: &[u8]) -> Self {
+        // A field that is given twice is a fault, and the rest can be read all the same.
+        let parsed = envoy::read(text).or_else(|_| serde_json::from_slice(text));
+        let value = parsed.unwrap_or_default();
+        let faults = Collector::default();
+        let root = Node::root(&value, &faults);
+        let (domain, store) = (root.field("domain"), root.field("store"));
+        Self {
+            on_wrong_document: OnWrongDocument::read(&root.field("on_wrong_document"))
+                .unwrap_or(OnWrongDocument::Keep),
+            domain: Domain::read(&domain).map(Box::from),
+            on_failure: OnFailure::read(&store.field("on_failure")).unwrap_or(OnFailure::Allow),
+            store: Store::read(&store),
+            policies: names(&value).collect(),
+        }
+    }
+
+    /// The configuration in force instead of this document, which has these faults: the last good
+    /// one, else one without policies that does what `on_failure` says.
+    pub fn instead(self, faults: &[String], last_good: Option<Config>) -> Option<Config> {
+        let keeps_last_good = last_good.is_some();
+        let config = match last_good {
+            Some(config) => config,
+            None => self.without_policies()?,
+        };
+        let printable = |c: char| if (' '..='~').contains(&c) { c } else { '?' };
+        let first = faults.first().map_or("", String::as_str);
+        let refused = RefusedDocument {
+            fault: first.chars().map(printable).take(MAX_FAULT).collect(),
+            faults: u32::try_from(faults.len()).unwrap_or(u32::MAX),
+            keeps_last_good,
+        };
+        Some(Config { refused: Some(refused), ..config })
+    }
+
+    fn without_policies(self) -> Option<Config> {
+        let Self { domain, store, on_failure, .. } = self;
+        let is_known = domain.is_some();
+        let domain = domain.unwrap_or_else(|| UNKNOWN_DOMAIN.into());
+        let empty = json!({"domain": domain, "store": {"cluster": "none"}, "policies": []});
+        let mut config = Config::of(&empty).ok()?;
+        // A client must not bring along the mark of a document that nobody can read.
+        config.marks = true;
+        config.store = match store {
+            Some(store) if is_known => store,
+            _ => StoreConfig { reach: Reach::Nowhere, ..config.store },
+        };
+        config.store.on_failure = on_failure;
+        Some(config)
+    }
+}
+
+/// The domain in the metrics of a filter whose document names none.
+const UNKNOWN_DOMAIN: &str = "unknown";
+
+fn names(document: &Value) -> impl Iterator<Item = Box<str>> + '_ {
+    let policies = document.get("policies").and_then(Value::as_array);
+    policies.into_iter().flatten().filter_map(|policy| Some(policy.get("name")?.as_str()?.into()))
+}
+
+impl Config {
+    /// What the filter does with every request, if no document is in force. `None`: its policies
+    /// decide.
+    pub fn without_document(&self) -> Option<OnFailure> {
+        let refused = self.refused.as_ref().filter(|refused| !refused.keeps_last_good);
+        refused.map(|_| self.store.on_failure)
+    }
+
+    /// What is in force because the document was refused, as a line for the log.
+    pub fn in_force_instead(&self) -> String {
+        match self.without_document() {
+            None => format!("the last good document of the domain {} stays in force", self.domain),
+            Some(OnFailure::Deny) => {
+                "this process has no good document of this filter: every request is answered with \
+                 503, as store.on_failure says"
+                    .to_owned()
+            }
+            Some(OnFailure::Allow | OnFailure::Local) => {
+                "this process has no good document of this filter: every request passes uncounted \
+                 (store.on_failure: deny would answer 503)"
+                    .to_owned()
+            }
+        }
+    }
+}
+
+/// The last good documents of a process: at most [`MAX_GOOD_DOCUMENTS`]. The oldest makes room.
+///
+/// Two filters of Envoy may have different documents of one domain. So a document is known by the
+/// name of its filter, by its domain and by the names of its policies.
+#[derive(Clone, Default, Serialize, Deserialize)]
+pub struct GoodDocuments(Vec<GoodDocument>);
+
+/// The most documents that a process keeps.
+pub const MAX_GOOD_DOCUMENTS: usize = 64;
+
+/// Whose document it is: Envoy's name of the filter, or of a route's configuration.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum DocumentOwner {
+    /// A filter in a listener.
+    Filter(Box<str>),
+    /// A route. Several routes may have the same name.
+    Route(Box<str>),
+}
+
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
+struct GoodDocument {
+    owner: DocumentOwner,
+    domain: Box<str>,
+    policies: BTreeSet<Box<str>>,
+    /// As JSON. It may hold secrets, so it is never shown.
+    text: Box<str>,
+}
+
+impl GoodDocuments {
+    /// No documents yet.
+    pub const fn new() -> Self {
+        Self(Vec::new())
+    }
+
+    /// Reads what [`written`](Self::written) wrote.
+    pub fn read(written: &[u8]) -> Self {
+        serde_json::from_slice(written).unwrap_or_default()
+    }
+
+    /// The documents for another thread to read.
+    pub fn written(&self) -> Vec<u8> {
+        // Writing text into memory cannot fail.
+        serde_json::to_vec(self).unwrap_or_default()
+    }
+
+    /// Keeps the text of this good document. Returns whether anything changed.
+    pub fn keep(&mut self, owner: &DocumentOwner, config: &Config, text: &[u8]) -> bool {
+        let Ok(value) = envoy::read(text) else { return false };
+        let document = GoodDocument {
+            owner: owner.clone(),
+            domain: config.domain.clone(),
+            policies: config.policies.iter().map(|policy| Box::from(&*policy.name)).collect(),
+            text: value.to_string().into(),
+        };
+        if self.0.last() == Some(&document) {
+            return false;
+        }
+        self.0.retain(|known| {
+            (&known.owner, &known.domain, &known.policies)
+                != (&document.owner, &document.domain, &document.policies)
+        });
+        if self.0.len() >= MAX_GOOD_DOCUMENTS {
+            self.0.remove(0);
+        }
+        self.0.push(document);
+        true
+    }
+
+    /// The text of the last good document that a wrong one would have replaced: of the documents of
+    /// its owner and its domain the one that has the most policies in common with it, and the
+    /// latest of these.
+    ///
+    /// Without a readable domain, all documents of the owner must be of one domain. The document of
+    /// a route must have a policy in common, since another route's would count other requests.
+    pub fn last(&self, owner: &DocumentOwner, wrong: &WrongDocument) -> Option<&str> {
+        let of_domain = |known: &&GoodDocument| {
+            wrong.domain.as_ref().is_none_or(|domain| known.domain == *domain)
+        };
+        let of_owner = self.0.iter().filter(|known| known.owner == *owner);
+        let found: Vec<&GoodDocument> = of_owner.filter(of_domain).collect();
+        if !found.iter().is_sorted_by(|one, next| one.domain == next.domain) {
+            return None;
+        }
+        let in_common =
+            |known: &&GoodDocument| known.policies.intersection(&wrong.policies).count();
+        let may_be_of_another = matches!(owner, DocumentOwner::Route(_));
+        let fits = |known: &&GoodDocument| !may_be_of_another || in_common(known) > 0;
+        found.into_iter().filter(fits).max_by_key(in_common).map(|known| &*known.text)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn filter() -> DocumentOwner {
+        DocumentOwner::Filter("quotagate".into())
+    }
+
+    fn document(domain: &str, policies: &[&str], quota: u64) -> String {
+        let policy =
+            |name: &&str| json!({"name": name, "partition_by": [], "quota": quota, "window": "1m"});
+        let policies: Vec<Value> = policies.iter().map(policy).collect();
+        json!({"domain": domain, "store": {"cluster": "s"}, "policies": policies}).to_string()
+    }
+
+    fn keep(documents: &mut GoodDocuments, owner: &DocumentOwner, text: &str) -> bool {
+        documents.keep(owner, &Config::parse(text.as_bytes()).unwrap(), text.as_bytes())
+    }
+
+    /// The quota of the document that stays in force.
+    fn last(documents: &GoodDocuments, owner: &DocumentOwner, wrong: &str) -> Option<u64> {
+        let text = documents.last(owner, &WrongDocument::read(wrong.as_bytes()))?;
+        Some(Config::parse(text.as_bytes()).unwrap().policies[0].quota)
+    }
+
+    #[test]
+    fn each_field_is_read_although_all_others_are_wrong() {
+        type Read = (OnWrongDocument, Option<&'static str>, OnFailure, bool);
+        let nothing: Read = (OnWrongDocument::Keep, None, OnFailure::Allow, false);
+        for (text, expected) in [
+            ("", nothing),
+            ("domain: shop", nothing),
+            ("[1]", nothing),
+            (r#"{"domain":7,"store":"x","on_wrong_document":null,"policies":{}}"#, nothing),
+            (
+                r#"{"domain":"shop","policies":[{"quota":-1}]}"#,
+                (nothing.0, Some("shop"), nothing.2, false),
+            ),
+            (
+                r#"{"domain":"Shop!","on_wrong_document":"reject"}"#,
+                (OnWrongDocument::Reject, None, nothing.2, false),
+            ),
+            (
+                r#"{"store":{"on_failure":"deny","timeouts":"1s"}}"#,
+                (nothing.0, None, OnFailure::Deny, false),
+            ),
+            (
+                r#"{"store":{"on_failure":"local","cluster":"s"}}"#,
+                (nothing.0, None, OnFailure::Local, true),
+            ),
+            // One of two.
+            (r#"{"domain":"a","domain":"shop"}"#, (nothing.0, Some("shop"), nothing.2, false)),
+        ] {
+            let read = WrongDocument::read(text.as_bytes());
+            let WrongDocument { on_wrong_document, domain, store, on_failure, .. } = &read;
+            assert_eq!(
+                (*on_wrong_document, domain.as_deref(), *on_failure, store.is_some()),
+                expected,
+                "{text}"
+            );
+        }
+        let good = Config::parse(document("d", &["p"], 1).as_bytes()).unwrap();
+        assert_eq!(good.on_wrong_document, nothing.0, "the defaults are those of a document");
+        assert_eq!(good.store.on_failure, nothing.2);
+    }
+
+    #[test]
+    fn wrong_document_gives_way_to_the_last_good_one_of_its_domain() {
+        let mut documents = GoodDocuments::new();
+        for (domain, quota) in [("shop", 1), ("ai", 2), ("shop", 3)] {
+            assert!(keep(&mut documents, &filter(), &document(domain, &["p"], quota)));
+        }
+        assert!(!keep(&mut documents, &filter(), &document("shop", &["p"], 3)), "nothing is new");
+        assert_eq!(last(&documents, &filter(), r#"{"domain":"shop"}"#), Some(3));
+        assert_eq!(last(&documents, &filter(), r#"{"domain":"ai"}"#), Some(2));
+        assert_eq!(last(&documents, &filter(), r#"{"domain":"other"}"#), None);
+        assert_eq!(last(&documents, &filter(), "no document"), None, "two domains");
+        let another = DocumentOwner::Filter("another".into());
+        assert_eq!(last(&documents, &another, r#"{"domain":"shop"}"#), None);
+        keep(&mut documents, &another, &document("one", &["p"], 4));
+        assert_eq!(last(&documents, &another, "no document"), Some(4));
+        assert_eq!(documents.0.len(), 3);
+        let read = GoodDocuments::read(&documents.written());
+        assert_eq!(last(&read, &filter(), r#"{"domain":"shop"}"#), Some(3));
+        assert!(GoodDocuments::read(b"no list").0.is_empty());
+    }
+
+    #[test]
+    fn of_several_documents_of_a_domain_the_one_with_the_same_policies_stays() {
+        let wrong = |policies: Value| json!({"domain": "shop", "policies": policies}).to_string();
+        for owner in [filter(), DocumentOwner::Route("quotagate".into())] {
+            let mut documents = GoodDocuments::new();
+            keep(&mut documents, &owner, &document("shop", &["a", "b"], 1));
+            keep(&mut documents, &owner, &document("shop", &["b", "c", "d"], 2));
+            let last = |policies: Value| last(&documents, &owner, &wrong(policies));
+            assert_eq!(last(json!([{"name": "a"}, {"name": "b"}, {"name": 7}])), Some(1));
+            assert_eq!(last(json!([{"name": "b"}])), Some(2), "the latest");
+            let of_another = last(json!([{"name": "x"}]));
+            match owner {
+                DocumentOwner::Filter(_) => assert_eq!(of_another, Some(2)),
+                DocumentOwner::Route(_) => {
+                    assert_eq!(of_another, None, "it may be another route's")
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn oldest_document_makes_room() {
+        let mut documents = GoodDocuments::new();
+        for quota in 0..=MAX_GOOD_DOCUMENTS as u64 {
+            keep(&mut documents, &filter(), &document(&format!("d{quota}"), &["p"], quota));
+        }
+        assert_eq!(documents.0.len(), MAX_GOOD_DOCUMENTS);
+        assert_eq!(last(&documents, &filter(), r#"{"domain":"d0"}"#), None);
+        assert_eq!(last(&documents, &filter(), r#"{"domain":"d1"}"#), Some(1));
+    }
+
+    #[test]
+    fn without_a_good_document_on_failure_decides_and_the_store_is_told() {
+        let faults = ["policies[0].quota: must be \u{e4}".to_owned(), "more".to_owned()];
+        let instead = |text: &str| WrongDocument::read(text.as_bytes()).instead(&faults, None);
+        let config =
+            instead(r#"{"domain":"shop","store":{"cluster":"s","on_failure":"deny"}}"#).unwrap();
+        assert_eq!((&*config.domain, config.without_document()), ("shop", Some(OnFailure::Deny)));
+        assert_eq!(&*config.store.reach.called_by_envoy().unwrap().name, "s");
+        let refused = config.refused.unwrap();
+        assert_eq!((&*refused.fault, refused.faults), ("policies[0].quota: must be ?", 2));
+        for unknown in ["", r#"{"store":{"cluster":"s"}}"#, r#"{"domain":"shop"}"#] {
+            let config = instead(unknown).unwrap();
+            assert_eq!(config.store.reach, Reach::Nowhere, "{unknown}");
+            assert_eq!(config.without_document(), Some(OnFailure::Allow));
+        }
+        let good = Config::parse(document("d", &["p"], 1).as_bytes()).unwrap();
+        let kept = WrongDocument::read(b"").instead(&faults, Some(good)).unwrap();
+        assert_eq!((kept.without_document(), kept.policies.len()), (None, 1));
+        assert!(kept.refused.is_some_and(|refused| refused.keeps_last_good));
+    }
+}
