@@ -144,7 +144,7 @@ impl HttpContext for Stream {
         let now = plugin.now();
         let config = Arc::clone(plugin.worker.borrow_mut().arrives(now));
         if config.without_document() == Some(OnFailure::Deny) {
-            host::send(&response::unavailable(), host::is_grpc_request);
+            host::send(&response::unavailable(&config), host::is_grpc_request);
             plugin.wake();
             return Action::Pause;
         }

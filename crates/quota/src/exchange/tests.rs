@@ -283,7 +283,8 @@ fn second_pass(worker: &mut Worker<()>, earlier: Admission, how: SecondPass) {
         SecondPass::Lost => abandon(Some(earlier), worker, now),
         SecondPass::MissingIdentity => {
             let missing = MissingIdentity { policy: 1 };
-            let evaluation = Evaluation { checks: Err(missing), missing: vec![1] };
+            let evaluation =
+                Evaluation { checks: Err(missing), missing: vec![1], tokens: Tokens::default() };
             let arrival = exchange.arrive((), evaluation, Some(earlier), worker, now);
             assert_eq!(arrival, Arrival::MissingIdentity(missing));
         }

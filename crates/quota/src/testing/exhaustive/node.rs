@@ -15,6 +15,7 @@ use crate::config::{Abandoned, Config, Count};
 use crate::decision::{Admission, Decision, Held, Standing};
 use crate::evaluate::{Check, Evaluation};
 use crate::exchange::{Arrival, Exchange, abandon};
+use crate::request::tokens::Tokens;
 use crate::settle::Missing;
 use crate::time::Monotonic;
 use crate::worker::{Submitted, Worker};
@@ -222,7 +223,8 @@ impl<'a> Step<'a> {
     /// A request that was admitted `earlier` arrives again, as one of this kind.
     fn redirect(&mut self, mut earlier: Admission, kind: usize) {
         let (now, mut checks) = (self.now(), self.setup.checks(kind));
-        let evaluation = Evaluation { checks: Ok(checks.clone()), missing: vec![] };
+        let evaluation =
+            Evaluation { checks: Ok(checks.clone()), missing: vec![], tokens: Tokens::default() };
         let (mut exchange, given) = (Exchange::default(), earlier.clone());
         checks.retain(|check| {
             let stands = |standing: &Standing| {

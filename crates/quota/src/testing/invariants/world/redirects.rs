@@ -4,6 +4,7 @@
 use super::*;
 use crate::evaluate::Evaluation;
 use crate::exchange::{Arrival, Exchange, abandon};
+use crate::request::tokens::Tokens;
 use crate::settle::Missing;
 
 /// A redirected request that waits.
@@ -22,7 +23,8 @@ impl World {
             return abandon(Some(earlier), &mut self.workers[worker], now);
         }
         let mut checks = self.checks();
-        let evaluation = Evaluation { checks: Ok(checks.clone()), missing: vec![] };
+        let evaluation =
+            Evaluation { checks: Ok(checks.clone()), missing: vec![], tokens: Tokens::default() };
         let stands = |check: &Check| {
             let counted = |standing: &Standing| {
                 standing.key == check.counter.key
