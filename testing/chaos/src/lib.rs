@@ -2,11 +2,11 @@
 //! how soon the system recovers.
 //!
 //! [`plan`] says how long. [`rig`] is the system, [`load`] the requests under the policies of
-//! [`document`], [`relay`] the network between Envoys and stores, [`namespace`] one whose packets can
-//! be dropped. [`fault`] injects one of the [`faults`]. [`audit`] counts units, [`primaries`] finds the primaries of a cluster,
-//! [`footprint`] reads memory and descriptors. [`findings`] judges the result, [`spared`] the
-//! requests that a fault must not affect, and [`report`] writes the table. [`crowd`] is an attack
-//! of its own.
+//! [`document`], [`relay`] the network between Envoys and stores, [`namespace`] one whose packets
+//! can be dropped. [`fault`] injects one of the [`faults`]. [`audit`] counts units, [`primaries`]
+//! finds the primaries of a cluster, [`footprint`] reads memory and descriptors. [`findings`]
+//! judges the result, [`spared`] the requests that a fault must not affect, and [`report`] writes
+//! the table. [`crowd`] is an attack of its own.
 //!
 //! [`soak`] runs load for minutes under rolling restarts.
 //!
