@@ -98,8 +98,12 @@ fn nested_to_header(config: &mut Value) -> Result<()> {
 fn nested_metadata_says_the_cost_by_itself_or_as_a_header() -> Result<()> {
     let start = |source: Value| {
         let cost = json!({"reserve": 2, "settle": [source]});
-        Rig::start_with(json!([tokens(1000, cost)]), |options| {
+        let policies = json!([tokens(1000, cost)]);
+        let mut document = document(policies.clone());
+        document["on_wrong_document"] = json!("reject");
+        Rig::start_with(policies, |options| {
             options
+                .document(document)
                 .edit(edits::metadata("cost", json!({"u": {"tokens": 86}})))
                 .edit(nested_to_header)
         })
@@ -146,7 +150,9 @@ fn file_without_bodies_refuses_policies_that_read_them() -> Result<()> {
         json!({"reserve": 500, "settle": [{"usage": "total"}]}),
         json!({"reserve": {"request_json": "max_tokens", "default": 5}}),
     ] {
-        let options = EnvoyOptions::new(1, 1).document(document(json!([tokens(1, cost)])));
+        let mut document = document(json!([tokens(1, cost)]));
+        document["on_wrong_document"] = json!("reject");
+        let options = EnvoyOptions::new(1, 1).document(document);
         let error = format!("{:#}", Envoy::start(&options).unwrap_err());
         assert!(error.contains("quotagate-bodies.wasm"), "{error}");
     }

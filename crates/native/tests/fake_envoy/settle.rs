@@ -96,7 +96,7 @@ fn cost_in_nested_metadata_is_refused_with_what_helps() {
     let document = |path: &str| {
         let source = format!(r#"{{"metadata":{{"filter":"f","path":{path}}}}}"#);
         let cost = format!(r#","cost":{{"reserve":2,"settle":[{{"usage":"total"}},{source}]}}"#);
-        in_memory("nested", &policy("p", 9, &cost), "", "")
+        in_memory("nested", &policy("p", 9, &cost), r#""on_wrong_document":"reject","#, "")
     };
     assert!(Envoy::new(1, &document(r#"["tokens"]"#)).is_ok());
     assert!(Envoy::new(1, &document(r#"["u","tokens"]"#)).is_err());
