@@ -200,16 +200,16 @@ impl Redis {
     ) -> Reserved {
         let (mut router, mut route) =
             Router::sent_to(self, operation.key(), node, Urgency::Call, deadline);
-        // The window ended once; the override was read without the script.
-        let (mut rolled, mut read) = (false, None);
+        // When the window ended once; the override, where it was read without the script.
+        let (mut rolled, mut read) = (None, None);
         let mut answer = proof;
         loop {
             match answer {
                 Answer::Granted(grant) => return Ok(grant),
                 Answer::Failed(error) => return Err(error),
                 Answer::Adjusted => return Err(StoreError::unexpected_reply()),
-                Answer::OtherWindow if rolled => return Err(StoreError::Rolled),
-                Answer::OtherWindow => rolled = true,
+                Answer::OtherWindow(_) if rolled.is_some() => return Err(StoreError::Rolled),
+                Answer::OtherWindow(now) => rolled = Some(now),
                 Answer::OverrideElsewhere => {
                     read = Some(self.read_override(&route.node, operation.key(), deadline).await?);
                 }
@@ -225,7 +225,9 @@ impl Redis {
             }
             route = router.next().await?;
             let source = read.clone().unwrap_or_else(|| route.node.override_source());
-            answer = self.reserve_once(&route, operation, &source, deadline).await;
+            // A reply to another call may have set the clock back to before the window's end.
+            let now = route.node.now().max(rolled.unwrap_or_default());
+            answer = self.reserve_once(&route, operation, now, &source, deadline).await;
         }
     }
 
@@ -233,10 +235,11 @@ impl Redis {
         &self,
         route: &Route,
         operation: &Operation<'_>,
+        now: Duration,
         source: &OverrideSource,
         deadline: Instant,
     ) -> Answer {
-        let call = Call { operations: slice::from_ref(operation), now: route.node.now() };
+        let call = Call { operations: slice::from_ref(operation), now };
         let command = call.command(&self.prefix, route.form, source);
         match self.send_one(&route.node, command, route.asking, deadline).await {
             Ok((link, reply)) => {

@@ -1,5 +1,6 @@
 //! One suite for every backend: memory, Redis, and a Redis Cluster of six nodes.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
@@ -26,6 +27,7 @@ async fn suite(store: Arc<dyn Store>) {
     shifts_windows_by_their_offset(s).await;
     starts_nothing_after_the_deadline(s).await;
     starts_at_zero_in_the_next_window(s).await;
+    answers_every_call_at_the_end_of_a_window(&store).await;
     never_grants_more_than_the_quota_to_racing_tasks(Arc::clone(&store)).await;
 }
 
@@ -218,6 +220,32 @@ async fn starts_at_zero_in_the_next_window(store: &dyn Store) {
         let full = one(store, &ask).await;
         assert!(full.window > next.window || full.granted == 0, "{next:?}, {full:?}");
     }
+}
+
+async fn answers_every_call_at_the_end_of_a_window(store: &Arc<dyn Store>) {
+    const QUOTA: u64 = 1000;
+    let ask = Reservation { window_s: 1, ..take("edge", QUOTA, 1) };
+    let end = Instant::now() + Duration::from_millis(3500);
+    let callers: Vec<_> = (0..32)
+        .map(|_| {
+            let (store, ask) = (Arc::clone(store), ask.clone());
+            tokio::spawn(async move {
+                let mut granted = BTreeMap::new();
+                while Instant::now() < end {
+                    let grant = one(&*store, &ask).await;
+                    *granted.entry(grant.window).or_insert(0) += grant.granted;
+                }
+                granted
+            })
+        })
+        .collect();
+    let mut granted = BTreeMap::new();
+    for caller in callers {
+        for (window, units) in caller.await.unwrap() {
+            *granted.entry(window).or_insert(0) += units;
+        }
+    }
+    assert!(granted.len() >= 3 && granted.values().all(|units| *units <= QUOTA), "{granted:?}");
 }
 
 async fn never_grants_more_than_the_quota_to_racing_tasks(store: Arc<dyn Store>) {

@@ -16,8 +16,8 @@ pub enum Answer {
     Granted(Grant),
     /// A refund or a charge was carried out.
     Adjusted,
-    /// The window is not the current one. Nothing was changed.
-    OtherWindow,
+    /// The window was not the current one at this time of the server. Nothing was changed.
+    OtherWindow(Duration),
     /// The override cannot be read on this server. Nothing was changed.
     OverrideElsewhere,
     /// The server did not execute the command.
@@ -96,7 +96,7 @@ pub(super) fn read(
     let [first, used, quota] = fields else { return None };
     match (first, operation) {
         (Value::ServerError(error), _) => Some(refused(error)),
-        (Value::Int(-1), Operation::Reserve { .. }) => Some(Answer::OtherWindow),
+        (Value::Int(-1), Operation::Reserve { .. }) => Some(Answer::OtherWindow(now)),
         (Value::Int(-2), Operation::Reserve { .. }) => Some(Answer::OverrideElsewhere),
         (Value::Int(-3), Operation::Refund(_) | Operation::Charge(_)) => Some(Answer::Adjusted),
         (granted, Operation::Reserve { reservation, .. }) => {
@@ -204,13 +204,13 @@ mod tests {
         let reply = [now_ms, -3, 1, 0, 3, 57, 100, -1, 0, 0, -2, 0, 0].map(Value::Int).to_vec();
         let grant =
             Grant { granted: 3, used: 57, quota: 100, reset_ms: 42_137, window: 7, window_s: 0 };
+        let clock = Duration::from_millis(now_ms.unsigned_abs());
         let answers = vec![
             Answer::Adjusted,
             Answer::Granted(grant),
-            Answer::OtherWindow,
+            Answer::OtherWindow(clock),
             Answer::OverrideElsewhere,
         ];
-        let clock = Duration::from_millis(now_ms.unsigned_abs());
         let call = Call { operations: &operations, now: Duration::from_secs(7 * 60) };
         assert_eq!(call.read(&Value::Array(reply)), (answers, Some(clock)));
     }

@@ -289,7 +289,7 @@ impl Probe {
                 Answer::Rejected(Rejection::NotNow(code)) if code != "TRYAGAIN" => {
                     return Verdict::Fails(Trouble::Refuses(advice(code)));
                 }
-                Answer::Rejected(_) | Answer::OtherWindow => verdict = Verdict::Unknown,
+                Answer::Rejected(_) | Answer::OtherWindow(_) => verdict = Verdict::Unknown,
                 Answer::Failed(StoreError::Refused(reason)) if lacks_rights(reason) => {
                     return Verdict::Fails(Trouble::Rights(format!(
                         "does not let the store count: {reason}"
