@@ -1,9 +1,7 @@
 //! Ends of every kind: a response that breaks off is settled once, and a proxy that dies keeps the
 //! reservation.
 
-use std::io::BufRead;
-
-use anyhow::{Result, ensure};
+use anyhow::Result;
 use quotagate_support::http::Request;
 use quotagate_support::model::{END, TOKENS};
 use serde_json::{Value, json};
@@ -48,14 +46,12 @@ fn client_that_leaves_keeps_its_reservation_by_default() -> Result<()> {
 
 /// Reads a stream that the upstream keeps open, up to the end of the event with `last`, and leaves.
 fn leave_after(rig: &Rig, path: &str, last: &str) -> Result<()> {
-    let mut stream = rig.begin(path, &[(TOKENS, "100"), (END, "open")])?;
-    let (mut line, mut is_last) = (String::new(), false);
-    while !(is_last && line == "\r\n") {
-        line.clear();
-        ensure!(stream.read_line(&mut line)? > 0, "{path} ended before {last}");
-        is_last |= line.contains(last);
-    }
-    Ok(())
+    let mut client = rig.client()?;
+    client.start(&Request::get(path).header(TOKENS, "100").header(END, "open"))?;
+    client.read_until(|body| {
+        let text = String::from_utf8_lossy(body);
+        text.split_once(last).is_some_and(|(_, rest)| rest.contains("\r\n\r\n"))
+    })
 }
 
 #[test]

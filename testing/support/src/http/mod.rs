@@ -14,7 +14,7 @@ use std::{
     time::Duration,
 };
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, bail, ensure};
 use rustls::{ClientConfig, ClientConnection, StreamOwned};
 use socket2::{Domain, Protocol, Socket, Type};
 
@@ -168,6 +168,20 @@ impl Client {
     /// When the connection is closed, or what comes is not HTTP.
     pub fn finish_without_body(&mut self) -> Result<Response> {
         self.head().context("no answer")
+    }
+
+    /// Waits for the headers of an answer in chunks, and reads its body until `is_enough` says so of
+    /// what has come.
+    ///
+    /// # Errors
+    /// When the connection is closed or the body ends before, or what comes is not HTTP.
+    pub fn read_until(&mut self, is_enough: impl Fn(&[u8]) -> bool) -> Result<()> {
+        self.head().context("no answer")?;
+        let mut body = Vec::new();
+        while !is_enough(&body) {
+            ensure!(self.chunk(&mut body)?, "the body ended: {}", body.escape_ascii());
+        }
+        Ok(())
     }
 
     fn head(&mut self) -> Result<Response> {
