@@ -70,7 +70,8 @@ fn only_grpc_clients_get_the_grpc_retry_header() {
 
 #[test]
 fn limits_of_the_upstream_are_joined() {
-    assert!(configure(&document(&policy("p", ""), "", "")));
+    let both = r#""response":{"headers":["ietf","x_ratelimit"]},"#;
+    assert!(configure(&document(&policy("p", ""), both, "")));
     request(2);
     reply(1, 200, &grant(1, 40));
     let fields =

@@ -39,7 +39,11 @@ fn redirected_request_is_counted_once_and_its_answer_has_the_headers() {
 #[test]
 fn redirected_request_is_counted_by_a_policy_that_matches_only_now() {
     let by_path = r#","match":{"path":{"exact":"/b"}}"#;
-    assert!(configure(&document(&format!("{},{}", policy("p", ""), policy("b", by_path)), "", "")));
+    assert!(configure(&document(
+        &format!("{},{}", policy("p", ""), policy("b", by_path)),
+        r#""response":{"headers":["ietf"]},"#,
+        ""
+    )));
     host(|h| h.set_request_header(":path", b"/a"));
     request(2);
     reply(1, 200, &grant(1, 40));

@@ -6,10 +6,11 @@ use serde_json::{Value, json};
 
 use crate::rig::{Rig, document, per_caller, reset_of};
 
-/// A document with one unit for each caller, and this `response`.
+/// A document with one unit for each caller, and these fields of `response`.
 fn answering(response: Value) -> Value {
     let mut document = document(json!([per_caller(1)]));
-    document["response"] = response;
+    let fields = response.as_object().expect("an object");
+    fields.iter().for_each(|(name, value)| document["response"][name] = value.clone());
     document
 }
 

@@ -120,7 +120,8 @@ pub fn document(policies: Value) -> Value {
             "key": [{"header": {"name": "x-api-key", "secret": true}}],
             "tenant": [{"header": {"name": "x-tenant"}}]
         },
-        "policies": policies
+        "policies": policies,
+        "response": {"headers": ["ietf", "x_ratelimit"]}
     })
 }
 

@@ -100,8 +100,15 @@ fn case(random: &mut Random, now: Monotonic) -> (Config, Vec<Standing>, Vec<Show
             shown.push(Shown { name, quota, window, remaining, reset });
         }
     }
-    let text = json!({"domain": "d", "store": {"cluster": "s"}, "policies": policies}).to_string();
-    (Config::parse(text.as_bytes()).expect("a good configuration"), standings, shown)
+    let document = json!({
+        "domain": "d", "store": {"cluster": "s"}, "policies": policies,
+        "response": {"headers": ["ietf", "x_ratelimit"]}
+    });
+    (
+        Config::parse(document.to_string().as_bytes()).expect("a good configuration"),
+        standings,
+        shown,
+    )
 }
 
 fn header<'a>(headers: &'a [(&str, std::borrow::Cow<'_, str>)], name: &str) -> &'a str {

@@ -1,6 +1,6 @@
 //! `--once`: requests of several callers, a table of the answers, and whether they are right.
 
-use std::time::Duration;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context, Result, bail};
 use quotagate_support::{
@@ -12,7 +12,7 @@ use quotagate_workspace::task;
 /// The quota of the shipped configuration.
 const QUOTA: u32 = 5;
 /// The burst must not straddle the end of a window.
-const ROOM: u32 = 5;
+const ROOM: u64 = 5;
 const READY: Duration = Duration::from_secs(20);
 
 /// A line of the script: who sends how many requests.
@@ -95,7 +95,7 @@ impl Row {
             status: response.status,
             expected: caller.expected(request),
             remaining: header("x-ratelimit-remaining"),
-            limit: header("ratelimit"),
+            limit: header("x-ratelimit-limit"),
             retry_after: header("retry-after"),
         }
     }
@@ -123,30 +123,25 @@ impl Row {
 /// until the window has some seconds left.
 fn wait_for_room(port: u16) -> Result<()> {
     let probe = jwt::token("demo-probe")?;
-    let limit = READY + Duration::from_secs(u64::from(ROOM));
+    let limit = READY + Duration::from_secs(ROOM);
     wait::until_true("quota headers with enough of the window left", limit, || {
         let response = Client::connect(port)?.send(&Request::get("/").bearer(&probe))?;
-        let header =
-            response.header("ratelimit").context("no RateLimit header: nothing is counted")?;
-        Ok(seconds_left(header).is_some_and(|left| left > ROOM))
+        let header = response.header("x-ratelimit-reset").context("nothing is counted")?;
+        let now = SystemTime::now().duration_since(UNIX_EPOCH)?.as_secs();
+        Ok(header.parse::<u64>()? > now + ROOM)
     })
-}
-
-/// `t` of a RateLimit header of one policy.
-fn seconds_left(header: &str) -> Option<u32> {
-    header.split(';').find_map(|part| part.trim().strip_prefix("t="))?.parse().ok()
 }
 
 fn table(rows: &[Row]) -> String {
     let mut lines = vec![format!(
-        "{:<12}{:>8}{:>8}{:>11}{:>13}  {}",
-        "caller", "request", "status", "remaining", "retry-after", "RateLimit"
+        "{:<12}{:>8}{:>8}{:>7}{:>11}{:>13}",
+        "caller", "request", "status", "limit", "remaining", "retry-after"
     )];
     lines.extend(rows.iter().map(|row| {
         let mark = if row.fault().is_some() { "  <- wrong" } else { "" };
         format!(
-            "{:<12}{:>8}{:>8}{:>11}{:>13}  {}{mark}",
-            row.caller, row.request, row.status, row.remaining, row.retry_after, row.limit
+            "{:<12}{:>8}{:>8}{:>7}{:>11}{:>13}{mark}",
+            row.caller, row.request, row.status, row.limit, row.remaining, row.retry_after
         )
     }));
     lines.push(String::new());
@@ -185,11 +180,5 @@ mod tests {
         let text = table(&[row]);
         assert_eq!(text.trim_end().lines().count(), 2);
         assert!(text.contains("alice") && text.contains("<- wrong"));
-    }
-
-    #[test]
-    fn seconds_left_of_the_window_are_parsed() {
-        assert_eq!(seconds_left("\"per-caller\";r=4;t=42"), Some(42));
-        assert_eq!(seconds_left("nothing"), None);
     }
 }

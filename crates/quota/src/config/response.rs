@@ -53,7 +53,7 @@ object! {
     Response(ResponseFields<'a>) -> ResponseConfig {
         /// The families of quota headers that counted responses carry. `[]` writes none. `ietf` and
         /// `draft_07` exclude each other, since both write the field `RateLimit`.
-        default(["ietf", "x_ratelimit"]) headers: Families = ["draft_03"],
+        default(["x_ratelimit"]) headers: Families = ["draft_03"],
         /// How `X-RateLimit-Reset` writes the end of the window.
         default("epoch") reset: Reset = "delta",
         /// The longest time that `grpc-retry-pushback-ms` names. If units are granted later, it is

@@ -13,6 +13,9 @@ const NOW: Now = Now {
     epoch: Duration::from_secs(1_000_000),
 };
 
+/// Both of the families that new clients and most libraries read.
+const BOTH: &str = r#"{"headers":["ietf","x_ratelimit"]}"#;
+
 /// Indices of the policies.
 const PER_CALLER: usize = 0;
 const DAILY: usize = 1;
@@ -71,7 +74,7 @@ fn shown(response: &str, standings: &[Standing]) -> String {
 #[test]
 fn both_families_name_every_enforced_policy_and_the_tightest() {
     assert_eq!(
-        shown("{}", &standings()),
+        shown(BOTH, &standings()),
         "ratelimit-policy: \"per-caller\";q=100;w=60, \"daily\";q=9;w=86400\n\
          ratelimit: \"per-caller\";r=57;t=42, \"daily\";r=2;t=1\n\
          x-ratelimit-limit: 9\nx-ratelimit-used: 7\nx-ratelimit-remaining: 2\nx-ratelimit-reset: 1000001\n"
@@ -109,7 +112,7 @@ fn upstream_items_come_first_and_its_tighter_limit_stays() {
             ("ratelimit", "\"inner\";r=0;t=9"),
             ("x-ratelimit-remaining", remaining),
         ]));
-        text(&response_headers(&config("{}"), &standings()[..1], &Inner(200, fields), || NOW))
+        text(&response_headers(&config(BOTH), &standings()[..1], &Inner(200, fields), || NOW))
     };
     let lists = "ratelimit-policy: \"inner\";q=1;w=60, \"per-caller\";q=100;w=60\n\
                  ratelimit: \"inner\";r=0;t=9, \"per-caller\";r=57;t=42\n";

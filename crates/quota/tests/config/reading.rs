@@ -125,7 +125,7 @@ fn absent_fields_have_their_defaults() {
     assert_eq!((config.store.local_share, config.store.reach.token()), (0.1, None));
     let Denied { status, content_type, body, headers } = config.response.denied;
     assert_eq!((status, content_type, body, headers), (429, None, None, Vec::new()));
-    assert_eq!(*config.response.families, [Family::Ietf, Family::XRateLimit]);
+    assert_eq!(*config.response.families, [Family::XRateLimit]);
     assert_eq!(config.response.reset, Reset::Epoch);
     assert_eq!(config.response.grpc_pushback, Duration::from_secs(5));
     let fields = [LogField::Decision, LogField::Policy, LogField::Partition, LogField::Used];

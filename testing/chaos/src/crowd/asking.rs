@@ -48,7 +48,7 @@ impl Answers {
 
     fn note(&mut self, response: &Response) {
         let kind = match response.status {
-            200 if response.header("ratelimit").is_some() => &mut self.counted,
+            200 if response.header("x-ratelimit-remaining").is_some() => &mut self.counted,
             200 => &mut self.uncounted,
             429 => &mut self.refused,
             503 => &mut self.unavailable,

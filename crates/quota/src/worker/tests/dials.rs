@@ -153,8 +153,6 @@ fn unlimited_partition_sees_the_largest_numbers_that_headers_can_hold() {
     assert_eq!(
         headers,
         [
-            r#"ratelimit-policy: "a";q=999999999999999;w=60"#,
-            r#"ratelimit: "a";r=999999999999999;t=30"#,
             "x-ratelimit-limit: 9007199254740991",
             "x-ratelimit-used: 57",
             "x-ratelimit-remaining: 9007199254740934",
