@@ -139,6 +139,12 @@ fn cases() -> Vec<Case> {
             "ip=192.0.2.7",
         ),
         case(
+            "ip-network",
+            json!({"client_ip": {"ipv4_prefix": 24}}),
+            header("x-forwarded-for", ["192.0.2.7", "192.0.3.7"]),
+            "ip=192.0.2.0/24",
+        ),
+        case(
             "ipv6",
             json!({"client_ip": {}}),
             header("x-forwarded-for", ["2001:db8:1:2::7", "2001:db8:1:3::7"]),
@@ -190,8 +196,10 @@ fn every_source_identifies_its_client() -> Result<()> {
 
 #[test]
 fn addresses_of_one_client_share_one_partition() -> Result<()> {
-    let mut document = document(json!([one_each("ip", &["address"])]));
+    let mut document =
+        document(json!([one_each("ip", &["address"]), one_each("network", &["network"])]));
     document["identities"]["address"] = json!([{"client_ip": {}}]);
+    document["identities"]["network"] = json!([{"client_ip": {"ipv4_prefix": 24}}]);
     let rig = Rig::start_with(document, |options| options.edit(edits::trusted_hops(1)))?;
     let from = |address: &str| Request::get("/ip").from_address(address);
     let same = [["192.0.2.7", "::ffff:192.0.2.7"], ["2001:db8::1", "2001:db8:0:0:ffff::2"]];
@@ -199,6 +207,9 @@ fn addresses_of_one_client_share_one_partition() -> Result<()> {
         assert_eq!(rig.statuses(&[from(first), from(second)])?, [200, 429], "{first} and {second}");
     }
     assert_eq!(rig.partitions("ip")?, ["ip=192.0.2.7", "ip=2001:db8::/64"]);
+    let neighbours = ["192.0.2.7", "192.0.2.255", "192.0.3.0"]
+        .map(|address| Request::get("/network").from_address(address));
+    assert_eq!(rig.statuses(&neighbours)?, [200, 429, 200]);
     Ok(())
 }
 

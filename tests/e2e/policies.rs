@@ -1,6 +1,7 @@
 //! Which requests a policy counts, and how several policies act together.
 
 use anyhow::Result;
+use quotagate_support::envoy::edits;
 use quotagate_support::http::Request;
 use serde_json::json;
 
@@ -123,5 +124,37 @@ fn each_of_1024_policies_counts_its_own_requests() -> Result<()> {
     }
     let free = [Request::get("/0/free"), Request::get("/1/x"), Request::get("/0/free")];
     assert_eq!(rig.statuses(&free)?, [200; 3]);
+    Ok(())
+}
+
+#[test]
+fn networks_and_query_parameters_choose_the_policy() -> Result<()> {
+    let rig = Rig::start_with(
+        document(json!([
+            {
+                "name": "office", "partition_by": [], "quota": 2, "window": "366d",
+                "match": {
+                    "client_ip": ["10.0.0.0/8", "2001:db8::/32"],
+                    "not": {"client_ip": ["10.9.0.0/16"]}
+                }
+            },
+            {
+                "name": "preview", "partition_by": [], "quota": 1, "window": "366d",
+                "match": {"query": {"name": "preview", "exact": "on"}}
+            }
+        ])),
+        |options| options.edit(edits::trusted_hops(1)),
+    )?;
+    let from = |address: &str| Request::get("/").from_address(address);
+    let office = ["10.1.2.3", "2001:db8::7", "::ffff:10.4.5.6"].map(from);
+    assert_eq!(rig.statuses(&office)?, [200, 200, 429], "one counter for all of them");
+    let others = ["10.9.0.1", "11.0.0.1", "2001:db9::1"].map(from);
+    assert_eq!(rig.statuses(&others)?, [200; 3]);
+    let preview = ["/?preview=on", "/?a=1&pre%76iew=o%6e", "/?preview=off&preview=on"];
+    let preview = preview.map(|path| Request::get(path).from_address("192.0.2.7"));
+    assert_eq!(rig.statuses(&preview)?, [200, 429, 429]);
+    let plain = ["/?preview=off", "/?Preview=on", "/preview=on", "/"];
+    let plain = plain.map(|path| Request::get(path).from_address("192.0.2.7"));
+    assert_eq!(rig.statuses(&plain)?, [200; 4]);
     Ok(())
 }

@@ -97,10 +97,24 @@ fn is_of(part: &str, text: &str) -> bool {
             // A network is not a single address.
             "" => label != "ip" || !value.contains('/'),
             "~" => is_digest(value),
-            // IPv4 addresses have no network.
-            network => !value.contains(':') || value.ends_with(network),
+            prefixes => {
+                let (address, bits) = value.split_at(value.find('/').unwrap_or(value.len()));
+                bits == network_of(prefixes, address)
+            }
         },
         Some(_) => false,
+    }
+}
+
+/// What follows an address of this family in keys, by the `/64` or `/24/64` of a form: `/24`, or
+/// nothing where each address counts by itself.
+fn network_of(prefixes: &str, address: &str) -> String {
+    let prefixes = prefixes.trim_start_matches('/');
+    let (ipv4, ipv6) = prefixes.split_once('/').unwrap_or(("32", prefixes));
+    match if address.contains(':') { ipv6 } else { ipv4 } {
+        "32" if !address.contains(':') => String::new(),
+        "128" => String::new(),
+        prefix => format!("/{prefix}"),
     }
 }
 
@@ -150,13 +164,13 @@ fn example(form: &str, given: &[&str]) -> String {
             (Some(text), "") => (*text).to_owned(),
             (Some(text), network) if network.starts_with('/') => {
                 let address = text.split('/').next().unwrap_or(text);
-                if address.contains(':') {
-                    format!("{address}{network}")
-                } else {
-                    (*text).to_owned()
-                }
+                format!("{address}{}", network_of(network, address))
             }
             (_, "~") => format!("{label}=~DIGEST"),
+            (None, network) if network.starts_with('/') => {
+                let address = made_up(label);
+                format!("{label}={address}{}", network_of(network, address))
+            }
             _ => format!("{label}={}", made_up(label)),
         }
     });
@@ -252,6 +266,19 @@ mod tests {
         let one = policy(&[("caller", &["jwt.sub", "ip=/64", "-"])]);
         let text = "policy p counts by caller: name it, as jwt.sub=alice or ip=192.0.2.7";
         assert_eq!(arrange(&one, "host=a"), Err(text.to_owned()));
+        let network = policy(&[("network", &["ip=/24/56"])]);
+        for typed in ["ip=192.0.2.0/24", "ip=2001:db8::/56"] {
+            assert_eq!(arrange(&network, typed).as_deref(), Ok(typed));
+        }
+        let by_network = "policy p counts by network: name it, as";
+        for (typed, form) in [
+            ("ip=192.0.2.7", "ip=192.0.2.7/24"),
+            ("ip=192.0.0.0/16", "ip=192.0.0.0/24"),
+            ("ip=2001:db8::/64", "ip=2001:db8::/56"),
+            ("host=a", "ip=192.0.2.7/24"),
+        ] {
+            assert_eq!(arrange(&network, typed), Err(format!("{by_network} {form}")), "{typed}");
+        }
         assert!(arrange(&policy(&[("caller", &["jwt.sub"])]), "-").is_err(), "nobody lacks it");
         let everyone = "policy p has one counter for everybody: name it *";
         assert_eq!(arrange(&policy(&[]), "jwt.sub=bob"), Err(everyone.to_owned()));

@@ -9,6 +9,7 @@ use std::rc::Rc;
 
 use super::facts::Facts;
 use super::key::Secrecy;
+use super::network::Prefixes;
 use crate::document::words;
 use crate::protocol::MAX_UNITS;
 
@@ -46,8 +47,8 @@ pub(crate) trait LookUp: fmt::Debug + Send + Sync {
         Ok(raw.to_vec())
     }
 
-    /// For the client's address: the leading bits of an IPv6 address that count as one client.
-    fn ipv6_prefix(&self) -> Option<u8> {
+    /// For the client's address: the leading bits that count as one client.
+    fn prefixes(&self) -> Option<Prefixes> {
         None
     }
 }

@@ -7,7 +7,7 @@ use std::rc::Rc;
 
 use super::Request;
 use super::tokens::Tokens;
-use crate::request::{host, path};
+use crate::request::{host, pairs, path};
 
 /// The facts about one request. `'c` is the lifetime of the configuration. An empty fact counts as
 /// missing.
@@ -21,6 +21,7 @@ pub(crate) struct Facts<'c> {
     route: OnceCell<Option<Vec<u8>>>,
     address: OnceCell<Option<IpAddr>>,
     headers: Memo<&'c str, Rc<[Vec<u8>]>>,
+    parameters: Memo<&'c str, Rc<[Vec<u8>]>>,
     metadata: Memo<Member<'c>, Option<Rc<[u8]>>>,
     lists: Memo<Member<'c>, Rc<[Rc<[u8]>]>>,
     attributes: Memo<&'static [&'static str], Option<Rc<[u8]>>>,
@@ -75,6 +76,7 @@ impl<'c> Facts<'c> {
             route: OnceCell::new(),
             address: OnceCell::new(),
             headers: RefCell::default(),
+            parameters: RefCell::default(),
             metadata: RefCell::default(),
             lists: RefCell::default(),
             attributes: RefCell::default(),
@@ -162,6 +164,15 @@ impl<'c> Facts<'c> {
                 }
             }
             values.into()
+        })
+    }
+
+    /// All values of the query parameter with this decoded name, decoded, in their order, empty
+    /// ones included.
+    pub(crate) fn parameter(&self, name: &'c str) -> Rc<[Vec<u8>]> {
+        remember(&self.parameters, name, || match self.target() {
+            Some(target) => pairs::parameters(target, name.as_bytes()).collect(),
+            None => Rc::default(),
         })
     }
 

@@ -75,7 +75,7 @@ impl Source {
                 out.push(',');
             }
             key::write_entry(out, &fact.label, &value, fact.secrecy, digester);
-            address = address.or_else(|| fact.lookup.ipv6_prefix().and_then(|_| facts.address()));
+            address = address.or_else(|| fact.lookup.prefixes().and_then(|_| facts.address()));
         }
         Yield::Value(address)
     }

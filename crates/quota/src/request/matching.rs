@@ -3,6 +3,7 @@
 use regex_lite::Regex;
 
 use crate::request::facts::Facts;
+use crate::request::network::Network;
 use crate::request::path;
 
 /// Longest text, in bytes, that an expression is matched against. Matching may cost 125 ns a byte,
@@ -26,8 +27,12 @@ pub(crate) struct Matcher {
     pub(crate) hosts: Vec<HostPattern>,
     /// All of these.
     pub(crate) headers: Vec<HeaderCondition>,
+    /// A query parameter.
+    pub(crate) query: Option<QueryCondition>,
     /// The name of the Envoy route is one of these; empty is any.
     pub(crate) routes: Vec<Box<str>>,
+    /// The client's address is in one of these; empty is any.
+    pub(crate) networks: Vec<Network>,
     /// None of its conditions may hold. It has at least one, and no `not` of its own.
     pub(crate) not: Option<Box<Matcher>>,
 }
@@ -70,8 +75,17 @@ pub(crate) struct HeaderCondition {
     pub(crate) value: ValuePattern,
 }
 
-/// A condition on the values of a header, without surrounding spaces and tabs. One matching value
-/// is enough.
+/// A condition on a query parameter.
+#[derive(Debug)]
+pub(crate) struct QueryCondition {
+    /// Decoded.
+    pub(crate) name: Box<str>,
+    /// What its decoded values must be.
+    pub(crate) value: ValuePattern,
+}
+
+/// A condition on the values of a header, without surrounding spaces and tabs, or of a query
+/// parameter. One matching value is enough.
 #[derive(Debug)]
 pub(crate) enum ValuePattern {
     /// A whole value.
@@ -103,8 +117,10 @@ impl Matcher {
         };
         (self.methods.is_empty() || self.among_methods(facts))
             && self.path.as_ref().is_none_or(on_path)
+            && self.query.as_ref().is_none_or(|query| query.holds(facts, DOUBT))
             && (self.hosts.is_empty() || self.among_hosts(facts))
             && self.headers.iter().all(|header| header.holds(facts, DOUBT))
+            && (self.networks.is_empty() || self.among_networks(facts))
             && (self.routes.is_empty() || self.among_routes(facts))
             && self.not.as_ref().is_none_or(|not| !not.holds_somewhere(facts))
     }
@@ -120,8 +136,10 @@ impl Matcher {
         };
         (!self.methods.is_empty() && self.among_methods(facts))
             || self.path.as_ref().is_some_and(on_path)
+            || self.query.as_ref().is_some_and(|query| query.holds(facts, DOUBT))
             || (!self.hosts.is_empty() && self.among_hosts(facts))
             || self.headers.iter().any(|header| header.holds(facts, DOUBT))
+            || (!self.networks.is_empty() && self.among_networks(facts))
             || (!self.routes.is_empty() && self.among_routes(facts))
     }
 
@@ -133,6 +151,10 @@ impl Matcher {
         facts.host().is_some_and(|host| self.hosts.iter().any(|h| h.matches(host)))
     }
 
+    fn among_networks(&self, facts: &Facts<'_>) -> bool {
+        facts.address().is_some_and(|address| self.networks.iter().any(|n| n.contains(address)))
+    }
+
     fn among_routes(&self, facts: &Facts<'_>) -> bool {
         facts.route().is_some_and(|route| self.routes.iter().any(|r| r.as_bytes() == route))
     }
@@ -141,6 +163,12 @@ impl Matcher {
 impl HeaderCondition {
     fn holds<'c>(&'c self, facts: &Facts<'c>, doubt: Doubt) -> bool {
         self.value.matches(&facts.header(&self.name), doubt)
+    }
+}
+
+impl QueryCondition {
+    fn holds<'c>(&'c self, facts: &Facts<'c>, doubt: Doubt) -> bool {
+        self.value.matches(&facts.parameter(&self.name), doubt)
     }
 }
 

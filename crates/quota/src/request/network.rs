@@ -12,6 +12,41 @@ pub(crate) struct Network {
     prefix: u8,
 }
 
+/// How many leading bits of an address count as one client.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Prefixes {
+    /// 1 to 32.
+    pub(crate) ipv4: u8,
+    /// 1 to 128.
+    pub(crate) ipv6: u8,
+}
+
+impl Prefixes {
+    /// As `ip=/24/64` writes them in a report: of both families, or `/64` where each IPv4 address
+    /// counts by itself. `None` where each address does.
+    pub(crate) fn reported(self) -> Option<String> {
+        match (self.ipv4, self.ipv6) {
+            (32, 128) => None,
+            (32, ipv6) => Some(format!("/{ipv6}")),
+            (ipv4, ipv6) => Some(format!("/{ipv4}/{ipv6}")),
+        }
+    }
+
+    /// How many bits of this address count.
+    pub(crate) fn of(self, address: IpAddr) -> u8 {
+        if address.is_ipv4() { self.ipv4 } else { self.ipv6 }
+    }
+}
+
+/// The address, or the text of the network of its first `prefix` bits, as keys hold it.
+pub(crate) fn text(address: IpAddr, prefix: u8) -> String {
+    if prefix == bits(address) {
+        address.to_string()
+    } else {
+        Network::of(address, prefix).to_string()
+    }
+}
+
 /// Why a text is not a network.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum NotANetwork {
@@ -82,7 +117,7 @@ impl fmt::Display for Network {
 }
 
 /// How many bits an address of this family has.
-fn bits(address: IpAddr) -> u8 {
+pub(crate) fn bits(address: IpAddr) -> u8 {
     if address.is_ipv4() { 32 } else { 128 }
 }
 
@@ -124,6 +159,24 @@ mod tests {
                 expected.map(str::to_owned).map_err(|e| e.map(str::to_owned)),
                 "{text}"
             );
+        }
+    }
+
+    #[test]
+    fn address_counts_by_its_first_bits() {
+        for (address, prefix, expected) in [
+            ("192.0.2.7", 32, "192.0.2.7"),
+            ("192.0.2.7", 31, "192.0.2.6/31"),
+            ("192.0.2.7", 24, "192.0.2.0/24"),
+            ("192.0.2.7", 1, "128.0.0.0/1"),
+            ("2001:db8:1:2:3:4:5:6", 64, "2001:db8:1:2::/64"),
+            ("2001:db8:1:2:3:4:5:6", 128, "2001:db8:1:2:3:4:5:6"),
+            ("2001:db8:1:2:3:4:5:6", 127, "2001:db8:1:2:3:4:5:6/127"),
+            ("2001:db8:1:2:3:4:5:7", 127, "2001:db8:1:2:3:4:5:6/127"),
+            ("2001:db8:1:2:3:4:5:6", 56, "2001:db8:1::/56"),
+            ("ffff::", 1, "8000::/1"),
+        ] {
+            assert_eq!(text(address.parse().unwrap(), prefix), expected);
         }
     }
 

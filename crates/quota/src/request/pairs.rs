@@ -26,14 +26,15 @@ pub(crate) fn cookie(headers: &[Vec<u8>], name: &[u8]) -> Found {
     }))
 }
 
-/// The parameter `name`, decoded, in the query string of `target`, a request's `:path`.
-pub(crate) fn parameter(target: &[u8], name: &[u8]) -> Found {
+/// The values of all parameters `name`, decoded, in the query string of `target`, a request's
+/// `:path`.
+pub(crate) fn parameters(target: &[u8], name: &[u8]) -> impl Iterator<Item = Vec<u8>> {
     let target = target.split(|b| *b == b'#').next().unwrap_or_default();
     let query = split(target, b'?').map_or(&[][..], |(_, query)| query);
-    Found::only(query.split(|b| *b == b'&').filter_map(|piece| {
+    query.split(|b| *b == b'&').filter_map(move |piece| {
         let (key, value) = split(piece, b'=').unwrap_or((piece, b""));
         (*form(key) == *name).then(|| form(value).into_owned())
-    }))
+    })
 }
 
 /// What is before and after the first `at`.
@@ -122,7 +123,7 @@ mod tests {
             ("/?key=a&key=a", Found::Ambiguous),
             ("/?key=a&k%65y", Found::Ambiguous),
         ] {
-            assert_eq!(parameter(target.as_bytes(), b"key"), found, "{target}");
+            assert_eq!(Found::only(parameters(target.as_bytes(), b"key")), found, "{target}");
         }
     }
 

@@ -8,6 +8,7 @@ use super::fact::{Fact, LookUp};
 use super::facts::{Facts, Resolved};
 use super::identity::{Identity, Yield};
 use super::key::{self, Digester, Secrecy};
+use super::network::Prefixes;
 use super::source::Source;
 use super::{host, path};
 use crate::document::words;
@@ -279,13 +280,13 @@ impl Source {
 impl Part<'_> {
     /// How a form of [`PartitionEntry`] shows it.
     fn reported(self) -> String {
-        let prefix = match self.value {
-            PartValue::Source(lookup) => lookup.ipv6_prefix().filter(|prefix| *prefix < 128),
+        let prefixes = match self.value {
+            PartValue::Source(lookup) => lookup.prefixes().and_then(Prefixes::reported),
             PartValue::BuiltIn(_) => None,
         };
-        match (self.secrecy, prefix) {
+        match (self.secrecy, prefixes) {
             (Secrecy::Secret, _) => format!("{}=~", self.label),
-            (Secrecy::Plain, Some(prefix)) => format!("{}=/{prefix}", self.label),
+            (Secrecy::Plain, Some(prefixes)) => format!("{}={prefixes}", self.label),
             (Secrecy::Plain, None) => self.label.to_owned(),
         }
     }

@@ -102,8 +102,12 @@ const READER_ALONE: &[(&str, &str)] = &[
     ("policies[0].partition_by[0]", "knows the identities"),
     ("policies[0].match.path.regex", "compiles expressions"),
     ("policies[0].match.headers[0].regex", "compiles expressions"),
+    ("policies[0].match.query.regex", "compiles expressions"),
+    ("policies[0].match.client_ip[0]", "computes with addresses"),
     ("policies[0].match.not.path.regex", "compiles expressions"),
     ("policies[0].match.not.headers[0].regex", "compiles expressions"),
+    ("policies[0].match.not.query.regex", "compiles expressions"),
+    ("policies[0].match.not.client_ip[0]", "computes with addresses"),
     ("policies[0].overrides[0].network", "computes with addresses"),
     ("policies[0].cost.settle[0].usage", "adds weights"),
 ];

@@ -1,8 +1,10 @@
 //! The object `match` of a policy: its conditions on requests.
 
+use super::overrides::NetworkType;
+use crate::document::names::MAX_NAME;
 use crate::document::{Boolean, Distinct, List, Node, Text, Type, object, one_of};
 use crate::request::matching::{
-    HeaderCondition, HostPattern, Matcher, PathPattern, ValuePattern, WholeRegex,
+    HeaderCondition, HostPattern, Matcher, PathPattern, QueryCondition, ValuePattern, WholeRegex,
 };
 use crate::request::source::header::HeaderName;
 use crate::request::{host, path, percent};
@@ -34,6 +36,12 @@ macro_rules! conditions {
                     [{"name": "x-beta", "exact": "1"}],
                 /// The name of the Envoy route is one of these.
                 optional routes: Distinct<Pattern, 1, MAX_ROUTES> = ["search"],
+                /// The condition on a parameter of the query string.
+                optional query: QueryConditionType = {"name": "preview", "exact": "1"},
+                /// The client's address that Envoy trusts is in one of these networks (CIDR). It does
+                /// not hold for clients without an address, as on a Unix socket.
+                optional client_ip: List<NetworkType, 1, MAX_CONDITIONS> =
+                    ["10.0.0.0/8", "2001:db8::/32"],
                 $($more)*
             }
             $($rule)*
@@ -46,7 +54,9 @@ macro_rules! conditions {
                     path: self.path?,
                     hosts: self.hosts?.unwrap_or_default(),
                     headers: self.headers?.unwrap_or_default(),
+                    query: self.query?,
                     routes: self.routes?.unwrap_or_default().into_iter().map(Box::from).collect(),
+                    networks: self.client_ip?.unwrap_or_default(),
                     not,
                 })
             }
@@ -150,6 +160,35 @@ one_of! {
 impl HeaderConditionFields<'_> {
     fn build(self) -> Option<HeaderCondition> {
         Some(HeaderCondition { name: self.name?.into(), value: self.value? })
+    }
+}
+
+object! {
+    /// A condition on a parameter of the query string.
+    QueryConditionType(QueryConditionFields<'a>) -> QueryCondition {
+        /// The name of the parameter after decoding. Case matters.
+        required name: Text<MAX_NAME> = "preview",
+        + value: QueryValueCondition,
+    }
+}
+
+one_of! {
+    /// A condition on the values of a parameter after decoding.
+    QueryValueCondition<'a> -> ValuePattern {
+        /// One of its values is this.
+        exact: Pattern = "1" => |text| ValuePattern::Exact(text.into()),
+        /// One of its values begins with this.
+        prefix: Pattern = "beta-" => |text| ValuePattern::Prefix(text.into()),
+        /// One of its values as a whole matches this regular expression.
+        regex: Regex = "v[0-9]+" => ValuePattern::Regex,
+        /// Whether the request has the parameter.
+        present: Boolean = false => |there| if there { ValuePattern::Present } else { ValuePattern::Absent },
+    }
+}
+
+impl QueryConditionFields<'_> {
+    fn build(self) -> Option<QueryCondition> {
+        Some(QueryCondition { name: self.name?.into(), value: self.value? })
     }
 }
 

@@ -153,7 +153,7 @@ impl Type for Unlimited {
 }
 
 /// A network, or an address.
-enum NetworkType {}
+pub(super) enum NetworkType {}
 
 impl Type for NetworkType {
     type Out<'a> = Network;
@@ -164,7 +164,8 @@ impl Type for NetworkType {
 
     #[cfg(feature = "schema")]
     fn schema(_: &mut crate::document::book::Book) -> serde_json::Value {
-        serde_json::json!({"type": "string", "pattern": "^[0-9A-Fa-f.:]+(/[0-9]{1,3})?$"})
+        let network = r"^([0-9]{1,3}(\.[0-9]{1,3}){3}|[0-9A-Fa-f.]*:[0-9A-Fa-f.:]*)(/[0-9]{1,3})?$";
+        serde_json::json!({"type": "string", "pattern": network})
     }
 }
 

@@ -38,10 +38,17 @@ fn list(field: &'static str, of: &'static [&'static str]) -> impl Strategy<Value
 fn conditions() -> impl Strategy<Value = Value> {
     let header = select(vec![json!({}), json!({"headers": [{"name": "x", "exact": "1"}]})]);
     let methods = list("methods", &["GET", "POST"]);
-    (path_condition(), list("hosts", &HOSTS), list("routes", &ROUTES), methods, header).prop_map(
-        |(path, hosts, routes, methods, header)| {
+    let query = select(vec![
+        json!({}),
+        json!({"query": {"name": "q", "exact": "/b"}}),
+        json!({"query": {"name": "q", "present": false}}),
+    ]);
+    let networks = list("client_ip", &["10.0.0.0/8", "10.1.2.0/24", "2001:db8::/32"]);
+    let lists = (list("hosts", &HOSTS), list("routes", &ROUTES), methods, networks);
+    (path_condition(), lists, header, query).prop_map(
+        |(path, (hosts, routes, methods, networks), header, query)| {
             let mut all = path;
-            for more in [hosts, routes, methods, header] {
+            for more in [hosts, routes, methods, networks, header, query] {
                 all.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
             }
             all
@@ -68,6 +75,7 @@ fn target() -> impl Strategy<Value = String> {
 
 fn request() -> impl Strategy<Value = Vec<(&'static str, String)>> {
     let text = |of: &'static [&'static str]| select(of).prop_map(str::to_owned);
+    let address = text(&["10.1.2.3:1", "10.2.3.4:1", "[::ffff:10.1.2.3]:1", "[2001:db8::1]:1"]);
     let host = text(&["a", "A.", "b.a:80", "c.b.a", "x.b.a", "ba", ".a", "[2001:DB8::1]", "z"]);
     (
         weighted(0.9, text(&["GET", "post"])),
@@ -75,14 +83,16 @@ fn request() -> impl Strategy<Value = Vec<(&'static str, String)>> {
         weighted(0.9, host),
         weighted(0.8, text(&["r", "s", "t", "a-long-route"])),
         weighted(0.5, text(&["1", "2"])),
+        weighted(0.8, address),
     )
-        .prop_map(|(method, path, host, route, header)| {
+        .prop_map(|(method, path, host, route, header, address)| {
             let facts = [
                 (":method", method),
                 (":path", path),
                 (":authority", host),
                 ("route", route),
                 ("x", header),
+                ("address", address),
             ];
             facts.into_iter().filter_map(|(name, value)| Some((name, value?))).collect()
         })

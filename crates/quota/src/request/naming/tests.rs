@@ -38,6 +38,7 @@ fn typed_names_become_encoded_keys() {
         ("ip=::ffff:192.0.2.7", "ip=192.0.2.7"),
         ("ip=2001:DB8::1", "ip=2001:db8::1"),
         ("ip=2001:db8:1:2:3::4/64", "ip=2001:db8:1:2::/64"),
+        ("ip=192.0.2.7/24", "ip=192.0.2.0/24"),
         ("ip=2001:db8::1/128", "ip=2001:db8::1"),
         ("method=get,host=API.example.com", "method=GET,host=api.example.com"),
         ("path=/a//b/../c%20d?x=1", "path=/a/c%20d"),
@@ -126,9 +127,16 @@ fn errors_say_how_to_write_a_name() {
     assert!(
         error("jwt.sub=").contains("has no value") && error("jwt.sub").contains("has no value")
     );
-    for wrong in
-        ["ip=alice", "ip=192.0.2.0/24", "ip=2001:db8::/0", "ip=2001:db8::/129", "ip=%FF", "ip="]
-    {
+    for wrong in [
+        "ip=alice",
+        "ip=192.0.2.0/33",
+        "ip=192.0.2.0/0",
+        "ip=::ffff:192.0.2.0/120",
+        "ip=2001:db8::/0",
+        "ip=2001:db8::/129",
+        "ip=%FF",
+        "ip=",
+    ] {
         assert!(error(wrong).contains("must be an address"), "{wrong}: {}", error(wrong));
     }
 }

@@ -6,7 +6,6 @@ use crate::document::{Boolean, Text, Type, object};
 use crate::request::fact::{Fact, Found, LookUp};
 use crate::request::facts::Facts;
 use crate::request::key::{self, Secrecy};
-use crate::request::pairs;
 
 pub(super) static KIND: Kind = Kind {
     name: "query",
@@ -53,6 +52,6 @@ struct ParameterValue(Box<str>);
 
 impl LookUp for ParameterValue {
     fn look_up<'c>(&'c self, facts: &Facts<'c>) -> Found {
-        facts.target().map_or(Found::Missing, |target| pairs::parameter(target, self.0.as_bytes()))
+        Found::only(facts.parameter(&self.0).iter())
     }
 }

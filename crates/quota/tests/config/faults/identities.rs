@@ -44,6 +44,13 @@ pub const BAD: &[(&str, &[Expected])] = &[
             "must be a whole number from 1 to 128, is 0",
         )],
     ),
+    (
+        "client-ip-prefix-ipv4",
+        &[(
+            "identities.caller[0].client_ip.ipv4_prefix",
+            "must be a whole number from 1 to 32, is 33",
+        )],
+    ),
     ("client-ip-prefix-long", &[("identities.caller[0].client_ip.ipv6_prefix", "is 129")]),
     ("jwt-none", &[("identities.caller[0].jwt", "must have exactly one of claim, claims")]),
     ("jwt-both", &[("identities.caller[0].jwt", "has claim, claims")]),

@@ -72,6 +72,30 @@ pub const BAD: &[(&str, &[Expected])] = &[
             ("policies[0].match.headers[1].name", "is required"),
         ],
     ),
+    (
+        "match-client-ip",
+        &[
+            ("policies[0].match.client_ip[0]", "write 10.0.0.0/8 for \"10.1.2.3/8\""),
+            ("policies[0].match.client_ip[1]", "must be a network such as 10.0.0.0/8"),
+            ("policies[0].match.client_ip[2]", "must be a network such as 10.0.0.0/8"),
+            ("policies[0].match.client_ip[3]", "must be a string"),
+            ("policies[0].match.not.client_ip[0]", "write 192.0.2.7/32"),
+        ],
+    ),
+    ("match-client-ip-empty", &[("policies[0].match.client_ip", "must not be empty")]),
+    (
+        "match-query",
+        &[
+            ("policies[0].match.query.name", "must not be empty"),
+            ("policies[0].match.query.exact", "must not be empty"),
+        ],
+    ),
+    (
+        "match-query-none",
+        &[("policies[0].match.query", "must have exactly one of exact, prefix, regex, present")],
+    ),
+    ("match-query-two", &[("policies[0].match.query", "has exact, present")]),
+    ("match-query-list", &[("policies[0].match.query", "must be an object")]),
     ("match-header-two", &[("policies[0].match.headers[0]", "has exact, present")]),
     (
         "match-header-pseudo",
