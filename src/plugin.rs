@@ -13,7 +13,7 @@ use proxy_wasm::hostcalls;
 use quotagate_quota::access_log;
 use quotagate_quota::config::{Config, Reach};
 use quotagate_quota::decision::Decision;
-use quotagate_quota::exchange::{Arrival, Exchange, READS_REQUEST_FOR};
+use quotagate_quota::exchange::{Arrival, Exchange, Patience};
 use quotagate_quota::mark;
 use quotagate_quota::response::{self, Now};
 use quotagate_quota::time::Monotonic;
@@ -56,8 +56,8 @@ pub struct Plugin {
     /// Requests that Envoy redirected internally.
     pub redirects: Redirects,
     calls: RefCell<Vec<(u32, CallId)>>,
-    /// The streams whose request bodies are read, and since when.
-    bodies: RefCell<BTreeMap<u32, (Monotonic, Waiting)>>,
+    /// The streams whose request bodies are read, and how long.
+    bodies: RefCell<BTreeMap<u32, (Patience, Waiting)>>,
     /// A shared queue of this root: a message to it causes a new callback on this worker. It is
     /// registered with the first decision that needs it, so that the main thread has none.
     queue: Cell<Option<u32>>,
@@ -172,7 +172,15 @@ impl Plugin {
 
     /// The body of a request is read from now on.
     pub fn read_body_of(&self, waiting: Waiting) {
-        self.bodies.borrow_mut().insert(waiting.stream, (self.now(), waiting));
+        let patience = Patience::new(self.now());
+        self.bodies.borrow_mut().insert(waiting.stream, (patience, waiting));
+    }
+
+    /// More of the body of a request has come.
+    pub fn body_came(&self, stream: u32, bytes: usize) {
+        if let Some((patience, _)) = self.bodies.borrow_mut().get_mut(&stream) {
+            patience.came(bytes, self.now());
+        }
     }
 
     /// The body of a request is not read any more.
@@ -186,9 +194,7 @@ impl Plugin {
         let now = self.now();
         let late: Vec<u32> = {
             let bodies = self.bodies.borrow();
-            let is_late = |(_, (since, _)): &(&u32, &(Monotonic, Waiting))| {
-                now.since(*since) >= READS_REQUEST_FOR
-            };
+            let is_late = |(_, (patience, _)): &(&u32, &(Patience, Waiting))| patience.is_over(now);
             bodies.iter().filter(is_late).map(|(id, _)| *id).take(MAX_RESUMES).collect()
         };
         for id in late {

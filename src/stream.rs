@@ -93,6 +93,7 @@ impl Stream {
             let waits = self.exchange.borrow().is_waiting();
             return if waits { Action::Pause } else { Action::Continue };
         }
+        self.plugin.body_came(self.id, size);
         let pieces = host::pieces(Body::Request, size).map(|piece| (piece, false));
         for (piece, end) in pieces.chain(end.then_some((Vec::new(), true))) {
             if let Some(arrival) = self.read(&piece, end) {

@@ -12,9 +12,12 @@ fn main() {
     println!("cargo::rustc-cdylib-link-arg=-Wl,-z,nodelete");
     // The module itself looks for Envoy's callbacks and names the one that is missing.
     println!("cargo::rustc-cdylib-link-arg=-Wl,-z,lazy");
-    // It finds these two of the tests' Envoy in the same way; of the others, one test misses some.
-    for name in ["set", "get"] {
-        let name = format!("envoy_dynamic_module_callback_http_{name}_filter_state_object");
-        println!("cargo::rustc-link-arg-tests=-Wl,--export-dynamic-symbol={name}");
+    // The module looks these up by name at run time, so the test binary must export them. It
+    // exports no others, because one test needs some to be missing.
+    for what in ["filter_state_object", "buffer_limit"] {
+        for verb in ["set", "get"] {
+            let name = format!("envoy_dynamic_module_callback_http_{verb}_{what}");
+            println!("cargo::rustc-link-arg-tests=-Wl,--export-dynamic-symbol={name}");
+        }
     }
 }

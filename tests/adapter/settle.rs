@@ -181,6 +181,30 @@ fn body_that_takes_too_long_costs_the_default() {
     assert_eq!(host(|h| h.resumed.clone()), [2]);
 }
 
+/// Whether a body that stops at a full buffer is decided before a shorter one that is as old.
+fn full_buffer_comes_first() -> bool {
+    reading();
+    assert_eq!(headers(3, false), PAUSE);
+    let piece = format!(r#"{{"max_tokens": 30, "prompt": "{}"#, "x".repeat(16 << 10));
+    request_body(2, r#"{"max_tokens": 40, "#, false);
+    request_body(3, &piece, false);
+    let started = Instant::now();
+    while host(|h| h.calls.is_empty()) {
+        assert!(started.elapsed() < Duration::from_secs(10));
+        thread::sleep(Duration::from_millis(10));
+        tick();
+    }
+    assert!(started.elapsed() > Duration::from_millis(200), "more might come");
+    let call = host(|h| String::from_utf8_lossy(&h.calls[0].1).into_owned());
+    call.contains(r#""want":30"#) && !call.contains(r#""want":40"#)
+}
+
+#[test]
+fn body_that_stops_at_a_full_buffer_is_decided_soon() {
+    // A machine may be too busy to tell 250 ms from a second, but not each time.
+    assert!((0..10).any(|_| thread::spawn(full_buffer_comes_first).join().unwrap()));
+}
+
 #[test]
 fn client_that_leaves_in_the_middle_of_its_body_takes_nothing() {
     reading();

@@ -7,7 +7,7 @@ use std::time::SystemTime;
 use quotagate_quota::access_log;
 use quotagate_quota::answered::Answered;
 use quotagate_quota::config::Config;
-use quotagate_quota::exchange::{Arrival, Exchange};
+use quotagate_quota::exchange::{Arrival, Exchange, MAX_REQUEST_BODY};
 use quotagate_quota::mark;
 use quotagate_quota::protocol::OnFailure;
 use quotagate_quota::response::{self, Answer, Now, Upstream};
@@ -111,6 +111,8 @@ impl Stream {
             Arrival::Uncounted => Action::Continue,
             Arrival::Reading => {
                 self.reads_request.store(true, Ordering::Relaxed);
+                // Nothing would tell the module that a smaller buffer is full.
+                host.buffer_at_least(MAX_REQUEST_BODY);
                 Action::Read
             }
             Arrival::MissingIdentity(missing) => {

@@ -6,8 +6,10 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::Result;
+use quotagate_support::envoy::Form;
 use quotagate_support::http::Request;
 use quotagate_support::model::{RECEIVED, TOKENS};
+use quotagate_support::yaml;
 use serde_json::{Value, json};
 
 use super::{Rig, tokens};
@@ -103,6 +105,30 @@ fn pieces_of_a_body_are_waited_for_but_not_long() -> Result<()> {
     rig.settled("tokens", 307)?;
     assert!(started.elapsed() < Duration::from_secs(10));
     Ok(())
+}
+
+/// The listener's buffers are smaller than what the filter reads of a body.
+#[test]
+fn body_larger_than_the_buffers_of_the_listener_is_decided_soon() -> Result<()> {
+    let rig = Rig::start_with(reserving(), |options| {
+        options.edit(|config| {
+            let listener = yaml::at(config, "/static_resources/listeners/0")?;
+            listener["per_connection_buffer_limit_bytes"] = json!(16 << 10);
+            Ok(())
+        })
+    })?;
+    let body = format!(r#"{{"prompt": "{}", "max_tokens": 9}}"#, "x".repeat(50_000));
+    let mut client = rig.client()?;
+    let response = client.send(&Request::post("/openai/json", body.as_bytes()))?;
+    assert_eq!(response.status, 200);
+    assert_eq!(response.header(RECEIVED), Some(&*body.len().to_string()));
+    // The native module makes room for the body. The Wasm filter sees a part, and reserves the
+    // default.
+    rig.settled("tokens", if Form::of_run()? == Form::Native { 9 } else { 7 })?;
+    // So do bodies beyond what is read, in both forms.
+    let body = format!(r#"{{"prompt": "{}", "max_tokens": 9}}"#, "x".repeat(300_000));
+    assert_eq!(client.send(&Request::post("/openai/json", body.as_bytes()))?.status, 200);
+    rig.settled("tokens", if Form::of_run()? == Form::Native { 16 } else { 14 })
 }
 
 #[test]

@@ -264,6 +264,21 @@ impl<'h> Host<'h> {
         }
     }
 
+    /// Lets Envoy buffer at least this many bytes of a body, whatever the listener's limit is. An
+    /// Envoy without the callback keeps its limit.
+    pub fn buffer_at_least(&self, bytes: usize) {
+        if !process::has_buffer_limit() {
+            return;
+        }
+        let bytes = u64::try_from(bytes).unwrap_or(u64::MAX);
+        // SAFETY: the stream exists.
+        unsafe {
+            if raw::envoy_dynamic_module_callback_http_get_buffer_limit(self.filter) < bytes {
+                raw::envoy_dynamic_module_callback_http_set_buffer_limit(self.filter, bytes);
+            }
+        }
+    }
+
     /// What [`keep_redirect`](Self::keep_redirect) kept of the request under this name.
     pub fn redirect(&self, name: &str) -> Option<&'h Redirect> {
         if !process::keeps_objects() {

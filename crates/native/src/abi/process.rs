@@ -42,6 +42,12 @@ pub(super) fn keeps_objects() -> bool {
     *KEEPS.get_or_init(|| raw::OBJECTS.iter().all(|name| exists(name)))
 }
 
+/// Whether this Envoy lets a module change the limit of a stream's buffer.
+pub(super) fn has_buffer_limit() -> bool {
+    static HAS: OnceLock<bool> = OnceLock::new();
+    *HAS.get_or_init(|| raw::BUFFER_LIMIT.iter().all(|name| exists(name)))
+}
+
 fn exists(name: &CStr) -> bool {
     // SAFETY: the name ends with a NUL; null stands for all libraries of the process.
     unsafe { !raw::dlsym(std::ptr::null_mut(), name.as_ptr()).is_null() }

@@ -267,7 +267,15 @@ pub const OBJECTS: [&std::ffi::CStr; 2] = [
     c"envoy_dynamic_module_callback_http_get_filter_state_object",
 ];
 
+/// Callbacks about the buffer of a stream, which the oldest Envoy lacks.
+pub const BUFFER_LIMIT: [&std::ffi::CStr; 2] = [
+    c"envoy_dynamic_module_callback_http_get_buffer_limit",
+    c"envoy_dynamic_module_callback_http_set_buffer_limit",
+];
+
 unsafe extern "C" {
+    pub fn envoy_dynamic_module_callback_http_get_buffer_limit(filter: FilterPtr) -> u64;
+    pub fn envoy_dynamic_module_callback_http_set_buffer_limit(filter: FilterPtr, limit: u64);
     pub fn envoy_dynamic_module_callback_http_set_filter_state_object(
         filter: FilterPtr,
         key: Buffer<'_>,

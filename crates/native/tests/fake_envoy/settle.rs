@@ -119,6 +119,19 @@ fn request_waits_for_its_body() {
 }
 
 #[test]
+fn buffer_holds_as_much_of_a_body_as_is_read() {
+    let envoy = Envoy::start(1, &in_memory("buffer", &policy("p", 9, BY_BODY), "", ""));
+    for (limit, expected) in [(16 << 10, 64 << 10), (1 << 20, 1 << 20)] {
+        let stream = envoy.request(0, Request::get("/").with_body().with_buffer_limit(limit));
+        stream.request_body(&["{\"max_tokens\": 1}"], true);
+        assert_eq!((stream.status(), stream.buffer_limit()), (0, expected));
+    }
+    // Nothing is read of this one.
+    let stream = envoy.request(0, Request::get("/").with_buffer_limit(16 << 10));
+    assert_eq!((stream.status(), stream.buffer_limit()), (0, 16 << 10));
+}
+
+#[test]
 fn trailers_end_the_body_of_a_request() {
     let envoy = Envoy::start(1, &behind_cluster(&policy("p", 900, BY_BODY), "", ""));
     let stream = envoy.request(0, Request::get("/").with_body());

@@ -8,7 +8,7 @@ mod reading;
 #[cfg(test)]
 mod tests;
 
-pub use reading::{MAX_REQUEST_BODY, READS_REQUEST_FOR};
+pub use reading::{MAX_REQUEST_BODY, Patience, READS_REQUEST_FOR};
 
 use std::sync::Arc;
 

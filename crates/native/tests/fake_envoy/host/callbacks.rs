@@ -295,6 +295,16 @@ extern "C" fn envoy_dynamic_module_callback_http_set_filter_state_object(
 }
 
 #[unsafe(no_mangle)]
+extern "C" fn envoy_dynamic_module_callback_http_get_buffer_limit(pointer: Ptr) -> u64 {
+    with(pointer, |state| state.buffer_limit)
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn envoy_dynamic_module_callback_http_set_buffer_limit(pointer: Ptr, limit: u64) {
+    with(pointer, |state| state.buffer_limit = limit);
+}
+
+#[unsafe(no_mangle)]
 extern "C" fn envoy_dynamic_module_callback_http_get_filter_state_object(
     pointer: Ptr,
     key: Buffer,

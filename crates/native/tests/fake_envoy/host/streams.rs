@@ -20,6 +20,7 @@ pub struct Request {
     filter_state: HashMap<String, Vec<u8>>,
     route: usize,
     has_body: bool,
+    buffer_limit: u64,
     envoy: AsEnvoy,
     /// Absent once its last stream is over.
     objects: Option<Arc<Objects>>,
@@ -81,6 +82,8 @@ pub struct State {
     /// The piece of a body that a hook is about, in chunks.
     pub body: Vec<Vec<u8>>,
     pub filter_state: HashMap<String, Vec<u8>>,
+    /// Of the listener, until the module sets it; in bytes.
+    pub buffer_limit: u64,
     /// What the module wrote to the filter state, in order.
     pub written: Vec<(String, String)>,
     /// What the hook of the request's headers returned.
@@ -139,6 +142,12 @@ impl Request {
         self
     }
 
+    /// The listener's limit for the stream's buffer, in bytes.
+    pub fn with_buffer_limit(mut self, bytes: u64) -> Self {
+        self.buffer_limit = bytes;
+        self
+    }
+
     pub fn with_envoy(mut self, envoy: AsEnvoy) -> Self {
         self.envoy = envoy;
         self
@@ -182,8 +191,12 @@ impl Stream {
     /// A request that has not arrived yet.
     pub fn new(worker: &Arc<Dispatcher>, index: usize, mut request: Request) -> Arc<Self> {
         request.objects.get_or_insert_default();
-        let state =
-            State { filter_state: request.filter_state.clone(), request, ..State::default() };
+        let state = State {
+            filter_state: request.filter_state.clone(),
+            buffer_limit: request.buffer_limit,
+            request,
+            ..State::default()
+        };
         Arc::new(Self {
             worker: Arc::clone(worker),
             index,
@@ -407,6 +420,10 @@ impl Stream {
     /// The status that the client sees of the module. 0: the request goes on.
     pub fn status(&self) -> u32 {
         self.decision().map_or(0, |answer| answer.status)
+    }
+
+    pub fn buffer_limit(&self) -> u64 {
+        lock(&self.state).buffer_limit
     }
 
     pub fn response_header(&self, name: &str) -> Option<String> {
