@@ -170,8 +170,8 @@ impl Client {
         self.head().context("no answer")
     }
 
-    /// Waits for the headers of an answer in chunks, and reads its body until `is_enough` says so of
-    /// what has come.
+    /// Waits for the headers of an answer in chunks, and reads its body until `is_enough` says so
+    /// of what has come.
     ///
     /// # Errors
     /// When the connection is closed or the body ends before, or what comes is not HTTP.
