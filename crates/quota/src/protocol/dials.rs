@@ -152,7 +152,8 @@ pub struct PartitionEntry {
     pub name: String,
     /// How it looks in keys, one form for each source: encoded labels, joined by `,`. `=~` follows
     /// a label whose value is always a digest. `=/64` follows the label of an address if IPv6
-    /// clients count by their first 64 bits, and `=/24/64` if IPv4 clients count by their first 24. `-` stands for a missing value.
+    /// clients count by their first 64 bits, and `=/24/64` if IPv4 clients count by their first
+    /// 24. `-` stands for a missing value.
     pub forms: Vec<String>,
 }
 

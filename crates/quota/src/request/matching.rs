@@ -1,5 +1,7 @@
 //! Which requests a policy applies to.
 
+use std::slice;
+
 use regex_lite::Regex;
 
 use crate::request::facts::Facts;
@@ -85,7 +87,7 @@ pub(crate) struct QueryCondition {
 }
 
 /// A condition on the values of a header, without surrounding spaces and tabs, or of a query
-/// parameter. One matching value is enough.
+/// parameter. One matching value is enough, except for a parameter under `not`.
 #[derive(Debug)]
 pub(crate) enum ValuePattern {
     /// A whole value.
@@ -167,8 +169,16 @@ impl HeaderCondition {
 }
 
 impl QueryCondition {
+    /// The upstream may read any value of a parameter that is given twice. So one value is enough
+    /// where a policy then applies, and all must match where it then does not.
     fn holds<'c>(&'c self, facts: &Facts<'c>, doubt: Doubt) -> bool {
-        self.value.matches(&facts.parameter(&self.name), doubt)
+        let values = facts.parameter(&self.name);
+        match doubt {
+            Doubt::Fails if values.len() > 1 => {
+                values.iter().all(|value| self.value.matches(slice::from_ref(value), doubt))
+            }
+            _ => self.value.matches(&values, doubt),
+        }
     }
 }
 

@@ -24,7 +24,8 @@ pub enum Source {
     /// Facts that must all be present, with their labels.
     Facts(Vec<(String, Fact)>, Kind),
     Secret(String, Fact),
-    ClientIp(u8),
+    /// The prefixes of IPv4 and IPv6.
+    ClientIp(u8, u8),
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -88,7 +89,7 @@ impl Policy {
                 match source {
                     Source::Facts(all, _) => facts.extend(all.iter().map(|(_, fact)| fact.clone())),
                     Source::Secret(_, fact) => facts.push(fact.clone()),
-                    Source::ClientIp(_) => {}
+                    Source::ClientIp(..) => {}
                 }
             }
         }
@@ -191,7 +192,12 @@ impl Source {
                 });
                 return Self::Facts(claims.collect(), kind(choices));
             }
-            _ => return Self::ClientIp(*choices.of(&[64, 128, 1, 127, 33])),
+            _ => {
+                return Self::ClientIp(
+                    *choices.of(&[32, 24, 1, 31]),
+                    *choices.of(&[64, 128, 1, 127, 33]),
+                );
+            }
         };
         match choices.yes() {
             true => Self::Secret(label, fact),
@@ -201,7 +207,9 @@ impl Source {
 
     fn document(&self) -> Value {
         let (facts, kind, secret) = match self {
-            Self::ClientIp(prefix) => return json!({"client_ip": {"ipv6_prefix": prefix}}),
+            Self::ClientIp(ipv4, ipv6) => {
+                return json!({"client_ip": {"ipv4_prefix": ipv4, "ipv6_prefix": ipv6}});
+            }
             Self::Facts(facts, kind) => {
                 (facts.iter().map(|(_, fact)| fact).collect(), *kind, false)
             }
@@ -234,8 +242,8 @@ impl Source {
 
     fn meant(&self, world: &World) -> Result<Option<Vec<Meant>>, Ambiguous> {
         match self {
-            Self::ClientIp(prefix) => Ok(world.address.map(|address| {
-                let value = network(address, *prefix).into_bytes();
+            Self::ClientIp(ipv4, ipv6) => Ok(world.address.map(|address| {
+                let value = network(address, *ipv4, *ipv6).into_bytes();
                 vec![Meant::Value { label: "ip".to_owned(), value, secret: false }]
             })),
             Self::Secret(label, fact) => Ok(one(world, fact)?
@@ -291,11 +299,15 @@ fn one(world: &World, fact: &Fact) -> Result<Option<Vec<u8>>, Ambiguous> {
     }
 }
 
-fn network(address: std::net::IpAddr, prefix: u8) -> String {
+fn network(address: std::net::IpAddr, ipv4: u8, ipv6: u8) -> String {
     match address {
-        std::net::IpAddr::V6(v6) if prefix < 128 => {
-            let bits = v6.to_bits() >> (128 - prefix) << (128 - prefix);
-            format!("{}/{prefix}", std::net::Ipv6Addr::from_bits(bits))
+        std::net::IpAddr::V6(v6) if ipv6 < 128 => {
+            let bits = v6.to_bits() >> (128 - ipv6) << (128 - ipv6);
+            format!("{}/{ipv6}", std::net::Ipv6Addr::from_bits(bits))
+        }
+        std::net::IpAddr::V4(v4) if ipv4 < 32 => {
+            let bits = v4.to_bits() >> (32 - ipv4) << (32 - ipv4);
+            format!("{}/{ipv4}", std::net::Ipv4Addr::from_bits(bits))
         }
         address => address.to_string(),
     }

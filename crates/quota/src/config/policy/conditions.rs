@@ -173,7 +173,8 @@ object! {
 }
 
 one_of! {
-    /// A condition on the values of a parameter after decoding.
+    /// A condition on the values of a parameter after decoding. Under `not`, all values of a
+    /// parameter that is given twice must match.
     QueryValueCondition<'a> -> ValuePattern {
         /// One of its values is this.
         exact: Pattern = "1" => |text| ValuePattern::Exact(text.into()),

@@ -197,6 +197,20 @@ fn every_source_is_read_and_named_in_the_key() {
             b"[2001:db8:1:2::3]:1",
             "{ip=2001:db8:1::/48}",
         ),
+        (json!({"client_ip": {"ipv4_prefix": 24}}), "address", b"192.0.2.7:1", "{ip=192.0.2.0/24}"),
+        (
+            json!({"client_ip": {"ipv4_prefix": 24}}),
+            "address",
+            b"[::ffff:192.0.2.7]:1",
+            "{ip=192.0.2.0/24}",
+        ),
+        (
+            json!({"client_ip": {"ipv4_prefix": 24}}),
+            "address",
+            b"[2001:db8:1:2::3]:1",
+            "{ip=2001:db8:1:2::/64}",
+        ),
+        (json!({"client_ip": {"ipv4_prefix": 32}}), "address", b"192.0.2.7:1", "{ip=192.0.2.7}"),
     ] {
         assert_eq!(key_by(json!([source]), &[(fact, value)]), key, "{source}");
         assert_eq!(key_by(json!([source]), &NOTHING), "", "{source}");

@@ -13,6 +13,7 @@ use crate::config::MAX_POLICIES;
 const PATHS: [&str; 12] =
     ["/", "/a", "/a/", "/a/b", "/a/b/", "/a/bc", "/ab", "/b", "*", "/a/../b", "/%61", "/c//d"];
 const HOSTS: [&str; 7] = ["a", "b.a", "c.b.a", "ba", "*.a", "*.b.a", "[2001:db8::1]"];
+const NETWORKS: [&str; 4] = ["10.0.0.0/8", "10.1.0.0/16", "2001:db8::/32", "0.0.0.0/0"];
 const ROUTES: [&str; 3] = ["r", "s", "a-long-route"];
 
 fn path_condition() -> impl Strategy<Value = Value> {
@@ -37,18 +38,24 @@ fn list(field: &'static str, of: &'static [&'static str]) -> impl Strategy<Value
 /// The conditions of a policy, or of a `not` if one of them is given.
 fn conditions() -> impl Strategy<Value = Value> {
     let header = select(vec![json!({}), json!({"headers": [{"name": "x", "exact": "1"}]})]);
+    let query = |value: Value| json!({ "query": value });
+    let query = prop_oneof![
+        3 => Just(json!({})),
+        1 => select(vec![
+            query(json!({"name": "q", "exact": "/b"})),
+            query(json!({"name": "q", "prefix": "/"})),
+            query(json!({"name": "q", "regex": "[a-z]"})),
+            query(json!({"name": "q", "present": true})),
+            query(json!({"name": "q", "present": false})),
+        ]),
+    ];
     let methods = list("methods", &["GET", "POST"]);
-    let query = select(vec![
-        json!({}),
-        json!({"query": {"name": "q", "exact": "/b"}}),
-        json!({"query": {"name": "q", "present": false}}),
-    ]);
-    let networks = list("client_ip", &["10.0.0.0/8", "10.1.2.0/24", "2001:db8::/32"]);
-    let lists = (list("hosts", &HOSTS), list("routes", &ROUTES), methods, networks);
-    (path_condition(), lists, header, query).prop_map(
-        |(path, (hosts, routes, methods, networks), header, query)| {
+    let networks = list("client_ip", &NETWORKS);
+    let more = (list("hosts", &HOSTS), list("routes", &ROUTES), methods, header, query, networks);
+    (path_condition(), more).prop_map(
+        |(path, (hosts, routes, methods, header, query, networks))| {
             let mut all = path;
-            for more in [hosts, routes, methods, networks, header, query] {
+            for more in [hosts, routes, methods, header, query, networks] {
                 all.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
             }
             all
@@ -68,14 +75,13 @@ fn policy() -> impl Strategy<Value = Value> {
 fn target() -> impl Strategy<Value = String> {
     let segment =
         select(vec!["a", "b", "bc", "ab", "c", "", "..", ".", "%61", "b;v=1", "..;a", ";x"]);
-    let tail = select(vec!["", "/", "?q=/b", ";v", "#f"]);
+    let tail = select(vec!["", "/", "?q=/b", "?q=a&%71=%2Fb", "?q", ";v", "#f"]);
     (proptest::collection::vec(segment, 0..4), tail)
         .prop_map(|(segments, tail)| format!("/{}{tail}", segments.join("/")))
 }
 
 fn request() -> impl Strategy<Value = Vec<(&'static str, String)>> {
     let text = |of: &'static [&'static str]| select(of).prop_map(str::to_owned);
-    let address = text(&["10.1.2.3:1", "10.2.3.4:1", "[::ffff:10.1.2.3]:1", "[2001:db8::1]:1"]);
     let host = text(&["a", "A.", "b.a:80", "c.b.a", "x.b.a", "ba", ".a", "[2001:DB8::1]", "z"]);
     (
         weighted(0.9, text(&["GET", "post"])),
@@ -83,7 +89,10 @@ fn request() -> impl Strategy<Value = Vec<(&'static str, String)>> {
         weighted(0.9, host),
         weighted(0.8, text(&["r", "s", "t", "a-long-route"])),
         weighted(0.5, text(&["1", "2"])),
-        weighted(0.8, address),
+        weighted(
+            0.9,
+            text(&["10.1.2.3:1", "[::ffff:10.2.0.1]:1", "[2001:db8::1]:1", "192.0.2.7:1"]),
+        ),
     )
         .prop_map(|(method, path, host, route, header, address)| {
             let facts = [
@@ -150,12 +159,18 @@ fn every_one_of_1024_policies_is_found() {
 fn route_is_fetched_only_where_all_else_holds() {
     let routes = |n: usize| {
         json!({"match": {"path": {"prefix": "/api/"}, "headers": [{"name": "x", "exact": "1"}],
-            "routes": [format!("r{n}")]}})
+            "client_ip": ["10.0.0.0/8"], "routes": [format!("r{n}")]}})
     };
     let config = config(json!({}), &(0..100).map(routes).collect::<Vec<_>>());
-    for (path, header, asked) in [("/", "1", false), ("/api/", "2", false), ("/api/", "1", true)] {
-        let request = Fake::new(&[(":path", path), ("x", header), ("route", "r77")]);
+    for (path, header, address, asked) in [
+        ("/", "1", "10.0.0.1:1", false),
+        ("/api/", "2", "10.0.0.1:1", false),
+        ("/api/", "1", "192.0.2.7:1", false),
+        ("/api/", "1", "10.0.0.1:1", true),
+    ] {
+        let facts = [(":path", path), ("x", header), ("address", address), ("route", "r77")];
+        let request = Fake::new(&facts);
         assert_eq!(config.evaluate(&request).checks.unwrap().len(), usize::from(asked));
-        assert_eq!(request.asked.borrow().contains(&"route".to_owned()), asked, "{path} {header}");
+        assert_eq!(request.asked.borrow().contains(&"route".to_owned()), asked, "{facts:?}");
     }
 }

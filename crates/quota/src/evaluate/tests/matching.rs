@@ -200,7 +200,8 @@ fn a_fact_that_several_policies_need_is_fetched_once() {
 #[test]
 fn no_condition_of_a_not_may_hold() {
     let not = json!({"methods": ["GET"], "path": {"prefix": "/healthz"}, "hosts": ["*.internal"],
-        "headers": [{"name": "x-probe", "exact": "1"}], "routes": ["status"]});
+        "headers": [{"name": "x-probe", "exact": "1"}], "routes": ["status"],
+        "query": {"name": "probe", "present": true}, "client_ip": ["127.0.0.0/8", "::1"]});
     let config = config(json!({}), &[json!({"match": {"path": {"prefix": "/"}, "not": not}})]);
     let request = [
         (":method", "POST"),
@@ -208,6 +209,7 @@ fn no_condition_of_a_not_may_hold() {
         (":authority", "a.b"),
         ("x-probe", "2"),
         ("route", "r"),
+        ("address", "192.0.2.7:1"),
     ];
     assert_eq!(keys(&config, &request).len(), 1);
     for holds in [
@@ -216,6 +218,8 @@ fn no_condition_of_a_not_may_hold() {
         (":authority", "a.internal"),
         ("x-probe", "1"),
         ("route", "status"),
+        (":path", "/api?probe"),
+        ("address", "[::1]:1"),
     ] {
         let facts = request.map(|fact| if fact.0 == holds.0 { holds } else { fact });
         assert!(keys(&config, &facts).is_empty(), "{holds:?}");
@@ -243,4 +247,115 @@ fn a_doubtful_path_does_not_escape_by_a_not() {
     let expression = || json!({"regex": "/healthz.*"});
     assert!(!applies(expression(), "/healthz/x"));
     assert!(applies(expression(), &format!("/healthz/{}", "a".repeat(3000))), "too long to match");
+}
+
+#[test]
+fn a_policy_applies_to_clients_in_one_of_its_networks() {
+    let within = json!({"client_ip": ["10.0.0.0/8", "192.0.2.7", "2001:db8::/32"]});
+    for (address, applies) in [
+        ("10.0.0.0:1", true),
+        ("10.255.255.255:1", true),
+        ("11.0.0.0:1", false),
+        ("9.255.255.255:1", false),
+        ("192.0.2.7:1", true),
+        ("192.0.2.8:1", false),
+        ("[::ffff:10.1.2.3]:1", true),
+        ("[::ffff:11.1.2.3]:1", false),
+        ("[::10.1.2.3]:1", false),
+        ("[2001:db8:ffff::1]:1", true),
+        ("[2001:db9::]:1", false),
+    ] {
+        let facts = [("address", address)];
+        assert_eq!(about(within.clone(), &facts), applies, "{address}");
+        assert_eq!(about(json!({ "not": within }), &facts), !applies, "not {address}");
+    }
+    for missing in [&[][..], &[("address", "/run/envoy.sock")]] {
+        assert!(!about(within.clone(), missing), "{missing:?}");
+        assert!(about(json!({ "not": within }), missing), "{missing:?}");
+    }
+}
+
+#[test]
+fn a_network_has_one_counter_or_one_for_each_of_its_addresses() {
+    let within = json!({"client_ip": ["10.0.0.0/8", "2001:db8::/32"]});
+    let identities = json!({
+        "address": [{"client_ip": {}}],
+        "net": [{"client_ip": {"ipv4_prefix": 24, "ipv6_prefix": 56}}],
+    });
+    let policies = [
+        json!({"match": within, "partition_by": []}),
+        json!({"match": within, "partition_by": ["address"]}),
+        json!({"match": within, "partition_by": ["net"]}),
+    ];
+    let config = config(identities, &policies);
+    for (address, expected) in [
+        ("10.1.2.3:1", &["{*}", "{ip=10.1.2.3}", "{ip=10.1.2.0/24}"][..]),
+        ("10.1.2.4:1", &["{*}", "{ip=10.1.2.4}", "{ip=10.1.2.0/24}"]),
+        ("10.9.9.9:1", &["{*}", "{ip=10.9.9.9}", "{ip=10.9.9.0/24}"]),
+        ("[2001:db8::7]:1", &["{*}", "{ip=2001:db8::/64}", "{ip=2001:db8::/56}"]),
+        ("192.0.2.7:1", &[]),
+    ] {
+        assert_eq!(keys(&config, &[("address", address)]), expected, "{address}");
+    }
+}
+
+#[test]
+fn a_policy_applies_by_a_parameter_whatever_its_spelling() {
+    let query = |value: Value| {
+        let mut query = json!({"name": "pre view"});
+        query.as_object_mut().unwrap().extend(value.as_object().unwrap().clone());
+        json!({ "query": query })
+    };
+    let conditions = [
+        query(json!({"exact": "a 1"})),
+        query(json!({"prefix": "a"})),
+        query(json!({"regex": "a .+"})),
+        query(json!({"present": true})),
+        query(json!({"present": false})),
+    ];
+    for (target, holds) in [
+        ("/?pre+view=a+1", [true, true, true, true, false]),
+        ("/x?y=1&pre%20view=%61%201#f", [true, true, true, true, false]),
+        ("/?pre+view=a%201x", [false, true, true, true, false]),
+        ("/?pre+view=b", [false, false, false, true, false]),
+        ("/?pre+view=a%252B1", [false, true, false, true, false]),
+        ("/?pre+view=", [false, false, false, true, false]),
+        ("/?pre+view", [false, false, false, true, false]),
+        ("/?Pre+view=a+1", [false, false, false, false, true]),
+        ("/?x=pre+view=a+1", [false, false, false, false, true]),
+        ("/pre+view=a+1", [false, false, false, false, true]),
+        ("/#?pre+view=a+1", [false, false, false, false, true]),
+        ("/", [false, false, false, false, true]),
+    ] {
+        for (condition, holds) in conditions.iter().zip(holds) {
+            let facts = [(":path", target)];
+            assert_eq!(about(condition.clone(), &facts), holds, "{condition} {target}");
+            assert_eq!(about(json!({ "not": condition }), &facts), !holds, "{condition} {target}");
+        }
+    }
+}
+
+#[test]
+fn a_parameter_given_twice_does_not_escape_a_policy() {
+    let applies = |condition: &Value, target: &str| {
+        let [plain, not] = [condition.clone(), json!({ "not": condition })];
+        [plain, not].map(|conditions| about(conditions, &[(":path", target)]))
+    };
+    let exact = json!({"query": {"name": "q", "exact": "1"}});
+    for (target, expected) in [
+        ("/?q=1&q=2", [true, true]),
+        ("/?q=2&%71=1", [true, true]),
+        ("/?q=1&q", [true, true]),
+        ("/?q=1&q=%31", [true, false]),
+        ("/?q=2&q=3", [false, true]),
+    ] {
+        assert_eq!(applies(&exact, target), expected, "{target}");
+    }
+    let present = |present: bool| json!({"query": {"name": "q", "present": present}});
+    assert_eq!(applies(&present(true), "/?q=1&q=2"), [true, false]);
+    assert_eq!(applies(&present(false), "/?q=1&q=2"), [false, true]);
+    let regex = json!({"query": {"name": "q", "regex": "a*"}});
+    let long = "b".repeat(3000);
+    assert_eq!(applies(&regex, &format!("/?q={long}")), [true, true], "too long to match");
+    assert_eq!(applies(&regex, &format!("/?q=a&q={long}")), [true, true], "one is too long");
 }
