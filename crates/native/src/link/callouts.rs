@@ -116,8 +116,10 @@ impl Callouts {
     /// # Errors
     /// The call, if the configuration is closed.
     fn enqueue(&self, callout: Callout) -> Result<(), Callout> {
-        let Some(scheduler) = lock(&self.scheduler).clone() else { return Err(callout) };
         let mut queue = lock(&self.queue);
+        // With the queue locked: `close` takes the scheduler before it empties the queue, so that
+        // no call comes into a queue that nobody empties any more.
+        let Some(scheduler) = lock(&self.scheduler).clone() else { return Err(callout) };
         // What has no room fails by the worker's own time limit.
         if queue.len() < MAX_QUEUED {
             queue.push_back(callout);
@@ -190,12 +192,14 @@ impl Callouts {
     pub fn close(&self) -> Closed {
         let scheduler = lock(&self.scheduler).take();
         drop(scheduler);
-        for callout in std::mem::take(&mut *lock(&self.queue)) {
+        let waiting = std::mem::take(&mut *lock(&self.queue));
+        for callout in waiting {
             self.send(callout);
         }
         if thread::current().id() == self.main {
             // Envoy reports no end of those that it cancels.
-            for (_, call) in std::mem::take(&mut *lock(&self.under_way)) {
+            let canceled = std::mem::take(&mut *lock(&self.under_way));
+            for call in canceled.into_values() {
                 if let Some(shard) = call.shard.upgrade() {
                     shard.deliver(Letter::Ended(call.id, CallEnd::Reset));
                 }
@@ -211,7 +215,10 @@ impl Callouts {
             let left = until.saturating_duration_since(Instant::now());
             if left.is_zero() {
                 drop(under_way);
-                log::error("Envoy's main thread did not end the calls of an old configuration");
+                log::error(
+                    "Envoy's main thread did not end the calls of an old configuration: Envoy may \
+                     crash when it cancels them on a worker",
+                );
                 return Closed::Pending;
             }
             let waited = self.ended.wait_timeout(under_way, left);
