@@ -156,6 +156,13 @@ struct GoodDocument {
     text: Box<str>,
 }
 
+impl GoodDocument {
+    /// Whether both are of one owner and one domain.
+    fn is_beside(&self, other: &Self) -> bool {
+        (&self.owner, &self.domain) == (&other.owner, &other.domain)
+    }
+}
+
 impl GoodDocuments {
     /// No documents yet.
     pub const fn new() -> Self {
@@ -182,7 +189,7 @@ impl GoodDocuments {
             policies: config.policies.iter().map(|policy| Box::from(&*policy.name)).collect(),
             text: value.to_string().into(),
         };
-        if self.0.last() == Some(&document) {
+        if self.0.iter().rev().find(|known| known.is_beside(&document)) == Some(&document) {
             return false;
         }
         self.0.retain(|known| {
@@ -190,15 +197,21 @@ impl GoodDocuments {
                 != (&document.owner, &document.domain, &document.policies)
         });
         if self.0.len() >= MAX_GOOD_DOCUMENTS {
-            self.0.remove(0);
+            // Not the only document of a filter that hardly ever changes.
+            let beside = |one: &GoodDocument| self.0.iter().filter(|o| o.is_beside(one)).count();
+            let counts: Vec<usize> = self.0.iter().map(beside).collect();
+            let most = counts.iter().copied().max();
+            if let Some(oldest) = counts.iter().position(|count| Some(*count) == most) {
+                self.0.remove(oldest);
+            }
         }
         self.0.push(document);
         true
     }
 
     /// The text of the last good document that a wrong one would have replaced: of the documents of
-    /// its owner and its domain the one that has the most policies in common with it, and the
-    /// latest of these.
+    /// its owner and its domain, the latest that has a policy in common with it. Where none has,
+    /// the latest.
     ///
     /// Without a readable domain, all documents of the owner must be of one domain. The document of
     /// a route must have a policy in common, since another route's would count other requests.
@@ -211,11 +224,12 @@ impl GoodDocuments {
         if !found.iter().is_sorted_by(|one, next| one.domain == next.domain) {
             return None;
         }
-        let in_common =
-            |known: &&GoodDocument| known.policies.intersection(&wrong.policies).count();
-        let may_be_of_another = matches!(owner, DocumentOwner::Route(_));
-        let fits = |known: &&GoodDocument| !may_be_of_another || in_common(known) > 0;
-        found.into_iter().filter(fits).max_by_key(in_common).map(|known| &*known.text)
+        let has_common = |known: &&&GoodDocument| !known.policies.is_disjoint(&wrong.policies);
+        let latest = match owner {
+            DocumentOwner::Filter(_) => found.last(),
+            DocumentOwner::Route(_) => None,
+        };
+        found.iter().rev().find(has_common).or(latest).map(|known| &*known.text)
     }
 }
 
@@ -307,15 +321,15 @@ mod tests {
     }
 
     #[test]
-    fn of_several_documents_of_a_domain_the_one_with_the_same_policies_stays() {
+    fn of_several_documents_of_a_domain_the_latest_with_a_common_policy_stays() {
         let wrong = |policies: Value| json!({"domain": "shop", "policies": policies}).to_string();
         for owner in [filter(), DocumentOwner::Route("quotagate".into())] {
             let mut documents = GoodDocuments::new();
             keep(&mut documents, &owner, &document("shop", &["a", "b"], 1));
             keep(&mut documents, &owner, &document("shop", &["b", "c", "d"], 2));
             let last = |policies: Value| last(&documents, &owner, &wrong(policies));
-            assert_eq!(last(json!([{"name": "a"}, {"name": "b"}, {"name": 7}])), Some(1));
-            assert_eq!(last(json!([{"name": "b"}])), Some(2), "the latest");
+            assert_eq!(last(json!([{"name": "a"}, {"name": "x"}, {"name": 7}])), Some(1));
+            assert_eq!(last(json!([{"name": "a"}, {"name": "b"}])), Some(2), "the latest");
             let of_another = last(json!([{"name": "x"}]));
             match owner {
                 DocumentOwner::Filter(_) => assert_eq!(of_another, Some(2)),
@@ -335,6 +349,27 @@ mod tests {
         assert_eq!(documents.0.len(), MAX_GOOD_DOCUMENTS);
         assert_eq!(last(&documents, &filter(), r#"{"domain":"d0"}"#), None);
         assert_eq!(last(&documents, &filter(), r#"{"domain":"d1"}"#), Some(1));
+    }
+
+    #[test]
+    fn busy_filter_displaces_no_document_of_a_quiet_one() {
+        let quiet = DocumentOwner::Filter("quiet".into());
+        let mut documents = GoodDocuments::new();
+        keep(&mut documents, &quiet, &document("d", &["p"], 7));
+        for number in 0..2 * MAX_GOOD_DOCUMENTS {
+            keep(&mut documents, &filter(), &document("d", &[&format!("p{number}")], 1));
+        }
+        assert_eq!(documents.0.len(), MAX_GOOD_DOCUMENTS);
+        assert_eq!(last(&documents, &quiet, r#"{"domain":"d"}"#), Some(7));
+    }
+
+    #[test]
+    fn policies_that_a_later_document_removed_do_not_come_back() {
+        let mut documents = GoodDocuments::new();
+        keep(&mut documents, &filter(), &document("d", &["a", "b", "c"], 1));
+        keep(&mut documents, &filter(), &document("d", &["a"], 2));
+        let wrong = r#"{"domain":"d","policies":[{"name":"a"},{"name":"b"},{"name":"c"}]}"#;
+        assert_eq!(last(&documents, &filter(), wrong), Some(2));
     }
 
     #[test]
