@@ -75,7 +75,8 @@ impl Plugin {
         let random = RandomState::new().hash_one(root);
         let store = config.store.reach.called_by_envoy().ok().cloned();
         if store.is_none() {
-            // Only if the document was refused. Then there is nothing to call for.
+            // The document was refused, and names no cluster that can be used: no calls, and no
+            // reports.
             config.store.reach = Reach::Nowhere;
         }
         let authorization = store.as_ref().and_then(|store| store.token.as_ref());

@@ -3,7 +3,8 @@
 //! Envoy's ABI reads only top-level keys of dynamic metadata, and claims are deeper. So one of
 //! Envoy's own filters copies the metadata of a filter, as JSON, to where this module reads it:
 //! `set_filter_state` to the filter state `quotagate.metadata.<filter>`, or Lua to the key
-//! `<filter>` of the metadata `quotagate.metadata`. Without it, top-level keys can be read.
+//! `<filter>` of the metadata `quotagate.metadata`. Without such a copy, only
+//! top-level keys can be read.
 
 use std::cell::RefCell;
 use std::sync::atomic::{AtomicBool, Ordering};

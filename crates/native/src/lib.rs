@@ -12,7 +12,7 @@
 //! | `stream` | one request, on its Envoy worker |
 //! | `facts` | the facts of a request, read from Envoy |
 //! | `bodies` | the requests whose bodies are read for their cost |
-//! | `redirects` | what counted a request, between two passes of an internal redirect |
+//! | `redirects` | keeps the admission of a request between two passes of an internal redirect |
 //! | `shard` | one Envoy worker's quotas: the worker of the pure core, its inbox, who waits |
 //! | `runtime` | the two threads beside Envoy's: for calls to Redis, and for ticks |
 //! | `link` | the way to the store: Redis, or Envoy's callouts to a sidecar |

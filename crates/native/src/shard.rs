@@ -76,7 +76,7 @@ pub struct Shard {
     /// The filter state of requests that Envoy redirects internally. It differs by shard, since
     /// another one may serve the same request.
     redirect: String,
-    /// The requests with that filter state.
+    /// How many [`Redirect`]s of this shard Envoy keeps. 0 spares each request a look-up.
     redirects: AtomicUsize,
     /// When the metrics were last written, in milliseconds of [`now`].
     flushed_ms: AtomicU64,
@@ -256,7 +256,8 @@ impl Shard {
     }
 
     /// Keeps the admission of a stream that ends with an internal redirect, for the stream that
-    /// follows. Without room in the filter state, the request counts again.
+    /// follows. If Envoy cannot keep it (before 1.39), this pass is abandoned, and the next one counts
+    /// again.
     pub fn redirect(self: &Arc<Self>, host: &Host<'_>, admission: Admission) {
         if let Some(redirect) = host.redirect(&self.redirect) {
             redirect.keep(admission);
@@ -267,12 +268,12 @@ impl Shard {
         }
     }
 
-    /// Another request may come back after an internal redirect.
+    /// Counts a [`Redirect`] that Envoy keeps for this shard.
     pub fn redirect_begins(&self) {
         self.redirects.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// One of them is over.
+    /// Envoy has destroyed a [`Redirect`] of this shard.
     pub fn redirect_ends(&self) {
         self.redirects.fetch_sub(1, Ordering::Relaxed);
     }
@@ -348,7 +349,7 @@ impl Shard {
                 core.worker.take_tally();
                 let lingers = now.since(*closed) <= LINGER && self.link.is_reachable();
                 if !lingers && self.waiting().is_empty() {
-                    // It would only warn of calls that nobody makes.
+                    // The old worker reaches no store any more, and would only log failed calls.
                     core.worker = core.worker.successor(seed());
                 }
             }

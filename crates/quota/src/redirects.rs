@@ -8,8 +8,8 @@ use std::collections::VecDeque;
 
 use crate::decision::Admission;
 
-/// Most redirected requests that have not come back. Beyond that, the oldest is dropped and counts
-/// again.
+/// Most redirected requests that have not come back. Beyond that, the oldest is abandoned:
+/// it stays counted.
 const MAX: usize = 64;
 
 /// The redirected requests of one worker that have not come back.

@@ -9,7 +9,7 @@
 //! | `quotagate_items_failed` | domain | reservations that failed in calls that were replied to |
 //! | `quotagate_suspensions` | domain | times that a worker stopped calling the store for a while |
 //! | `quotagate_fetches_failed` | domain | fetches of dials that failed |
-//! | `quotagate_documents_refused` | domain | that a document was refused: by each worker, once and with each of its reports |
+//! | `quotagate_documents_refused` | domain | refused documents: each worker adds 1 when it starts with one (a native worker with its first request), and 1 with each report after that |
 //!
 //! A host without labels appends them to the name, each behind a dot. `envoy/stats_tags.yaml`
 //! splits them again. That works because neither the name of a policy nor that of an outcome holds

@@ -75,7 +75,7 @@ pub struct Report {
     /// most [`MAX_REFUSALS`].
     #[serde(default, deserialize_with = "lenient::items")]
     pub refused: Vec<Refusals>,
-    /// The document that the worker should have and that was refused; absent if it has it.
+    /// The document that was refused; absent if the worker runs the one that it was given.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub wrong_document: Option<RefusedDocument>,
 }

@@ -3,12 +3,13 @@
 //! | Provider | Last event |
 //! | --- | --- |
 //! | OpenAI: chat, completions | `usage` and an empty list of `choices`; then `[DONE]`, which `events` finds |
-//! | OpenAI: responses | of [`LAST`] |
-//! | Anthropic | of [`LAST`] |
+//! | OpenAI: responses | an event whose `type` is in [`LAST`] |
+//! | Anthropic | an event whose `type` is in [`LAST`] |
 //! | Gemini | `usageMetadata`, with or after the `finishReason` of the only candidate |
 //!
 //! Clients may leave after it and pay no more than the usage. So it must be one that only the
-//! provider can cause, and after which no more tokens come.
+//! provider can cause, and after which no more tokens come. A second candidate of Gemini is known
+//! by its first event: if the first candidate ends before that, its usage counts as final.
 
 use super::scanner::Level;
 

@@ -62,8 +62,9 @@ object! {
         /// whole number wins. The difference to the reserved units is refunded or taken when the
         /// response ends. Not with `precision: lease`, and not with `count_denied`.
         optional settle: List<SettleSource, 1, MAX_SOURCES> = [{"usage": "total"}],
-        /// Beside `settle`: the real cost if no source has a whole number. `reserved` keeps what
-        /// was reserved, which is what the client chooses if `request_json` says it. A response
+        /// Beside `settle`: the real cost if no source has a whole number. `reserved` keeps
+        /// the reservation. With `request_json` the client chooses that number, so write the units
+        /// of your largest request instead. A response
         /// that breaks off before its usage is final costs no less than this by `usage`.
         default("reserved") if_missing: IfMissing = "nothing",
         + amount: CostAmount,

@@ -2,7 +2,7 @@
 
 use crate::request::tokens::Tokens;
 
-/// So many requests without a token are worth a line in the log.
+/// After so many requests without a token, each worker logs a line, once.
 pub(super) const FIRST: u32 = 1_000;
 
 /// How many requests each identity has seen until now, as long as none had a token.
@@ -10,7 +10,7 @@ pub(super) const FIRST: u32 = 1_000;
 pub(crate) struct Unseen {
     /// Those that need no more counting: a request had a token, or the log has the line.
     settled: u64,
-    /// By the number of the bit. As long as the highest one that asked, and so at most 64.
+    /// Indexed by the number of the identity's bit: at most 64.
     requests: Vec<u32>,
 }
 

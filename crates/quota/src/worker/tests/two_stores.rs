@@ -8,6 +8,8 @@ use crate::testing::invariants::Random;
 #[derive(Debug, Default)]
 struct Beside {
     failed_calls: u64,
+    /// The units that these calls asked for, which is one for each request.
+    failed_units: u64,
     suspensions: u64,
     requests: u64,
     lost: u64,
@@ -45,12 +47,13 @@ fn beside_a_dead_store(rate: u64, fails_after: u64) -> Beside {
         while let Some(sent) = w.next_call(at(ms)) {
             let dead = ends.iter().filter(|(.., body)| body.is_none()).count();
             let healthy = ends.len() - dead;
+            let request: ReserveRequest = serde_json::from_slice(&sent.body()).unwrap();
             if dead < healthy || (dead == healthy && random.fraction() < 0.5) {
                 seen.failed_calls += 1;
+                seen.failed_units += request.reservations.iter().map(|r| r.want).sum::<u64>();
                 ends.push((ms + fails_after, sent.id, None));
                 continue;
             }
-            let request: ReserveRequest = serde_json::from_slice(&sent.body()).unwrap();
             let whole = |wanted: &Reservation| {
                 let (granted, quota) = (wanted.want, 1_000_000);
                 let (used, reset_ms) = (granted, 30_000);
@@ -71,8 +74,8 @@ fn dead_store_beside_a_healthy_one_fails_only_its_own_calls() {
     for (rate, fails_after) in [(20, 0), (100, 0), (900, 0), (20, 50), (100, 50), (900, 50)] {
         let seen = beside_a_dead_store(rate, fails_after);
         let case = format!("{rate} requests/s, failing after {fails_after} ms: {seen:?}");
-        println!("{case}");
         assert!(seen.failed_calls > 50 && seen.requests >= rate * 9, "{case}");
         assert_eq!(seen.suspensions, 0, "{case}");
+        assert!(seen.lost <= seen.failed_units && seen.lost < seen.requests, "{case}");
     }
 }
