@@ -256,8 +256,8 @@ impl Shard {
     }
 
     /// Keeps the admission of a stream that ends with an internal redirect, for the stream that
-    /// follows. If Envoy cannot keep it (before 1.39), this pass is abandoned, and the next one counts
-    /// again.
+    /// follows. If Envoy cannot keep it (before 1.39), this pass is abandoned, and the next one
+    /// counts again.
     pub fn redirect(self: &Arc<Self>, host: &Host<'_>, admission: Admission) {
         if let Some(redirect) = host.redirect(&self.redirect) {
             redirect.keep(admission);

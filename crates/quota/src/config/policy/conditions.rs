@@ -38,8 +38,8 @@ macro_rules! conditions {
                 optional routes: Distinct<Pattern, 1, MAX_ROUTES> = ["search"],
                 /// The condition on a parameter of the query string.
                 optional query: QueryConditionType = {"name": "preview", "exact": "1"},
-                /// The client's address that Envoy trusts is in one of these networks (CIDR). It does
-                /// not hold for clients without an address, as on a Unix socket.
+                /// The client's address that Envoy trusts is in one of these networks (CIDR). It
+                /// does not hold for clients without an address, as on a Unix socket.
                 optional client_ip: List<NetworkType, 1, MAX_CONDITIONS> =
                     ["10.0.0.0/8", "2001:db8::/32"],
                 $($more)*
