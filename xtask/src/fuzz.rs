@@ -12,11 +12,14 @@ use quotagate_workspace::{paths, task};
 
 /// The targets, and the folders of inputs to begin with besides what earlier runs have found.
 const TARGETS: [(&str, &[&str]); 4] = [
-    ("config", &["crates/quota/tests/fixtures", "crates/quota/tests/fixtures/bad"]),
+    ("config", &["crates/quota/tests/fixtures", REFUSED]),
     ("key", &[]),
     ("reply", &[]),
     ("usage", &[]),
 ];
+
+/// The folder of the documents that the reader must refuse: [`write_refused`] makes it.
+const REFUSED: &str = "target/fuzz/seeds/refused";
 
 /// The number of random cases per target without cargo-fuzz.
 const CASES: u32 = 100_000;
@@ -24,6 +27,7 @@ const CASES: u32 = 100_000;
 /// Runs each target for so many seconds.
 pub fn run(seconds: u32) -> Result<()> {
     if task::succeeds(cargo_fuzz().arg("--version")) {
+        write_refused()?;
         return TARGETS.iter().try_for_each(|(target, seeds)| search(target, seeds, seconds));
     }
     task::step(&format!("fuzz: {CASES} random cases of each"));
@@ -42,6 +46,15 @@ pub fn run(seconds: u32) -> Result<()> {
         "fuzz_",
     ];
     task::visibly(task::cargo().args(tests).env("QUOTAGATE_FUZZ_CASES", CASES.to_string()))
+}
+
+/// Writes the documents of `crates/quota/tests/config/faults`, which are patches there.
+fn write_refused() -> Result<()> {
+    let folder = paths::root().join(REFUSED);
+    fs::create_dir_all(&folder).with_context(|| format!("cannot make {}", folder.display()))?;
+    let test = ["test", "--locked", "--package", "quotagate-quota", "--test", "config"];
+    let writes = ["--", "--ignored", "--exact", "faults::write_seeds"];
+    task::visibly(task::cargo().args(test).args(writes).env("QUOTAGATE_SEEDS", folder))
 }
 
 fn search(target: &str, seeds: &[&str], seconds: u32) -> Result<()> {

@@ -2,6 +2,9 @@
 
 #![cfg(test)]
 
+#[allow(dead_code, reason = "the tests of reading use the faults")]
+#[path = "../config/faults/cases.rs"]
+mod cases;
 mod documents;
 mod drift;
 mod places;
