@@ -20,7 +20,9 @@ outbound|9180||{{ include "quotagate.storeHost" . }}
 {{- /* What makes an Envoy leave out a store that counts no calls. */ -}}
 {{- define "quotagate.healthChecks" -}}
 health_checks:
-  - http_health_check: {path: /healthz}
+  # Without a host, Envoy would send the cluster's name. That of a mesh has characters that no Envoy
+  # in front of a store accepts.
+  - http_health_check: {path: /healthz, host: quotagate}
     interval: 1s
     no_traffic_interval: 1s
     timeout: 0.25s

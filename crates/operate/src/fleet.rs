@@ -119,7 +119,9 @@ impl Sight<'_> {
         let own = self.fleet.watch.documents.seen(Instant::now());
         for seen in own.into_iter().chain(theirs).filter(RefusedDocumentSighting::is_sound) {
             let known = latest.entry(seen.domain.clone()).or_insert_with(|| seen.clone());
-            if seen.age_ms < known.age_ms {
+            // As in each store: a proxy without any document first, then the latest report.
+            let rank = |one: &RefusedDocumentSighting| (one.document.keeps_last_good, one.age_ms);
+            if rank(&seen) < rank(known) {
                 *known = seen;
             }
         }

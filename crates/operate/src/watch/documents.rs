@@ -46,7 +46,12 @@ impl RefusedDocuments {
         }
         let mut latest = self.latest.lock().unwrap_or_else(PoisonError::into_inner);
         latest.retain(|_, (_, at)| now.saturating_duration_since(*at) < SHOWN);
-        if latest.len() < MAX_REFUSED_DOCUMENTS || latest.contains_key(domain) {
+        let known = latest.get(domain);
+        // A proxy without any document is the graver case. Others do not hide it.
+        if known.is_some_and(|(known, _)| !known.keeps_last_good) && document.keeps_last_good {
+            return;
+        }
+        if known.is_some() || latest.len() < MAX_REFUSED_DOCUMENTS {
             latest.insert(domain.to_owned(), (document.clone(), now));
         }
     }
@@ -116,6 +121,21 @@ mod tests {
              there; faults: 2, the first: store: is required"
         );
         assert_eq!((documents.reports.get(), documents.seen(at(65))), (2, Vec::new()));
+    }
+
+    #[test]
+    fn proxy_without_any_document_is_not_hidden_by_others() {
+        let (documents, start) = (RefusedDocuments::default(), Instant::now());
+        let at = |s| start + Duration::from_secs(s);
+        let mut without = report("policies: is required");
+        without.wrong_document.as_mut().unwrap().keeps_last_good = false;
+        documents.reported("shop", &report("policies: is required"), at(0));
+        documents.reported("shop", &without, at(1));
+        documents.reported("shop", &report("policies: is required"), at(2));
+        let keeps = |now| documents.seen(now).first().map(|seen| seen.document.keeps_last_good);
+        assert_eq!(keeps(at(2)), Some(false));
+        documents.reported("shop", &report("policies: is required"), at(62));
+        assert_eq!(keeps(at(62)), Some(true), "none for a minute");
     }
 
     #[test]

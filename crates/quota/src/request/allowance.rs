@@ -12,8 +12,9 @@ use std::sync::Arc;
 
 use crate::protocol::MAX_UNITS;
 use crate::request::fact::{Fact, Found, ValueType};
-use crate::request::facts::{Facts, trim};
+use crate::request::facts::Facts;
 use crate::request::network::Network;
+use crate::request::pairs::trim;
 
 /// What a policy grants a partition in a window.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

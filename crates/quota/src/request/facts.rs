@@ -7,7 +7,8 @@ use std::rc::Rc;
 
 use super::Request;
 use super::tokens::Tokens;
-use crate::request::{host, pairs, path};
+use crate::request::pairs::{self, trim};
+use crate::request::{host, path};
 
 /// The facts about one request. `'c` is the lifetime of the configuration. An empty fact counts as
 /// missing.
@@ -259,14 +260,6 @@ fn parse_address(text: &[u8]) -> Option<IpAddr> {
         None => host.parse::<IpAddr>().ok()?,
     };
     Some(address.to_canonical())
-}
-
-/// Without the spaces and tabs at both ends.
-pub(crate) fn trim(mut text: &[u8]) -> &[u8] {
-    while let [b' ' | b'\t', rest @ ..] | [rest @ .., b' ' | b'\t'] = text {
-        text = rest;
-    }
-    text
 }
 
 #[cfg(test)]

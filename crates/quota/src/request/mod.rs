@@ -10,7 +10,7 @@ pub(crate) mod key;
 pub(crate) mod matching;
 pub mod naming;
 pub(crate) mod network;
-mod pairs;
+pub(crate) mod pairs;
 pub(crate) mod partition;
 pub(crate) mod path;
 pub(crate) mod percent;

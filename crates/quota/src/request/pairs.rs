@@ -13,17 +13,15 @@
 
 use std::borrow::Cow;
 
-use super::fact::Found;
-use super::facts::trim;
 use super::percent;
 
-/// The cookie `name` in the values of all Cookie headers.
-pub(crate) fn cookie(headers: &[Vec<u8>], name: &[u8]) -> Found {
+/// The values of all cookies `name`, in the values of all Cookie headers.
+pub(crate) fn cookies(headers: &[Vec<u8>], name: &[u8]) -> impl Iterator<Item = Vec<u8>> {
     let pieces = headers.iter().flat_map(|header| header.split(|b| *b == b';'));
-    Found::only(pieces.filter_map(|piece| {
+    pieces.filter_map(move |piece| {
         let (key, value) = split(piece, b'=')?;
         (trim(key) == name).then(|| percent::decode(unquote(trim(value))))
-    }))
+    })
 }
 
 /// The values of all parameters `name`, decoded, in the query string of `target`, a request's
@@ -35,6 +33,14 @@ pub(crate) fn parameters(target: &[u8], name: &[u8]) -> impl Iterator<Item = Vec
         let (key, value) = split(piece, b'=').unwrap_or((piece, b""));
         (*form(key) == *name).then(|| form(value).into_owned())
     })
+}
+
+/// Without the spaces and tabs at both ends.
+pub(crate) fn trim(mut text: &[u8]) -> &[u8] {
+    while let [b' ' | b'\t', rest @ ..] | [rest @ .., b' ' | b'\t'] = text {
+        text = rest;
+    }
+    text
 }
 
 /// What is before and after the first `at`.
@@ -63,6 +69,7 @@ fn form(text: &[u8]) -> Cow<'_, [u8]> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::request::fact::Found;
 
     fn value(text: &str) -> Found {
         Found::Value(text.as_bytes().into())
@@ -96,7 +103,7 @@ mod tests {
         ] {
             let headers: Vec<Vec<u8>> =
                 headers.iter().map(|header| header.as_bytes().to_vec()).collect();
-            assert_eq!(cookie(&headers, b"sid"), found, "{headers:?}");
+            assert_eq!(Found::only(cookies(&headers, b"sid")), found, "{headers:?}");
         }
     }
 
@@ -131,7 +138,7 @@ mod tests {
     fn invariant_4_a_thousand_cookies_are_read_once() {
         let many: Vec<String> = (0..1000).map(|i| format!("c{i}={i}")).collect();
         let header = vec![many.join("; ").into_bytes()];
-        assert_eq!(cookie(&header, b"c999"), value("999"));
-        assert_eq!(cookie(&header, b"c1000"), Found::Missing);
+        assert_eq!(Found::only(cookies(&header, b"c999")), value("999"));
+        assert_eq!(cookies(&header, b"c1000").next(), None);
     }
 }

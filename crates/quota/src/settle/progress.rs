@@ -6,7 +6,7 @@ use super::{Settle, Source};
 use crate::protocol::MAX_UNITS;
 use crate::request::allowance::whole;
 use crate::request::fact::ValueType;
-use crate::request::facts::trim;
+use crate::request::pairs::trim;
 use crate::response::Upstream;
 use crate::usage::Reader;
 

@@ -231,9 +231,14 @@ async fn answers_every_call_at_the_end_of_a_window(store: &Arc<dyn Store>) {
             let (store, ask) = (Arc::clone(store), ask.clone());
             tokio::spawn(async move {
                 let mut granted = BTreeMap::new();
-                while Instant::now() < end {
-                    let grant = one(&*store, &ask).await;
-                    *granted.entry(grant.window).or_insert(0) += grant.granted;
+                while Instant::now() < end || granted.len() < 3 {
+                    let begun = Instant::now();
+                    match try_one(&*store, &ask).await {
+                        Ok(grant) => *granted.entry(grant.window).or_insert(0) += grant.granted,
+                        // Two windows can only end during a call that takes as long as one.
+                        Err(StoreError::Rolled) if begun.elapsed() > Duration::from_secs(1) => {}
+                        Err(error) => panic!("{error}"),
+                    }
                 }
                 granted
             })

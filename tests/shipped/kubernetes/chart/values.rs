@@ -270,6 +270,9 @@ fn stores_are_left_out_as_in_the_shipped_cluster() {
     assert_eq!(patch["match"]["cluster"]["name"], host);
     let value = &patch["patch"]["value"];
     assert_eq!(value["health_checks"], shipped["health_checks"]);
+    // The cluster's name, which Envoy would send else, holds what no authority may.
+    let checked = &value["health_checks"][0]["http_health_check"];
+    assert_eq!(checked["host"], "quotagate");
     for (name, percentage) in value["outlier_detection"].as_object().unwrap() {
         assert_eq!(*percentage, shipped["outlier_detection"][name], "{name}");
     }

@@ -92,7 +92,7 @@ impl Needs {
             self.nested.insert(JWT_AUTHN.to_owned());
         }
         // `settle` reads the metadata of the response, which no copy holds.
-        if let Some(metadata) = at.get("metadata").filter(|_| !at.path.contains("settle"))
+        if let Some(metadata) = at.get("metadata").filter(|_| !at.path.contains(".cost.settle["))
             && let Some(filter) = metadata.get("filter").and_then(|filter| filter.text())
             && let Some(Tree::List(names)) = metadata.get("path").map(|path| &path.node.value)
             && names.len() > 1
@@ -151,7 +151,9 @@ impl<'n> Chain<'n> {
 
     /// Whether the tokens whose claims policies read are verified, and their claims kept.
     fn tokens(&self, found: &mut Vec<Finding>) {
-        let Some(needed) = self.needs.payloads.first() else { return };
+        if self.needs.payloads.is_empty() {
+            return;
+        }
         let mut verifiers = self.before.iter().filter(|filter| is(filter, "jwt_authn")).peekable();
         if verifiers.peek().is_none() {
             let text = if self.after.iter().any(|filter| is(filter, "jwt_authn")) {
@@ -166,27 +168,25 @@ impl<'n> Chain<'n> {
         }
         let settings = verifiers.filter_map(|filter| filter.get("typed_config")?.get("providers"));
         let providers: Vec<At<'_>> = settings.flat_map(|providers| providers.members()).collect();
-        let mut written = BTreeSet::new();
-        for provider in &providers {
-            match provider.get("payload_in_metadata").and_then(|payload| payload.text()) {
-                Some(payload) => {
-                    written.insert(payload);
-                }
-                None => warn(
-                    found,
-                    provider,
-                    format!(
-                        "policies read claims, but this provider keeps none, so its tokens name \
-                         nobody: write `payload_in_metadata: {needed}`"
-                    ),
-                ),
+        let payload_of = |provider: &At<'n>| {
+            provider.get("payload_in_metadata").and_then(|payload| payload.text())
+        };
+        let written: BTreeSet<&str> = providers.iter().filter_map(payload_of).collect();
+        let unwritten = |name: &&String| !written.contains(name.as_str());
+        let missing: Vec<&String> = self.needs.payloads.iter().filter(unwritten).collect();
+        let Some(needed) = missing.first() else { return };
+        let silent: Vec<_> = providers.iter().filter(|one| payload_of(one).is_none()).collect();
+        if !silent.is_empty() {
+            for provider in silent {
+                let text = format!(
+                    "policies read claims, but this provider keeps none, so its tokens name \
+                     nobody: write `payload_in_metadata: {needed}`"
+                );
+                warn(found, provider, text);
             }
-        }
-        // A provider without a key has its own warning.
-        if written.is_empty() {
             return;
         }
-        for payload in self.needs.payloads.iter().filter(|name| !written.contains(name.as_str())) {
+        for payload in missing {
             let names: Vec<&str> = written.iter().copied().collect();
             let text = format!(
                 "policies read claims under `{payload}`, but the providers of jwt_authn write them \

@@ -77,6 +77,17 @@ fn token_that_keeps_no_payload_is_found_at_its_provider() {
 }
 
 #[test]
+fn provider_that_keeps_nothing_is_no_fault_where_another_keeps_the_payload() {
+    let demo = "                        demo:\n";
+    let silent = changed(
+        "envoy.yaml",
+        demo,
+        &format!("                        other: {{issuer: other, local_jwks: {{}}}}\n{demo}"),
+    );
+    assert_eq!(check("f", &silent).lines(), Vec::<String>::new());
+}
+
+#[test]
 fn token_that_keeps_its_payload_under_another_key_is_found() {
     let other = changed("envoy.yaml", "payload_in_metadata: jwt_payload", "payload_in_metadata: x");
     assert_warns(
@@ -210,6 +221,9 @@ fn upstream_that_loses_trailers_is_found_if_a_policy_settles_by_one() {
     // Only the clusters that the routes name.
     let other = settled_by_trailer("").replace("{cluster: upstream}", "{cluster: elsewhere}");
     assert_eq!(check("f", &other).lines(), Vec::<String>::new());
+    let mirrored = "{cluster: elsewhere, request_mirror_policies: [{cluster: upstream}]}";
+    let mirrored = settled_by_trailer("").replace("{cluster: upstream}", mirrored);
+    assert_eq!(check("f", &mirrored).lines(), Vec::<String>::new());
     let weighted = "{weighted_clusters: {clusters: [{name: upstream, weight: 1}]}}";
     let weighted = settled_by_trailer("").replace("{cluster: upstream}", weighted);
     assert!(warning(&weighted).starts_with("static_resources.clusters[0]: "));

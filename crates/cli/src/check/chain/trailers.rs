@@ -17,10 +17,10 @@ pub(super) fn check(root: &At<'_>, chain: &Chain<'_>, found: &mut Vec<Finding>) 
     let mut named = BTreeSet::new();
     if let Some(routes) = &routes {
         routes.visit(&mut |at| {
-            // A route, or one of its weighted clusters.
-            let action = at.get("cluster").and_then(|cluster| cluster.text());
-            named.extend(action);
-            let weighted = at.get("weighted_clusters").and_then(|all| all.get("clusters"));
+            // Not the clusters that requests are mirrored to: nobody reads their responses.
+            let Some(route) = at.get("route") else { return };
+            named.extend(route.get("cluster").and_then(|cluster| cluster.text()));
+            let weighted = route.get("weighted_clusters").and_then(|all| all.get("clusters"));
             let weighted = weighted.into_iter().flat_map(|clusters| clusters.elements());
             named.extend(weighted.filter_map(|cluster| cluster.get("name")?.text()));
         });

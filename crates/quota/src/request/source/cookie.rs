@@ -53,7 +53,7 @@ struct CookieValue(Box<str>);
 
 impl LookUp for CookieValue {
     fn look_up<'c>(&'c self, facts: &Facts<'c>) -> Found {
-        pairs::cookie(&facts.header("cookie"), self.0.as_bytes())
+        Found::only(pairs::cookies(&facts.header("cookie"), self.0.as_bytes()))
     }
 }
 
