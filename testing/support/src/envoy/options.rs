@@ -291,6 +291,10 @@ mod tests {
             with_shipped_addresses(options.clone().form(Form::Wasm).config().unwrap());
         *yaml::at(form::plugin(&mut changed).unwrap(), "/vm_config/code/local/filename").unwrap() =
             json!("dist/quotagate.wasm");
+        let clusters = yaml::at(&mut changed, "/static_resources/clusters").unwrap();
+        let waits = yaml::named(clusters, STORE).unwrap()["connect_timeout"].take();
+        assert_eq!(waits, "60s", "tests wait longer than users");
+        yaml::named(clusters, STORE).unwrap()["connect_timeout"] = json!("0.25s");
         assert_eq!(changed, shipped);
         let shipped = yaml::read(&Form::Native.shipped()).unwrap();
         let options = options.form(Form::Native).redis("redis://127.0.0.1:6379/0");
