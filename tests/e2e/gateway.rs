@@ -68,7 +68,7 @@ fn start(change: impl FnOnce(&mut Value)) -> Result<Rig> {
     let (security, mut extension) =
         (object(file, "SecurityPolicy")?, object(file, "EnvoyExtensionPolicy")?);
     let mut document = yaml::at(&mut extension, document)?.take();
-    document["store"]["timeout"] = json!("10s");
+    document["store"]["timeout"] = json!("60s");
     document["store"]["on_failure"] = json!("deny");
     // So long that the window does not end during a test.
     document["policies"][0]["window"] = json!("366d");

@@ -47,7 +47,7 @@ impl Rig {
 /// Sets a timeout for a slow machine, and lets no request pass uncounted.
 fn patient(config: &mut Value) -> Result<()> {
     let store = yaml::at(envoy::document(config)?, "/store")?;
-    *store = json!({"cluster": "quota_store", "timeout": "10s", "on_failure": "deny"});
+    *store = json!({"cluster": "quota_store", "timeout": "60s", "on_failure": "deny"});
     Ok(())
 }
 

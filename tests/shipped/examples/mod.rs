@@ -49,7 +49,7 @@ impl Example {
         let document = envoy::document(&mut config)?;
         // For a slow machine. No request passes uncounted.
         *yaml::at(document, "/store")? =
-            json!({"cluster": STORE, "timeout": "10s", "on_failure": "deny"});
+            json!({"cluster": STORE, "timeout": "60s", "on_failure": "deny"});
         change(document)?;
         match Form::of_run()? {
             Form::Wasm => with_built_filter(&mut config)?,

@@ -21,7 +21,7 @@ fn options(
     mut document: Value,
     payload: &'static str,
 ) -> EnvoyOptions {
-    document["store"]["timeout"] = json!("10s");
+    document["store"]["timeout"] = json!("60s");
     document["store"]["on_failure"] = json!("deny");
     // So long that the window does not end during a test.
     document["policies"][0]["window"] = json!("366d");

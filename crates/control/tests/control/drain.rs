@@ -18,7 +18,7 @@ async fn start() -> Served {
 
 async fn begin_to_drain(server: &mut Served) {
     server.stop.take().unwrap().send(LONG).unwrap();
-    until("it is not ready", Duration::from_secs(5), async || {
+    until("it is not ready", Duration::from_secs(30), async || {
         let (status, reply) = server.get("/readyz").await;
         let told = reply["faults"].to_string().contains("the store is shutting down");
         (status == StatusCode::SERVICE_UNAVAILABLE && told).then_some(())
@@ -39,7 +39,7 @@ async fn event_streams_end_when_the_server_drains() {
     let request = Request::get("/v1/events").header("host", host(&server.admin));
     let events = send(&server.admin, request.body(Full::default()).unwrap()).await;
     begin_to_drain(&mut server).await;
-    let ended = tokio::time::timeout(Duration::from_secs(5), read(events)).await;
+    let ended = tokio::time::timeout(Duration::from_secs(30), read(events)).await;
     let (status, _): (StatusCode, Value) = ended.expect("the stream of events did not end");
     assert_eq!(status, StatusCode::OK);
 }

@@ -210,7 +210,7 @@ async fn starts_at_zero_in_the_next_window(store: &dyn Store) {
     let ask = Reservation { window_s: 1, ..take("roll", 5, 5) };
     let first = one(store, &ask).await;
     for _ in 0..3 {
-        let next = until("a new window", Duration::from_secs(3), async || {
+        let next = until("a new window", Duration::from_secs(30), async || {
             let grant = one(store, &ask).await;
             (grant.granted > 0).then_some(grant)
         })

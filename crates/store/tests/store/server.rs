@@ -127,7 +127,7 @@ async fn health_path_says_whether_calls_are_counted_and_needs_no_token() {
     );
     *server.store.health.lock().unwrap() = Health::default();
     server.calls.stop.take().unwrap().send(Duration::from_secs(60)).unwrap();
-    until("the store says that it leaves", Duration::from_secs(5), async || {
+    until("the store says that it leaves", Duration::from_secs(30), async || {
         (ask("GET").await.0 == StatusCode::SERVICE_UNAVAILABLE).then_some(())
     })
     .await;
