@@ -2,7 +2,7 @@
 
 use std::cell::{Cell, OnceCell};
 
-use quotagate_quota::answered::is_grpc;
+use quotagate_quota::answered::{CONTENT_TYPE, is_grpc};
 use quotagate_quota::request::Request;
 
 use crate::headers::HeaderMap;
@@ -54,7 +54,7 @@ impl Facts {
     /// Whether a gRPC client sent the request.
     pub fn is_grpc(&self) -> bool {
         match self.headers.get() {
-            Some(headers) => headers.values(host::CONTENT_TYPE).iter().any(|value| is_grpc(value)),
+            Some(headers) => headers.values(CONTENT_TYPE).iter().any(|value| is_grpc(value)),
             None => host::is_grpc_request(),
         }
     }

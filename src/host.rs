@@ -6,16 +6,13 @@ use std::cell::{Cell, OnceCell};
 use proxy_wasm::hostcalls;
 use proxy_wasm::types::{Action, BufferType, MapType};
 use quotagate_quota::access_log::Entry;
-use quotagate_quota::answered::{Answered, is_grpc};
+use quotagate_quota::answered::{CONTENT_TYPE, is_grpc};
+use quotagate_quota::driver;
 use quotagate_quota::mark::EXCEEDED;
 use quotagate_quota::response::{Answer, PUSHBACK, Upstream};
 
 use crate::headers::{HeaderMap, serialize};
 
-/// The content type of a message.
-pub const CONTENT_TYPE: &str = "content-type";
-/// The gRPC status of an answer, in its headers or trailers.
-const GRPC_STATUS: &str = "grpc-status";
 /// The function of Envoy that makes it choose the route again.
 const CLEAR_ROUTE_CACHE: &str = "clear_route_cache";
 /// The status of a raw host call that succeeded.
@@ -97,11 +94,6 @@ pub extern "C" fn quotagate_on_configure_with_bodies(context_id: u32, size: usiz
 /// Whether the host calls the module for bodies.
 pub fn gets_bodies() -> bool {
     GETS_BODIES.get()
-}
-
-/// The request whose headers are being read is held, and its body is to come here.
-pub fn hold_for_body() {
-    HOLDS_FOR_BODY.set(true);
 }
 
 /// The callback of a request's body, with a return value that the SDK lacks: Envoy holds the piece,
@@ -233,13 +225,6 @@ pub fn is_grpc_request() -> bool {
     request_header(CONTENT_TYPE).is_some_and(|value| is_grpc(&value))
 }
 
-/// How the active stream is answered, while its response trailers can be read.
-pub fn response_trailers() -> Answered {
-    let status =
-        hostcalls::get_map_value_bytes(MapType::HttpResponseTrailers, GRPC_STATUS).ok().flatten();
-    Answered::trailers(status.as_deref())
-}
-
 /// The response of the active stream, while its headers can be read.
 ///
 /// A header that is there costs about as much as all of them at once, since the host has to
@@ -250,17 +235,6 @@ pub fn response_trailers() -> Answered {
 pub struct Response(OnceCell<HeaderMap>);
 
 impl Response {
-    /// How the stream is answered. `whole` says whether the headers are the whole answer, and
-    /// `grpc` whether a gRPC status matters.
-    pub fn answered(&self, grpc: bool, whole: bool) -> Option<Answered> {
-        let status = self.status()?;
-        let header =
-            |name| if grpc { self.headers().values(name).into_iter().next() } else { None };
-        let grpc_status = header(GRPC_STATUS);
-        let content_type = if grpc_status.is_none() { header(CONTENT_TYPE) } else { None };
-        Some(Answered::headers(status, grpc_status.as_deref(), content_type.as_deref(), whole))
-    }
-
     fn headers(&self) -> &HeaderMap {
         self.0.get_or_init(|| headers(MapType::HttpResponseHeaders))
     }
@@ -272,6 +246,10 @@ impl Upstream for Response {
         std::str::from_utf8(&status).ok()?.parse().ok()
     }
 
+    fn first_header(&self, name: &str) -> Option<Vec<u8>> {
+        self.headers().values(name).into_iter().next()
+    }
+
     fn header(&self, name: &str) -> Vec<Vec<u8>> {
         let fetched = self.0.get();
         if fetched.is_none() && !has_response_header(name) {
@@ -279,6 +257,10 @@ impl Upstream for Response {
         }
         // The getter returns only the first value.
         self.headers().values(name)
+    }
+
+    fn first_trailer(&self, name: &str) -> Option<Vec<u8>> {
+        hostcalls::get_map_value_bytes(MapType::HttpResponseTrailers, name).ok().flatten()
     }
 
     fn trailer(&self, name: &str) -> Vec<Vec<u8>> {
@@ -359,7 +341,7 @@ pub fn remove_mark() -> bool {
 
 /// Marks the active stream's request, while its headers can be changed, and lets Envoy choose its
 /// route again.
-pub fn mark(value: &str) {
+fn mark(value: &str) {
     // SAFETY: the pointers are valid for the call. A stream that was answered meanwhile needs no
     // mark.
     let _ = unsafe {
@@ -401,6 +383,26 @@ pub fn set_response_header(name: &str, value: &str) {
     let _ = hostcalls::set_map_value(MapType::HttpResponseHeaders, name, Some(value));
 }
 
+/// Carries out what shall happen to the active stream's request, and returns what its callback
+/// returns. `is_grpc` says whether its client speaks gRPC.
+pub fn carry_out(action: driver::Action<'_>, is_grpc: impl FnOnce() -> bool) -> Action {
+    match action {
+        driver::Action::Continue(mark) => {
+            mark.as_deref().inspect(|mark| self::mark(mark));
+            Action::Continue
+        }
+        driver::Action::Hold => Action::Pause,
+        driver::Action::Read => {
+            HOLDS_FOR_BODY.set(true);
+            Action::Pause
+        }
+        driver::Action::Answer(answer) => {
+            send(&answer, is_grpc);
+            Action::Pause
+        }
+    }
+}
+
 /// Lets the active stream's request go on.
 pub fn resume_request() {
     const HTTP_REQUEST: u32 = 0;
@@ -410,7 +412,7 @@ pub fn resume_request() {
 
 /// Answers the active stream instead of its upstream. `is_grpc` says whether its client speaks
 /// gRPC.
-pub fn send(answer: &Answer<'_>, is_grpc: impl FnOnce() -> bool) {
+fn send(answer: &Answer<'_>, is_grpc: impl FnOnce() -> bool) {
     let pushback = answer.pushback.filter(|_| is_grpc());
     let headers = match pushback {
         None => serialize(&answer.headers),

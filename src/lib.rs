@@ -1,7 +1,7 @@
 //! The filter: quotagate inside Envoy.
 //!
 //! Only this crate knows the proxy-wasm ABI. It turns Envoy's callbacks into events for
-//! [`quotagate_quota::worker::Worker`] and carries out its decisions. It decides nothing itself.
+//! [`quotagate_quota::driver::Driver`] and carries out its actions. It decides nothing itself.
 //!
 //! - `entry`: the entry point of the module.
 //! - `host`: host calls with every status handled; `headers`: header maps as the ABI serializes

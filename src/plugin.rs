@@ -1,8 +1,7 @@
-//! What one Envoy worker's root and its streams share: the worker of the pure core, its calls and
+//! What one Envoy worker's root and its streams share: the driver of the pure core, its calls and
 //! its clock.
 
 use std::cell::{Cell, RefCell};
-use std::collections::BTreeMap;
 use std::hash::{BuildHasher, RandomState};
 use std::rc::Rc;
 use std::sync::Arc;
@@ -10,14 +9,15 @@ use std::time::{Duration, Instant, SystemTime};
 
 use log::warn;
 use proxy_wasm::hostcalls;
+use proxy_wasm::types::Action;
 use quotagate_quota::access_log;
 use quotagate_quota::config::{Config, Reach};
 use quotagate_quota::decision::Decision;
-use quotagate_quota::exchange::{Arrival, Exchange, Patience};
-use quotagate_quota::mark;
-use quotagate_quota::response::{self, Now};
+use quotagate_quota::driver::{self, Driver, TICK};
+use quotagate_quota::exchange::{Arrival, Exchange};
+use quotagate_quota::response::Now;
 use quotagate_quota::time::Monotonic;
-use quotagate_quota::worker::{CallFault, CallId, MAX_IN_FLIGHT, Worker};
+use quotagate_quota::worker::{CallId, MAX_IN_FLIGHT};
 
 use crate::call::{self, StoreAddress};
 use crate::facts::Reading;
@@ -25,10 +25,6 @@ use crate::host;
 use crate::redirects::Redirects;
 use crate::statistics::Statistics;
 
-/// The period of ticks. Envoy keeps periods of 10 ms and more.
-const TICK: Duration = Duration::from_millis(10);
-/// Ticking stops after this many ticks without work.
-const IDLE_TICKS: u32 = 100;
 /// Most streams resumed or answered in one callback, since Envoy runs what follows from each nested
 /// on the stack.
 const MAX_RESUMES: usize = 32;
@@ -36,6 +32,7 @@ const MAX_RESUMES: usize = 32;
 const MAX_CALLS: usize = 16 * MAX_IN_FLIGHT;
 
 /// A request of a worker.
+#[derive(Clone)]
 pub struct Waiting {
     /// Its stream.
     pub stream: u32,
@@ -46,7 +43,7 @@ pub struct Waiting {
 /// The state that a root shares with its streams.
 pub struct Plugin {
     pub root: u32,
-    pub worker: RefCell<Worker<Waiting>>,
+    pub driver: RefCell<Driver<u32, Waiting>>,
     /// The Envoy cluster of the store, and the value of `authorization` in calls to it.
     cluster: Box<str>,
     authorization: Option<Box<str>>,
@@ -56,15 +53,11 @@ pub struct Plugin {
     /// Requests that Envoy redirected internally.
     pub redirects: Redirects,
     calls: RefCell<Vec<(u32, CallId)>>,
-    /// The streams whose request bodies are read, and how long.
-    bodies: RefCell<BTreeMap<u32, (Patience, Waiting)>>,
     /// A shared queue of this root: a message to it causes a new callback on this worker. It is
     /// registered with the first decision that needs it, so that the main thread has none.
     queue: Cell<Option<u32>>,
     /// Whether a message is in the queue.
     callback_pending: Cell<bool>,
-    ticking: Cell<bool>,
-    idle_ticks: Cell<u32>,
     origin: Instant,
     random: u64,
 }
@@ -84,16 +77,13 @@ impl Plugin {
             root,
             authorization: authorization.map(|token| format!("Bearer {token}").into()),
             cluster: store.map(|store| store.name).unwrap_or_default(),
-            worker: RefCell::new(Worker::new(Arc::new(config), random)),
+            driver: RefCell::new(Driver::new(Arc::new(config), random)),
             statistics: RefCell::default(),
             reading: Cell::new(Reading::Single),
             redirects: Redirects::new(random),
             calls: RefCell::default(),
-            bodies: RefCell::default(),
             queue: Cell::new(None),
             callback_pending: Cell::new(false),
-            ticking: Cell::new(false),
-            idle_ticks: Cell::new(0),
             origin: Instant::now(),
             random,
         }
@@ -106,7 +96,7 @@ impl Plugin {
 
     /// The configuration in force.
     pub fn config(&self) -> Arc<Config> {
-        Arc::clone(self.worker.borrow().config())
+        Arc::clone(self.driver.borrow().config())
     }
 
     /// The time for response headers.
@@ -118,99 +108,56 @@ impl Plugin {
     /// Sends the calls and the fetch of dials that are due, and logs notices. The active context
     /// must be the root.
     pub fn dispatch(&self) {
-        let mut worker = self.worker.borrow_mut();
+        let mut driver = self.driver.borrow_mut();
         let now = self.now();
         let store =
             StoreAddress { cluster: &self.cluster, authorization: self.authorization.as_deref() };
-        while let Some(call) = worker.next_call(now) {
-            let sent = call::send(&store, &call.body(), call.timeout);
-            self.await_or_fail(&mut worker, call.id, sent, now);
+        while let Some(message) = driver.next_send(now) {
+            match call::send(&store, &message) {
+                (id, Ok(token)) => self.expect_end(token, id),
+                (id, Err(fault)) => driver.call_not_sent(id, &fault, now),
+            }
         }
-        if let Some(fetch) = worker.next_fetch(now) {
-            let sent = call::fetch(&store, &fetch);
-            self.await_or_fail(&mut worker, fetch.id, sent, now);
-        }
-        for notice in worker.take_notices() {
+        for notice in driver.take_notices() {
             warn!("quotagate: {notice}");
         }
-        drop(worker);
+        drop(driver);
         self.wake();
     }
 
-    fn await_or_fail(
-        &self,
-        worker: &mut Worker<Waiting>,
-        id: CallId,
-        sent: Result<u32, CallFault<'_>>,
-        now: Monotonic,
-    ) {
-        match sent {
-            Ok(token) => {
-                let mut calls = self.calls.borrow_mut();
-                if calls.len() >= MAX_CALLS {
-                    calls.remove(0);
-                }
-                calls.push((token, id));
-            }
-            Err(fault) => {
-                worker.call_not_sent(id, &fault, now);
-            }
+    fn expect_end(&self, token: u32, id: CallId) {
+        let mut calls = self.calls.borrow_mut();
+        if calls.len() >= MAX_CALLS {
+            calls.remove(0);
         }
+        calls.push((token, id));
     }
 
-    /// Starts ticking if the worker needs it. Call it in a callback of the root or of one of its
+    /// Starts ticking if the driver needs it. Call it in a callback of the root or of one of its
     /// streams.
     pub fn wake(&self) {
-        if !self.ticking.get() && !self.is_idle() {
-            self.ticking.set(true);
+        if self.driver.borrow_mut().wake(true) {
+            // Envoy keeps periods of 10 ms and more.
             set_tick(TICK);
         }
-    }
-
-    fn is_idle(&self) -> bool {
-        self.worker.borrow().is_idle() && self.bodies.borrow().is_empty()
-    }
-
-    /// The body of a request is read from now on.
-    pub fn read_body_of(&self, waiting: Waiting) {
-        let patience = Patience::new(self.now());
-        self.bodies.borrow_mut().insert(waiting.stream, (patience, waiting));
-    }
-
-    /// More of the body of a request has come.
-    pub fn body_came(&self, stream: u32, bytes: usize) {
-        if let Some((patience, _)) = self.bodies.borrow_mut().get_mut(&stream) {
-            patience.came(bytes, self.now());
-        }
-    }
-
-    /// The body of a request is not read any more.
-    pub fn stop_reading(&self, stream: u32) {
-        self.bodies.borrow_mut().remove(&stream);
     }
 
     /// Submits requests whose bodies take too long, at most [`MAX_RESUMES`], in a callback of the
     /// root.
     pub fn give_up_reading(&self) {
         let now = self.now();
-        let late: Vec<u32> = {
-            let bodies = self.bodies.borrow();
-            let is_late = |(_, (patience, _)): &(&u32, &(Patience, Waiting))| patience.is_over(now);
-            bodies.iter().filter(is_late).map(|(id, _)| *id).take(MAX_RESUMES).collect()
-        };
-        for id in late {
-            let Some((_, waiting)) = self.bodies.borrow_mut().remove(&id) else { continue };
-            if !host::enter(id) {
+        let driver = self.driver.borrow();
+        let late: Vec<_> = driver.late_bodies(now).take(MAX_RESUMES).cloned().collect();
+        drop(driver);
+        for who in late {
+            if !host::enter(who.stream) {
+                self.driver.borrow_mut().stop_reading(&who.stream);
                 continue;
             }
-            let who = Waiting { stream: id, exchange: Rc::clone(&waiting.exchange) };
-            let arrival = waiting.exchange.borrow_mut().request_body_late(
-                who,
-                &mut self.worker.borrow_mut(),
-                now,
-            );
+            let mut exchange = who.exchange.borrow_mut();
+            let arrival =
+                self.driver.borrow_mut().request_body_late(who.for_driver(&mut exchange), now);
             if matches!(arrival, Some(Arrival::Decided | Arrival::Counting)) {
-                let exchange = waiting.exchange.borrow();
                 self.conclude(&exchange, true, &self.config());
             }
         }
@@ -223,7 +170,7 @@ impl Plugin {
         // its answer. `on_done` ran before, and `Worker::cancel` refunded the units.
         let there = host::enter(waiting.stream);
         let mut exchange = waiting.exchange.borrow_mut();
-        let held = exchange.decided(decision, there, &mut self.worker.borrow_mut(), self.now());
+        let held = self.driver.borrow_mut().decided(&mut exchange, decision, there, self.now());
         if there {
             self.conclude(&exchange, held, config);
         }
@@ -236,21 +183,16 @@ impl Plugin {
         let Some(decision) = exchange.decision() else { return };
         host::note(access_log::entry(config, decision));
         if held {
-            match response::answer(config, decision, || self.response_time()) {
-                Some(answer) => host::send(&answer, host::is_grpc_request),
-                None => {
-                    if let Some(mark) = mark::exceeded(config, decision) {
-                        host::mark(&mark);
-                    }
-                    host::resume_request();
-                }
+            let action = driver::Action::on_decision(exchange, config, || self.response_time());
+            if host::carry_out(action, host::is_grpc_request) == Action::Continue {
+                host::resume_request();
             }
         }
     }
 
     /// Adds the worker's counts to Envoy's metrics.
     pub fn flush_statistics(&self) {
-        let tally = self.worker.borrow_mut().take_tally();
+        let tally = self.driver.borrow_mut().take_tally();
         if !tally.is_empty() {
             let config = self.config();
             self.statistics.borrow_mut().add(&config, tally);
@@ -263,7 +205,7 @@ impl Plugin {
         let mut resumed = 0;
         let config = self.config();
         while resumed < MAX_RESUMES {
-            let decided = self.worker.borrow_mut().next_decision();
+            let decided = self.driver.borrow_mut().next_decision();
             let Some((waiting, decision)) = decided else { break };
             if self.carry_out(&waiting, decision, &config) {
                 resumed += 1;
@@ -286,7 +228,7 @@ impl Plugin {
 
     /// Schedules a callback if decisions are left.
     pub fn schedule_answers(&self) {
-        if self.callback_pending.get() || !self.worker.borrow().has_decisions() {
+        if self.callback_pending.get() || !self.driver.borrow().has_decisions() {
             return;
         }
         let queue = self.queue.get().or_else(|| {
@@ -312,13 +254,19 @@ impl Plugin {
 
     /// Stops the ticking after a second without work.
     pub fn rest_when_idle(&self) {
-        let idle = if self.is_idle() { self.idle_ticks.get() + 1 } else { 0 };
-        self.idle_ticks.set(idle);
-        if idle >= IDLE_TICKS {
-            self.idle_ticks.set(0);
-            self.ticking.set(false);
+        if !self.driver.borrow_mut().goes_on(true) {
             set_tick(Duration::ZERO);
         }
+    }
+}
+
+impl Waiting {
+    /// The request with its state, which is borrowed already.
+    pub const fn for_driver<'s>(
+        &'s self,
+        exchange: &'s mut Exchange,
+    ) -> driver::Stream<'s, u32, Self> {
+        driver::Stream { id: self.stream, who: self, exchange }
     }
 }
 

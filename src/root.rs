@@ -40,7 +40,7 @@ impl Context for Root {
         let Some(plugin) = &self.plugin else { return };
         let Some(call) = plugin.take_call(token) else { return };
         let end = call::end(headers, body_size);
-        plugin.worker.borrow_mut().call_ended(call, &end, plugin.now());
+        plugin.driver.borrow_mut().call_ended(call, &end, plugin.now());
         plugin.dispatch();
         plugin.answer();
     }
@@ -94,7 +94,7 @@ impl RootContext for Root {
 
     fn on_tick(&mut self) {
         let Some(plugin) = &self.plugin else { return };
-        plugin.worker.borrow_mut().tick(plugin.now());
+        plugin.driver.borrow_mut().tick(plugin.now());
         plugin.give_up_reading();
         host::enter(self.id);
         plugin.dispatch();

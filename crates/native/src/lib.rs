@@ -1,7 +1,7 @@
 //! The native module: quotagate inside Envoy as a dynamic module.
 //!
 //! Only this crate knows Envoy's dynamic module ABI. Like the Wasm filter it turns Envoy's hooks
-//! into events for [`quotagate_quota::worker::Worker`] and carries out its decisions. It decides
+//! into events for [`quotagate_quota::driver::Driver`] and carries out its actions. It decides
 //! nothing itself. Unlike the Wasm filter it holds the store's library, so that it needs no process
 //! beside Envoy.
 //!
@@ -11,9 +11,8 @@
 //! | `setup` | configurations: from a document to shards; per route |
 //! | `stream` | one request, on its Envoy worker |
 //! | `facts` | the facts of a request, read from Envoy |
-//! | `bodies` | the requests whose bodies are read for their cost |
 //! | `redirects` | keeps the admission of a request between two passes of an internal redirect |
-//! | `shard` | one Envoy worker's quotas: the worker of the pure core, its inbox, who waits |
+//! | `shard` | one Envoy worker's quotas: the driver of the pure core, its inbox, who waits |
 //! | `runtime` | the two threads beside Envoy's: for calls to Redis, and for ticks |
 //! | `link` | the way to the store: Redis, or Envoy's callouts to a sidecar |
 //! | `metrics` | Envoy's counters, with labels |
@@ -29,7 +28,6 @@
 //! and empties the inbox before it leaves.
 
 mod abi;
-mod bodies;
 mod facts;
 mod link;
 mod log;

@@ -6,7 +6,7 @@ mod library;
 
 use std::sync::Arc;
 
-use quotagate_quota::worker::{OutgoingCall, OutgoingFetch};
+use quotagate_quota::driver::Outgoing;
 
 pub use callouts::{Callouts, Closed};
 pub use library::{Library, check};
@@ -33,21 +33,13 @@ impl Link {
         }
     }
 
-    /// Sends a call. Its end comes as a [`Letter`](crate::shard::Letter).
-    pub fn call(&self, shard: &Arc<Shard>, call: OutgoingCall) {
-        match self {
-            Self::Library(library) => library.call(shard, call),
-            Self::Callouts(callouts) => callouts.call(shard, call),
-            Self::Nowhere => {}
-        }
-    }
-
-    /// Sends a report and fetches dials.
-    pub fn fetch(&self, shard: &Arc<Shard>, fetch: OutgoingFetch) {
-        match self {
-            Self::Library(library) => library.fetch(shard, fetch),
-            Self::Callouts(callouts) => callouts.fetch(shard, fetch),
-            Self::Nowhere => {}
+    /// Sends a message. Its end comes as a [`Letter`](crate::shard::Letter).
+    pub fn send(&self, shard: &Arc<Shard>, message: Outgoing) {
+        match (self, message) {
+            (Self::Library(library), Outgoing::Call(call)) => library.call(shard, call),
+            (Self::Library(library), Outgoing::Fetch(fetch)) => library.fetch(shard, fetch),
+            (Self::Callouts(callouts), message) => callouts.send(shard, message),
+            (Self::Nowhere, _) => {}
         }
     }
 }

@@ -7,7 +7,6 @@
 use std::sync::{Arc, Mutex, PoisonError};
 
 use quotagate_quota::decision::Admission;
-use quotagate_quota::exchange::abandon;
 
 use crate::shard::Shard;
 
@@ -40,7 +39,7 @@ impl Drop for Redirect {
     fn drop(&mut self) {
         self.shard.redirect_ends();
         if let Some(admission) = self.take() {
-            self.shard.work(|worker, now| abandon(Some(admission), worker, now));
+            self.shard.work(|driver, now| driver.abandon(admission, now));
         }
     }
 }

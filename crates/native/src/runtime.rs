@@ -11,11 +11,12 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use futures_util::future::FutureExt;
+use quotagate_quota::driver::TICK;
 use quotagate_quota::time::Monotonic;
 use tokio::runtime::{Builder, Handle};
 
 use crate::panics::{self, guard};
-use crate::shard::{Shard, TICK};
+use crate::shard::Shard;
 use crate::{log, metrics, test_faults};
 
 /// The runtime thread stalls if it starts no task for so long.

@@ -7,8 +7,8 @@
 //! | the tick thread | tries to lock the core for ticks; wakes a stream that waits |
 //!
 //! Nobody waits long: the core is never locked during a call to the store, or a host call that runs
-//! other filters. The order of locks is core, then exchange of a stream, then waiting or bodies,
-//! then the scheduler of a stream. The inbox is locked last, alone.
+//! other filters. The order of locks is core, then exchange of a stream, then waiting, then the
+//! scheduler of a stream. The inbox is locked last, alone.
 //!
 //! A letter is never overlooked. The sender fills the inbox, sets `mail` and tries to lock the
 //! core. The holder of the core looks at `mail` after it has let go. Both exchange the value of
@@ -21,15 +21,14 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, TryLockError};
 use std::time::Duration;
 
 use quotagate_quota::config::Config;
-use quotagate_quota::decision::{Admission, Decision, Uncounted};
+use quotagate_quota::decision::Admission;
+use quotagate_quota::driver::{Arriving, ClientMark, Driver, RequestBody, TICK};
 use quotagate_quota::exchange::Arrival;
-use quotagate_quota::protocol::OnFailure;
 use quotagate_quota::time::Monotonic;
-use quotagate_quota::worker::{CallEnd, CallFault, CallId, Change, Worker};
+use quotagate_quota::worker::{CallEnd, CallFault, CallId};
 use quotagate_store::server::CarriedOut;
 
 use crate::abi::Host;
-use crate::bodies::Bodies;
 use crate::facts::Facts;
 use crate::link::Link;
 use crate::log;
@@ -40,10 +39,6 @@ use crate::runtime::{self, now};
 use crate::stream::Stream;
 use crate::test_faults;
 
-/// The period of ticks.
-pub const TICK: Duration = Duration::from_millis(10);
-/// A shard rests after this many ticks without work.
-const IDLE_TICKS: u32 = 100;
 /// A shard of an old configuration keeps its leases no longer than this.
 const LINGER: Duration = Duration::from_secs(60);
 
@@ -58,6 +53,9 @@ pub enum Letter {
     NotSent(CallId, CallFault<'static>),
 }
 
+/// The driver of one Envoy worker. It identifies streams by their number.
+pub type StreamDriver = Driver<u64, Arc<Stream>>;
+
 /// One Envoy worker's quotas under one configuration.
 pub struct Shard {
     link: Link,
@@ -67,8 +65,6 @@ pub struct Shard {
     mail: AtomicBool,
     /// The streams that wait for their decision, by their number.
     waiting: Mutex<BTreeMap<u64, Arc<Stream>>>,
-    /// The streams whose request bodies are read.
-    bodies: Bodies,
     /// Whether a stream was woken and has not run yet.
     is_woken: AtomicBool,
     /// The streams that it counts and that are not over.
@@ -87,13 +83,10 @@ pub struct Shard {
 }
 
 struct Core {
-    worker: Worker<Arc<Stream>>,
+    driver: StreamDriver,
     ticked: Monotonic,
     /// Whether a request has just begun to wait.
     gathers: bool,
-    /// Whether the tick thread ticks this shard.
-    is_ticking: bool,
-    idle_ticks: u32,
     /// Requests that waited for a worker that panicked.
     orphans: Vec<Decided>,
 }
@@ -108,11 +101,9 @@ impl Shard {
     /// A shard that has counted nothing.
     pub fn new(config: Arc<Config>, link: Link) -> Arc<Self> {
         let core = Core {
-            worker: Worker::new(config, seed()),
+            driver: Driver::new(config, seed()),
             ticked: now(),
             gathers: false,
-            is_ticking: false,
-            idle_ticks: 0,
             orphans: Vec::new(),
         };
         Arc::new(Self {
@@ -121,7 +112,6 @@ impl Shard {
             inbox: Mutex::default(),
             mail: AtomicBool::new(false),
             waiting: Mutex::default(),
-            bodies: Bodies::default(),
             is_woken: AtomicBool::new(false),
             streams: AtomicUsize::new(0),
             redirect: format!("quotagate.redirected.{:016x}", seed()),
@@ -147,20 +137,19 @@ impl Shard {
         };
         let arrived = self.with(|core, now| {
             test_faults::trip("arrive");
-            let config = Arc::clone(core.worker.arrives(now));
+            let config = Arc::clone(core.driver.arrives(now));
             if config.marks {
                 host.remove_mark();
             }
             let evaluation = config.evaluate(&Facts::new(host));
+            let body = if whole { RequestBody::Absent } else { RequestBody::Follows };
+            // Envoy chose the route again before policies saw it.
+            let mark = ClientMark::Harmless;
+            let arriving = Arriving { evaluation, earlier, body, mark };
             let mut exchange = stream.exchange();
-            let (who, worker) = (|| Arc::clone(stream), &mut core.worker);
-            let mut arrival = exchange.arrive(who(), evaluation, earlier, worker, now);
-            if arrival == Arrival::Reading && whole {
-                arrival = exchange.request_body(who(), &[], true, worker, now).unwrap_or(arrival);
-            }
+            let arrival = core.driver.arrive(stream.for_driver(&mut exchange), arriving, now);
             if arrival == Arrival::Reading {
                 stream.prepare_to_wake(host);
-                self.bodies.begin(stream, now);
             }
             self.await_decision(core, stream, host, &arrival);
             (arrival, config)
@@ -181,46 +170,29 @@ impl Shard {
             let mut arrival = None;
             let mut read = |chunk: &[u8], end| {
                 if arrival.is_none() {
-                    let worker = &mut core.worker;
-                    arrival = exchange.request_body(Arc::clone(stream), chunk, end, worker, now);
+                    let stream = stream.for_driver(&mut exchange);
+                    arrival = core.driver.request_body(stream, chunk, end, now);
                 }
             };
             host.request_body(|chunk| read(chunk, false));
             if end {
                 read(&[], true);
             }
-            self.body_was_read(core, stream, host, arrival)
+            let arrival = arrival?;
+            self.await_decision(core, stream, host, &arrival);
+            Some(arrival)
         })
     }
 
     /// A stream was woken. Stops reading its request's body if that takes too long.
     pub fn late_body(self: &Arc<Self>, stream: &Arc<Stream>, host: &Host<'_>) -> Option<Arrival> {
-        if self.bodies.is_empty() {
-            return None;
-        }
         self.with(|core, now| {
-            if !self.bodies.is_late(stream, now) {
-                return None;
-            }
             let mut exchange = stream.exchange();
-            let arrival = exchange.request_body_late(Arc::clone(stream), &mut core.worker, now);
+            let arrival = core.driver.request_body_late(stream.for_driver(&mut exchange), now)?;
             test_faults::trip("late");
-            self.body_was_read(core, stream, host, arrival)
+            self.await_decision(core, stream, host, &arrival);
+            Some(arrival)
         })
-    }
-
-    /// A body was read, if there is an arrival.
-    fn body_was_read(
-        &self,
-        core: &mut Core,
-        stream: &Arc<Stream>,
-        host: &Host<'_>,
-        arrival: Option<Arrival>,
-    ) -> Option<Arrival> {
-        let arrival = arrival?;
-        self.bodies.end(stream);
-        self.await_decision(core, stream, host, &arrival);
-        Some(arrival)
     }
 
     fn await_decision(
@@ -238,12 +210,9 @@ impl Shard {
         }
     }
 
-    /// Runs `act` on the worker, then sends the calls that are due.
-    pub fn work<R>(
-        self: &Arc<Self>,
-        act: impl FnOnce(&mut Worker<Arc<Stream>>, Monotonic) -> R,
-    ) -> R {
-        self.with(|core, now| act(&mut core.worker, now))
+    /// Runs `act` on the driver, then sends the calls that are due.
+    pub fn work<R>(self: &Arc<Self>, act: impl FnOnce(&mut StreamDriver, Monotonic) -> R) -> R {
+        self.with(|core, now| act(&mut core.driver, now))
     }
 
     /// Ticks the worker if requests wait and the tick thread is late. For hooks that need nothing
@@ -300,11 +269,15 @@ impl Shard {
     /// The stream ends, or does not wait after all. If it was woken, its hook does not run any
     /// more, so another one is woken.
     pub fn leaves(&self, stream: &Stream) {
-        self.bodies.end(stream);
         if self.waits_no_more(stream) {
             self.is_woken.store(false, Ordering::SeqCst);
             self.wake();
         }
+    }
+
+    /// A panic left it open whether the body of the stream's request is read.
+    pub fn stop_reading(self: &Arc<Self>, stream: &Stream) {
+        guard("request body", (), || self.work(|driver, _| driver.stop_reading(&stream.number())));
     }
 
     /// Takes a letter, on the runtime thread or Envoy's main thread.
@@ -332,7 +305,7 @@ impl Shard {
         if due || is_last {
             self.flushed_ms.store(ms, Ordering::Relaxed);
             let (tally, config) =
-                self.work(|worker, _| (worker.take_tally(), Arc::clone(worker.config())));
+                self.work(|driver, _| (driver.take_tally(), Arc::clone(driver.config())));
             metrics.add(host, &config, tally);
         }
     }
@@ -346,19 +319,19 @@ impl Shard {
             test_faults::trip("tick");
             if let Some(closed) = self.closed.get() {
                 // No hook of this configuration comes any more.
-                core.worker.take_tally();
+                core.driver.take_tally();
                 let lingers = now.since(*closed) <= LINGER && self.link.is_reachable();
                 if !lingers && self.waiting().is_empty() {
                     // The old worker reaches no store any more, and would only log failed calls.
-                    core.worker = core.worker.successor(seed());
+                    core.driver.replace_worker(seed());
                 }
             }
-            self.bodies.wake_late(now);
-            core.idle_ticks = if self.is_idle(core) { core.idle_ticks + 1 } else { 0 };
-            if core.idle_ticks >= IDLE_TICKS {
-                core.is_ticking = false;
+            let late: Vec<_> = core.driver.late_bodies(now).cloned().collect();
+            for stream in late.iter().filter(|stream| !stream.wake()) {
+                // Envoy has destroyed it.
+                core.driver.stop_reading(&stream.number());
             }
-            core.is_ticking
+            core.driver.goes_on(core.orphans.is_empty())
         });
         goes_on.unwrap_or(true)
     }
@@ -404,7 +377,7 @@ impl Shard {
         self.read_mail(core, now);
         if now.since(core.ticked) >= TICK {
             core.ticked = now;
-            core.worker.tick(now);
+            core.driver.tick(now);
             self.ticked_ms.store(millis(now), Ordering::Relaxed);
         }
         let result = act(core, now);
@@ -417,9 +390,8 @@ impl Shard {
             // Nobody waits, so these are results of shadow policies.
             while core.next_decision(now).is_some() {}
         }
-        if !core.is_ticking && !self.is_idle(core) {
-            core.is_ticking = true;
-            core.idle_ticks = 0;
+        let has_no_orphans = core.orphans.is_empty();
+        if core.driver.wake(has_no_orphans) {
             runtime::tick(self);
         }
         result
@@ -444,25 +416,19 @@ impl Shard {
             std::mem::take(&mut *self.inbox.lock().unwrap_or_else(PoisonError::into_inner));
         for letter in letters {
             match letter {
-                Letter::CarriedOut(id, call) if core.worker.awaits(id) => {
-                    core.worker.carried_out(id, call.take(), now)
-                }
-                Letter::CarriedOut(..) => Change::None,
-                Letter::Ended(id, end) => core.worker.call_ended(id, &end, now),
-                Letter::NotSent(id, fault) => core.worker.call_not_sent(id, &fault, now),
-            };
+                Letter::CarriedOut(id, call) => core.driver.carried_out(id, || call.take(), now),
+                Letter::Ended(id, end) => core.driver.call_ended(id, &end, now),
+                Letter::NotSent(id, fault) => core.driver.call_not_sent(id, &fault, now),
+            }
         }
     }
 
     fn send_calls(self: &Arc<Self>, core: &mut Core, now: Monotonic) {
         test_faults::trip("send_calls");
-        while let Some(call) = core.worker.next_call(now) {
-            self.link.call(self, call);
+        while let Some(message) = core.driver.next_send(now) {
+            self.link.send(self, message);
         }
-        if let Some(fetch) = core.worker.next_fetch(now) {
-            self.link.fetch(self, fetch);
-        }
-        for notice in core.worker.take_notices() {
+        for notice in core.driver.take_notices() {
             log::warn(&notice.to_string());
         }
     }
@@ -488,22 +454,18 @@ impl Shard {
     fn mend<'c>(&self, poisoned: PoisonError<MutexGuard<'c, Core>>) -> MutexGuard<'c, Core> {
         self.core.clear_poison();
         let mut core = poisoned.into_inner();
-        core.worker = core.worker.successor(seed());
-        let config = Arc::clone(core.worker.config());
+        let decision = core.driver.replace_worker(seed());
+        let config = Arc::clone(core.driver.config());
         let waiting: Vec<_> = {
             let mut waiting = self.waiting();
             waiting.retain(|_, stream| stream.handle().exists());
             waiting.values().cloned().collect()
         };
         for stream in waiting {
-            stream.exchange().decided(uncounted(&config), true, &mut core.worker, now());
+            core.driver.decided(&mut stream.exchange(), decision.clone(), true, now());
             core.orphans.push(Decided { stream, config: Arc::clone(&config) });
         }
         core
-    }
-
-    fn is_idle(&self, core: &Core) -> bool {
-        core.worker.is_idle() && core.orphans.is_empty() && self.bodies.is_empty()
     }
 
     fn waiting(&self) -> MutexGuard<'_, BTreeMap<u64, Arc<Stream>>> {
@@ -513,32 +475,23 @@ impl Shard {
 
 impl Core {
     fn has_decisions(&self) -> bool {
-        self.worker.has_decisions() || !self.orphans.is_empty()
+        self.driver.has_decisions() || !self.orphans.is_empty()
     }
 
     fn next_decision(&mut self, now: Monotonic) -> Option<Decided> {
         if let Some(orphan) = self.orphans.pop() {
             return Some(orphan);
         }
-        let (stream, decision) = self.worker.next_decision()?;
+        let (stream, decision) = self.driver.next_decision()?;
         let exists = stream.handle().exists();
         test_faults::trip("decide");
-        stream.exchange().decided(decision, exists, &mut self.worker, now);
-        Some(Decided { stream, config: Arc::clone(self.worker.config()) })
+        self.driver.decided(&mut stream.exchange(), decision, exists, now);
+        Some(Decided { stream, config: Arc::clone(self.driver.config()) })
     }
 }
 
 fn seed() -> u64 {
     RandomState::new().hash_one(now())
-}
-
-/// The decision on a request that no worker can count: that of the store's `on_failure`, because
-/// the policies of the request are not known any more.
-fn uncounted(config: &Config) -> Decision {
-    match config.store.on_failure {
-        OnFailure::Deny => Decision::Unavailable(Uncounted { policy: 0, key: "".into() }),
-        OnFailure::Allow | OnFailure::Local => Decision::Admit(Admission::default()),
-    }
 }
 
 fn millis(moment: Monotonic) -> u64 {

@@ -5,20 +5,17 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::SystemTime;
 
 use quotagate_quota::access_log;
-use quotagate_quota::answered::Answered;
 use quotagate_quota::config::Config;
+use quotagate_quota::driver;
 use quotagate_quota::exchange::{Arrival, Exchange, MAX_REQUEST_BODY};
-use quotagate_quota::mark;
-use quotagate_quota::protocol::OnFailure;
-use quotagate_quota::response::{self, Answer, Now, Upstream};
+use quotagate_quota::response::{self, Now, Upstream};
 use quotagate_quota::time::Monotonic;
-use quotagate_quota::worker::Worker;
 
 use crate::abi::{Handle, Host, Scheduler};
 use crate::panics::guard;
 use crate::runtime::now;
 use crate::setup::Setup;
-use crate::shard::Shard;
+use crate::shard::{Shard, StreamDriver};
 use crate::test_faults;
 
 /// What Envoy shall do with the request.
@@ -86,6 +83,14 @@ impl Stream {
         self.exchange.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// The stream for the driver, with its state, which is locked already.
+    pub fn for_driver<'s>(
+        self: &'s Arc<Self>,
+        exchange: &'s mut Exchange,
+    ) -> driver::Stream<'s, u64, Arc<Self>> {
+        driver::Stream { id: self.number, who: self, exchange }
+    }
+
     /// The request's headers arrive; `whole`: without a body. `setup` is that of the route, or of
     /// the listener.
     pub fn request_headers(
@@ -100,49 +105,38 @@ impl Stream {
         let (arrival, config) = shard.arrive(self, host, whole);
         // Once only: Envoy calls this hook once per stream.
         let _ = self.counted.set((Arc::clone(shard), Arc::clone(&config)));
-        if config.without_document().is_some() {
-            return self.failed(host, &config);
-        }
-        self.arrived(arrival, host, &config)
+        self.arrived(&arrival, host, &config)
     }
 
-    fn arrived(&self, arrival: Arrival, host: &Host<'_>, config: &Config) -> Action {
-        match arrival {
-            Arrival::Uncounted => Action::Continue,
-            Arrival::Reading => {
+    fn arrived(&self, arrival: &Arrival, host: &Host<'_>, config: &Config) -> Action {
+        if let Arrival::MissingIdentity(missing) = arrival
+            && let Some(entry) = access_log::missing_identity(config, missing.policy)
+        {
+            host.note(&entry);
+        }
+        let action = driver::Action::on_arrival(arrival, &self.exchange(), config, response_time);
+        self.apply(action, host)
+    }
+
+    fn apply(&self, action: driver::Action<'_>, host: &Host<'_>) -> Action {
+        match action {
+            driver::Action::Continue(mark) => {
+                if let Some(mark) = mark {
+                    guard("mark", (), || host.mark(&mark));
+                }
+                Action::Continue
+            }
+            driver::Action::Hold => Action::Hold,
+            driver::Action::Read => {
                 self.reads_request.store(true, Ordering::Relaxed);
                 // Nothing would tell the module that a smaller buffer is full.
                 host.buffer_at_least(MAX_REQUEST_BODY);
                 Action::Read
             }
-            Arrival::MissingIdentity(missing) => {
-                if let Some(entry) = access_log::missing_identity(config, missing.policy) {
-                    host.note(&entry);
-                }
-                host.send(&response::missing_identity(config, missing.policy));
+            driver::Action::Answer(answer) => {
+                host.send(&answer);
                 Action::Answered
             }
-            Arrival::Waiting => Action::Hold,
-            Arrival::Decided | Arrival::Counting => match self.own_answer(config) {
-                Some(answer) => {
-                    host.send(&answer);
-                    Action::Answered
-                }
-                None => {
-                    self.mark(host, config);
-                    Action::Continue
-                }
-            },
-        }
-    }
-
-    /// Marks the request, which goes on, if a policy says so.
-    fn mark(&self, host: &Host<'_>, config: &Config) {
-        if config.marks
-            && let Some(decision) = self.exchange().decision()
-            && let Some(mark) = mark::exceeded(config, decision)
-        {
-            host.mark(&mark);
         }
     }
 
@@ -159,7 +153,7 @@ impl Stream {
             return if waits { Action::Hold } else { Action::Continue };
         }
         match shard.request_body(self, host, end) {
-            Some(arrival) => self.arrived(arrival, host, config),
+            Some(arrival) => self.arrived(&arrival, host, config),
             None => Action::Read,
         }
     }
@@ -172,7 +166,7 @@ impl Stream {
         }
         let action = guard("request body", None, || {
             let arrival = shard.late_body(self, host);
-            Some(arrival.map(|arrival| self.arrived(arrival, host, config)))
+            Some(arrival.map(|arrival| self.arrived(&arrival, host, config)))
         });
         // After a panic nothing else would resume or answer it.
         let action = action.unwrap_or_else(|| {
@@ -185,27 +179,20 @@ impl Stream {
 
     /// Resumes or answers the stream, which waits.
     pub fn carry_out(&self, host: &Host<'_>, config: &Config) {
-        let answer = guard("decision", None, || {
+        let action = guard("decision", None, || {
             test_faults::trip("carry_out");
-            Some(self.own_answer(config))
+            Some(driver::Action::on_decision(&self.exchange(), config, response_time))
         });
-        match answer {
-            Some(Some(answer)) => host.send(&answer),
-            Some(None) => {
-                guard("mark", (), || self.mark(host, config));
-                host.resume_request();
-            }
-            None => {
-                if self.failed(host, config) == Action::Continue {
-                    host.resume_request();
-                }
-            }
+        let action = action.unwrap_or_else(|| driver::Action::undecided(config));
+        if self.apply(action, host) == Action::Continue {
+            host.resume_request();
         }
     }
 
     /// The module panicked while the request's headers were read. The request does not wait.
     pub fn give_up(&self, host: &Host<'_>, setup: &Setup) {
         if let Some(shard) = setup.shard(host.worker_index()) {
+            shard.stop_reading(self);
             shard.leaves(self);
         }
     }
@@ -214,19 +201,14 @@ impl Stream {
     pub fn give_up_body(&self, host: &Host<'_>) -> Action {
         self.reads_request.store(false, Ordering::Relaxed);
         let Some((shard, config)) = self.counted.get() else { return Action::Continue };
+        shard.stop_reading(self);
         shard.leaves(self);
         self.failed(host, config)
     }
 
     /// The module failed to decide the request. It is answered, or shall go on.
     pub fn failed(&self, host: &Host<'_>, config: &Config) -> Action {
-        match config.store.on_failure {
-            OnFailure::Allow | OnFailure::Local => Action::Continue,
-            OnFailure::Deny => {
-                host.send(&response::unavailable(config));
-                Action::Answered
-            }
-        }
+        self.apply(driver::Action::undecided(config), host)
     }
 
     /// The response's headers arrive, from the upstream or from Envoy.
@@ -241,11 +223,9 @@ impl Stream {
                 return;
             }
         }
-        self.settle(
-            shard,
-            |grpc| host.response_headers(grpc, whole),
-            |exchange, worker, now| exchange.response_headers(host, whole, worker, now),
-        );
+        self.settle(shard, |driver, exchange, now| {
+            driver.response_headers(exchange, host, whole, now);
+        });
         let exchange = self.exchange();
         self.reads_response.store(exchange.reads_body(), Ordering::Relaxed);
         let Some(admission) = exchange.admission() else { return };
@@ -265,22 +245,18 @@ impl Stream {
         }
         host.response_body(|chunk| self.exchange().body(chunk));
         if end {
-            self.settle(
-                shard,
-                |_| None,
-                |exchange, worker, now| exchange.response_ends(host, worker, now),
-            );
+            self.settle(shard, |driver, exchange, now| {
+                driver.response_ends(exchange, host, now);
+            });
         }
     }
 
     /// The response's trailers arrive.
     pub fn response_trailers(&self, host: &Host<'_>) {
         if let Some((shard, _)) = self.counted.get() {
-            self.settle(
-                shard,
-                |_| Some(host.response_trailers()),
-                |exchange, worker, now| exchange.response_trailers(host, worker, now),
-            );
+            self.settle(shard, |driver, exchange, now| {
+                driver.response_trailers(exchange, host, now);
+            });
         }
     }
 
@@ -310,6 +286,9 @@ impl Stream {
         // Before anything that may panic: nothing may wait for this stream's wake.
         let waited = self.scheduler().take().is_some();
         if let Some((shard, _)) = self.counted.get() {
+            if self.reads_request() {
+                shard.stop_reading(self);
+            }
             if waited {
                 // After a panic its decision may be there although nobody carried it out.
                 shard.leaves(self);
@@ -334,31 +313,22 @@ impl Stream {
         self.counted.get().map(|(shard, _)| shard)
     }
 
-    fn own_answer<'c>(&self, config: &'c Config) -> Option<Answer<'c>> {
-        response::answer(config, self.exchange().decision()?, response_time)
-    }
-
-    /// Refunds the held units that the answer does not count. Then does what this part of the
-    /// response needs.
+    /// Does what a part of the response needs, unless the request is settled.
     fn settle(
         &self,
         shard: &Arc<Shard>,
-        answered: impl FnOnce(bool) -> Option<Answered>,
-        part: impl FnOnce(&mut Exchange, &mut Worker<Arc<Self>>, Monotonic),
+        part: impl FnOnce(&mut StreamDriver, &mut Exchange, Monotonic),
     ) {
-        if self.exchange().is_settled() {
-            return;
+        if !self.exchange().is_settled() {
+            shard.work(|driver, now| part(driver, &mut self.exchange(), now));
         }
-        shard.work(|worker, now| {
-            let mut exchange = self.exchange();
-            exchange.answered(answered, worker, now);
-            part(&mut exchange, worker, now);
-        });
     }
 
     fn end(&self, shard: &Arc<Shard>, response: &impl Upstream) {
         if !self.exchange().is_settled() {
-            shard.work(|worker, now| self.exchange().end(response, worker, now));
+            shard.work(|driver, now| {
+                driver.end(&self.number, &mut self.exchange(), response, now);
+            });
             shard.leaves(self);
         }
     }

@@ -5,6 +5,7 @@
 
 use crate::config::{Abandoned, Answers, Config, Count};
 use crate::decision::{Admission, Balance, Held};
+use crate::response::Upstream;
 
 /// What is known about an answer so far.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -31,6 +32,10 @@ pub enum GrpcStatus {
     InTrailers,
 }
 
+/// The content type of a message.
+pub const CONTENT_TYPE: &str = "content-type";
+/// The gRPC status of an answer, in its headers or trailers.
+pub const GRPC_STATUS: &str = "grpc-status";
 /// The status UNKNOWN. Clients assume it if a gRPC answer has no status that they can read.
 const UNKNOWN: u16 = 2;
 
@@ -44,6 +49,16 @@ enum Fate {
 }
 
 impl Answered {
+    /// Reads the head of a response. `whole`: the headers are the whole answer; `grpc`: a gRPC
+    /// status matters. `None` if it has no status.
+    pub fn head(response: &impl Upstream, whole: bool, grpc: bool) -> Option<Self> {
+        let status = response.status()?;
+        let header = |name| if grpc { response.first_header(name) } else { None };
+        let grpc_status = header(GRPC_STATUS);
+        let content_type = if grpc_status.is_none() { header(CONTENT_TYPE) } else { None };
+        Some(Self::headers(status, grpc_status.as_deref(), content_type.as_deref(), whole))
+    }
+
     /// Reads response headers: the HTTP status, `grpc-status`, `content-type`, and whether the
     /// headers are the whole answer. A server that speaks gRPC sends HTTP status 200, so an answer
     /// with another status and without `grpc-status` is not gRPC.

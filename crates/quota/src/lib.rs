@@ -6,19 +6,20 @@
 //! do goes out as values.
 //!
 //! The path of a request: [`config::Config::evaluate`] finds its counters, [`worker::Worker`]
-//! decides or lets it wait for a call, and [`response`] writes what the client sees.
+//! decides or lets it wait for a call, and [`response`] writes what the client sees. The host's adapter
+//! drives them through [`driver::Driver`].
 
 pub mod access_log;
 pub mod answered;
 pub mod config;
 pub mod decision;
 mod document;
+pub mod driver;
 pub mod duration;
 pub mod evaluate;
 pub mod exchange;
 pub mod mark;
 pub mod protocol;
-pub mod redirects;
 pub mod request;
 pub mod response;
 mod settle;

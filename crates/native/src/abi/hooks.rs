@@ -8,8 +8,7 @@ use std::io::Write;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use quotagate_quota::protocol;
-use quotagate_quota::worker::{AnsweredBy, CallEnd};
+use quotagate_quota::worker::CallEnd;
 
 use super::config::FilterConfig;
 use super::host::Host;
@@ -432,35 +431,24 @@ pub unsafe extern "C" fn envoy_dynamic_module_on_http_filter_config_http_callout
             (share::<Setup>(module), list(headers, headers_len), list(chunks, chunks_len))
         };
         let Some(callouts) = setup.as_deref().and_then(Setup::callouts) else { return };
-        // SAFETY: as above.
-        let bytes = |buffer: &Buffer<'_>| unsafe { buffer.bytes() }.to_vec();
-        let header = |wanted: &[u8]| {
+        let header = |wanted: &str| {
             // SAFETY: as above.
-            let named = headers.iter().find(|header| unsafe { header.name.bytes() } == wanted);
-            named.map(|header| bytes(&header.value))
+            let value = |header: &Header<'_>| unsafe {
+                (header.name.bytes() == wanted.as_bytes()).then(|| header.value.bytes().to_vec())
+            };
+            if result == raw::CALLOUT_ANSWERED { headers.iter().find_map(value) } else { None }
         };
-        let status = header(b":status").filter(|_| result == raw::CALLOUT_ANSWERED);
-        let status = status.and_then(|status| std::str::from_utf8(&status).ok()?.parse().ok());
-        let end = match status {
-            None => CallEnd::Reset,
-            Some(status) => {
-                // Envoy adds this header to the answers of a server, but not to its own answers.
-                let by = match header(b"x-envoy-upstream-service-time") {
-                    Some(_) => AnsweredBy::Store,
-                    None => AnsweredBy::Host,
-                };
-                // Like the Wasm filter: what is too large to be a reply is not read.
-                let size = chunks.iter().map(Buffer::len).sum();
-                let mut body = Vec::with_capacity(protocol::MAX_BODY.min(size));
-                for chunk in chunks {
-                    // SAFETY: as above.
-                    let chunk = unsafe { chunk.bytes() };
-                    let room = protocol::MAX_BODY - body.len();
-                    body.extend_from_slice(chunk.get(..room).unwrap_or(chunk));
-                }
-                CallEnd::Answered { status, by, body, size }
+        let body = |len| {
+            let mut body = Vec::with_capacity(len);
+            for chunk in chunks {
+                // SAFETY: as above.
+                let chunk = unsafe { chunk.bytes() };
+                let room = len - body.len();
+                body.extend_from_slice(chunk.get(..room).unwrap_or(chunk));
             }
+            body
         };
+        let end = CallEnd::read(header, chunks.iter().map(Buffer::len).sum(), body);
         callouts.ended(number, end);
     });
 }

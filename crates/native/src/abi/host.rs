@@ -5,7 +5,7 @@ use std::marker::PhantomData;
 use std::sync::atomic::{AtomicPtr, Ordering};
 
 use quotagate_quota::access_log::Entry;
-use quotagate_quota::answered::{Answered, is_grpc};
+use quotagate_quota::answered::is_grpc;
 use quotagate_quota::mark::EXCEEDED;
 use quotagate_quota::response::{Answer, PUSHBACK, Upstream};
 
@@ -352,22 +352,6 @@ impl<'h> Host<'h> {
         }
     }
 
-    /// How the stream is answered, while its response headers can be read. `whole` says whether
-    /// they are the whole answer, and `grpc` whether a gRPC status matters.
-    pub fn response_headers(&self, grpc: bool, whole: bool) -> Option<Answered> {
-        let status = self.status()?;
-        let header = |name| if grpc { self.response_header(name) } else { None };
-        let grpc_status = header("grpc-status");
-        let content_type = if grpc_status.is_none() { header("content-type") } else { None };
-        Some(Answered::headers(status, grpc_status.as_deref(), content_type.as_deref(), whole))
-    }
-
-    /// The same, while its response trailers can be read.
-    pub fn response_trailers(&self) -> Answered {
-        let status = self.header(header_map::RESPONSE_TRAILERS, "grpc-status", 0);
-        Answered::trailers(status.as_ref().map(|(status, _)| status.as_slice()))
-    }
-
     /// Passes the piece of the request's body that has just come, chunk by chunk.
     pub fn request_body(&self, read: impl FnMut(&[u8])) {
         self.body(body::RECEIVED_REQUEST, read);
@@ -447,6 +431,14 @@ impl Upstream for Host<'_> {
 
     fn header(&self, name: &str) -> Vec<Vec<u8>> {
         self.headers(header_map::RESPONSE, name)
+    }
+
+    fn first_header(&self, name: &str) -> Option<Vec<u8>> {
+        self.response_header(name)
+    }
+
+    fn first_trailer(&self, name: &str) -> Option<Vec<u8>> {
+        self.header(header_map::RESPONSE_TRAILERS, name, 0).map(|(value, _)| value)
     }
 
     fn trailer(&self, name: &str) -> Vec<Vec<u8>> {

@@ -13,8 +13,9 @@ use std::thread::{self, ThreadId};
 use std::time::{Duration, Instant};
 
 use quotagate_quota::config::ClusterStore;
+use quotagate_quota::driver::{Outgoing, call_headers};
 use quotagate_quota::protocol::RESERVE_PATH;
-use quotagate_quota::worker::{CallEnd, CallFault, CallId, OutgoingCall, OutgoingFetch};
+use quotagate_quota::worker::{CallEnd, CallFault, CallId};
 
 use crate::abi::{ConfigScheduler, FilterConfig, NotStarted};
 use crate::log;
@@ -87,22 +88,23 @@ impl Callouts {
         callouts
     }
 
-    /// Sends a call.
-    pub fn call(&self, shard: &Arc<Shard>, call: OutgoingCall) {
-        let (body, timeout) = (call.body(), call.timeout);
-        let path = RESERVE_PATH.to_owned();
-        self.send(Callout { shard: Arc::downgrade(shard), id: call.id, path, body, timeout });
+    /// Sends a message.
+    pub fn send(&self, shard: &Arc<Shard>, message: Outgoing) {
+        let shard = Arc::downgrade(shard);
+        self.queue(match message {
+            Outgoing::Call(call) => {
+                let (id, body, timeout) = (call.id, call.body(), call.timeout);
+                Callout { shard, id, path: RESERVE_PATH.to_owned(), body, timeout }
+            }
+            Outgoing::Fetch(fetch) => {
+                let (id, path, timeout) = (fetch.id, fetch.path(), fetch.timeout);
+                let body = fetch.report.unwrap_or_default().into_bytes();
+                Callout { shard, id, path, body, timeout }
+            }
+        });
     }
 
-    /// Sends a report and fetches dials.
-    pub fn fetch(&self, shard: &Arc<Shard>, fetch: OutgoingFetch) {
-        let path = fetch.path();
-        let OutgoingFetch { id, report, timeout, .. } = fetch;
-        let body = report.unwrap_or_default().into_bytes();
-        self.send(Callout { shard: Arc::downgrade(shard), id, path, body, timeout });
-    }
-
-    fn send(&self, callout: Callout) {
+    fn queue(&self, callout: Callout) {
         if let Err(callout) = self.enqueue(callout)
             && let Some(successor) = self.successor()
         {
@@ -151,14 +153,7 @@ impl Callouts {
             else {
                 return;
             };
-            let mut headers = vec![
-                (":method", "POST"),
-                (":path", &*path),
-                // Not the cluster: its name may hold characters that an authority must not.
-                (":authority", "quotagate"),
-                ("content-type", "application/json"),
-            ];
-            headers.extend(self.authorization.as_deref().map(|value| ("authorization", value)));
+            let headers = call_headers(&path, self.authorization.as_deref());
             let fault = match config.call(&self.cluster, &headers, &body, timeout) {
                 Ok(number) => {
                     let until = Instant::now() + timeout;
@@ -194,7 +189,7 @@ impl Callouts {
         drop(scheduler);
         let waiting = std::mem::take(&mut *lock(&self.queue));
         for callout in waiting {
-            self.send(callout);
+            self.queue(callout);
         }
         if thread::current().id() == self.main {
             // Envoy reports no end of those that it cancels.

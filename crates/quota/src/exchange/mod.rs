@@ -8,7 +8,7 @@ mod reading;
 #[cfg(test)]
 mod tests;
 
-pub use reading::{MAX_REQUEST_BODY, Patience, READS_REQUEST_FOR};
+pub use reading::{MAX_REQUEST_BODY, READS_REQUEST_FOR};
 
 use std::sync::Arc;
 
@@ -70,6 +70,12 @@ enum Phase {
 pub enum Arrival {
     /// No policy counts it. It goes on.
     Uncounted,
+    /// No document is in force, so `on_failure` says whether it goes on. Only
+    /// [`Driver::arrive`](crate::driver::Driver::arrive) returns this.
+    WithoutDocument,
+    /// Answer it with 400, because the client's own mark has chosen its route. Only
+    /// [`Driver::arrive`](crate::driver::Driver::arrive) returns this.
+    MarkedByClient,
     /// Hold it, and read its body: at most [`MAX_REQUEST_BODY`] bytes, for at most
     /// [`READS_REQUEST_FOR`].
     Reading,

@@ -7,7 +7,6 @@ use crate::config::Config;
 use crate::decision::Admission;
 use crate::evaluate::Check;
 use crate::request::allowance::{Cost, of_body};
-use crate::time::Monotonic;
 use crate::usage::Member;
 
 /// Most bytes of a request's body that are read for its cost. A longer body costs the `default`, or
@@ -16,39 +15,6 @@ pub const MAX_REQUEST_BODY: usize = 64 * 1024;
 /// How long a request's body is read for its cost. After that it costs as much as a body that is
 /// too long.
 pub const READS_REQUEST_FOR: Duration = Duration::from_secs(1);
-
-/// The smallest buffer for a request that anybody configures in Envoy, in bytes. A client that has
-/// sent as much and then sends nothing more may have been stopped because the buffer is full.
-const SMALL_BUFFER: usize = 16 * 1024;
-/// How long nothing more may come of such a body.
-const SILENCE: Duration = Duration::from_millis(250);
-
-/// How long a body is waited for, where a host does not say that its buffer is full.
-#[derive(Clone, Copy, Debug)]
-pub struct Patience {
-    since: Monotonic,
-    last: Monotonic,
-    bytes: usize,
-}
-
-impl Patience {
-    /// The body is read from now on.
-    pub const fn new(now: Monotonic) -> Self {
-        Self { since: now, last: now, bytes: 0 }
-    }
-
-    /// A piece of this many bytes has come.
-    pub const fn came(&mut self, bytes: usize, now: Monotonic) {
-        self.bytes = self.bytes.saturating_add(bytes);
-        self.last = now;
-    }
-
-    /// Whether the request is decided without the rest.
-    pub fn is_over(&self, now: Monotonic) -> bool {
-        now.since(self.since) >= READS_REQUEST_FOR
-            || (self.bytes >= SMALL_BUFFER && now.since(self.last) >= SILENCE)
-    }
-}
 
 /// The request, its checks without the right costs, and what its body has said so far.
 #[derive(Debug)]
@@ -131,22 +97,5 @@ impl Reading {
             }
         }
         (checks, earlier)
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn silence_ends_only_the_wait_for_a_body_that_may_fill_a_buffer() {
-        let at = |ms| Monotonic::new(Duration::from_millis(ms));
-        let mut patience = Patience::new(at(100));
-        patience.came(SMALL_BUFFER - 1, at(200));
-        assert!(!patience.is_over(at(1099)) && patience.is_over(at(1100)));
-        patience.came(1, at(300));
-        assert!(!patience.is_over(at(549)) && patience.is_over(at(550)));
-        patience.came(1, at(500));
-        assert!(!patience.is_over(at(749)) && patience.is_over(at(750)));
     }
 }

@@ -14,6 +14,17 @@ pub trait Upstream {
     /// The values of the header of this lower-case name, line by line.
     fn header(&self, name: &str) -> Vec<Vec<u8>>;
 
+    /// The first value of the header of this lower-case name.
+    fn first_header(&self, name: &str) -> Option<Vec<u8>> {
+        self.header(name).into_iter().next()
+    }
+
+    /// The first value of the trailer of this lower-case name. Asked for only when the trailers
+    /// have come.
+    fn first_trailer(&self, name: &str) -> Option<Vec<u8>> {
+        self.trailer(name).into_iter().next()
+    }
+
     /// The values of the trailer of this lower-case name, line by line. Asked for only when the
     /// trailers have come.
     fn trailer(&self, _name: &str) -> Vec<Vec<u8>> {

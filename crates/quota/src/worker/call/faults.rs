@@ -31,6 +31,28 @@ pub enum CallEnd {
     },
 }
 
+impl CallEnd {
+    /// Reads the end of a call to the store. `header` has the response headers, or none if the call
+    /// was reset; `size` is the length of the body, and `body` returns as many of its first bytes
+    /// as it is asked for.
+    pub fn read(
+        header: impl Fn(&str) -> Option<Vec<u8>>,
+        size: usize,
+        body: impl FnOnce(usize) -> Vec<u8>,
+    ) -> Self {
+        let status = header(":status");
+        let status = status.and_then(|status| std::str::from_utf8(&status).ok()?.parse().ok());
+        let Some(status) = status else { return Self::Reset };
+        // Envoy adds this header to the answers of a server, but not to its own answers.
+        let by = match header("x-envoy-upstream-service-time") {
+            Some(_) => AnsweredBy::Store,
+            None => AnsweredBy::Host,
+        };
+        // What is too large to be a reply is not read.
+        Self::Answered { status, by, body: body(size.min(protocol::MAX_BODY)), size }
+    }
+}
+
 /// Who answered a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AnsweredBy {

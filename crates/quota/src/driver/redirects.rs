@@ -14,7 +14,7 @@ const MAX: usize = 64;
 
 /// The redirected requests of one worker that have not come back.
 #[derive(Debug)]
-pub struct Redirects<K>(VecDeque<(K, Admission)>);
+pub(super) struct Redirects<K>(VecDeque<(K, Admission)>);
 
 impl<K> Default for Redirects<K> {
     fn default() -> Self {
@@ -26,20 +26,20 @@ impl<K: PartialEq> Redirects<K> {
     /// Keeps the admission of a stream that ends with a redirect. Returns the oldest admission if
     /// there was no room: [abandon](crate::exchange::abandon) it.
     #[must_use]
-    pub fn keep(&mut self, id: K, admission: Admission) -> Option<Admission> {
+    pub(super) fn keep(&mut self, id: K, admission: Admission) -> Option<Admission> {
         let oldest = if self.0.len() < MAX { None } else { self.0.pop_front() };
         self.0.push_back((id, admission));
         oldest.map(|(_, admission)| admission)
     }
 
     /// Takes the admission of the request that has this id.
-    pub fn take(&mut self, id: &K) -> Option<Admission> {
+    pub(super) fn take(&mut self, id: &K) -> Option<Admission> {
         let index = self.0.iter().position(|(known, _)| known == id)?;
         self.0.remove(index).map(|(_, admission)| admission)
     }
 
     /// Whether no request is expected back.
-    pub fn is_empty(&self) -> bool {
+    pub(super) fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 }

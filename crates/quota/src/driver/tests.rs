@@ -1,0 +1,300 @@
+//! What a host must do, by what happened to its streams.
+
+use std::num::NonZeroU64;
+use std::time::Duration;
+
+use super::*;
+use crate::config::WrongDocument;
+use crate::evaluate::{Check, Counter, MissingIdentity};
+use crate::exchange::READS_REQUEST_FOR;
+use crate::protocol::{MAX_BODY, Mode};
+use crate::request::tokens::Tokens;
+use crate::response::Now;
+use crate::worker::{AnsweredBy, CallEnd};
+
+type Requests = Driver<u32, &'static str>;
+
+const POLICIES: &str = r#"
+    {"name": "plain", "partition_by": [], "quota": 100, "window": "1m"},
+    {"name": "body", "partition_by": [], "quota": 100, "window": "1m", "cost": {
+        "reserve": {"request_json": ["max_tokens"], "default": 20, "max": 40}}}"#;
+
+fn at(ms: u64) -> Monotonic {
+    Monotonic::new(Duration::from_millis(ms))
+}
+
+fn driver(store: &str) -> Requests {
+    let document = format!(
+        r#"{{"domain": "d", "store": {{"cluster": "c" {store}}}, "policies": [{POLICIES}]}}"#
+    );
+    Driver::new(Arc::new(Config::parse(document.as_bytes()).unwrap()), 1)
+}
+
+fn arriving(driver: &Requests, policies: &[usize]) -> Arriving {
+    let check = |&policy: &usize| {
+        let config = &driver.config().policies[policy];
+        let (key, window) = (format!("d:{}:{{*}}", config.name).into(), config.window.clone());
+        let counter = Counter { key, quota: 100, window };
+        Check { policy, counter, cost: NonZeroU64::MIN, mode: Mode::Enforce }
+    };
+    let checks = Ok(policies.iter().map(check).collect());
+    Arriving {
+        evaluation: Evaluation { checks, missing: vec![], tokens: Tokens::default() },
+        earlier: None,
+        body: RequestBody::Follows,
+        mark: ClientMark::Harmless,
+    }
+}
+
+fn arrive(
+    driver: &mut Requests,
+    exchange: &mut Exchange,
+    id: u32,
+    policies: &[usize],
+    now: Monotonic,
+) -> Arrival {
+    let arriving = arriving(driver, policies);
+    driver.arrive(Stream { id, who: &"request", exchange }, arriving, now)
+}
+
+fn on_arrival(driver: &Requests, arrival: &Arrival, exchange: &Exchange) -> String {
+    let now = || Now { monotonic: at(0), epoch: Duration::ZERO };
+    match Action::on_arrival(arrival, exchange, driver.config(), now) {
+        Action::Continue(mark) => format!("continue {mark:?}"),
+        Action::Hold => "hold".to_owned(),
+        Action::Read => "read".to_owned(),
+        Action::Answer(answer) => answer.status.to_string(),
+    }
+}
+
+/// Sends what is due. Returns the id of the only call.
+fn send(driver: &mut Requests, now: Monotonic) -> CallId {
+    let mut calls = vec![];
+    while let Some(sent) = driver.next_send(now) {
+        if let Outgoing::Call(call) = sent {
+            calls.push(call.id);
+        }
+    }
+    let [call] = calls[..] else { panic!("{calls:?}") };
+    call
+}
+
+fn granted() -> CallEnd {
+    let body = br#"{"grants": [
+        {"granted": 1, "used": 1, "quota": 100, "reset_ms": 30000, "window": 9}]}"#;
+    CallEnd::Answered { status: 200, by: AnsweredBy::Store, size: body.len(), body: body.to_vec() }
+}
+
+/// A request of the first policy, admitted.
+fn admitted(driver: &mut Requests, id: u32, now: Monotonic) -> Exchange {
+    let mut exchange = Exchange::default();
+    assert_eq!(arrive(driver, &mut exchange, id, &[0], now), Arrival::Waiting);
+    let call = send(driver, now);
+    driver.call_ended(call, &granted(), now);
+    let (_, decision) = driver.next_decision().unwrap();
+    assert!(driver.decided(&mut exchange, decision, true, now), "the stream is held");
+    exchange
+}
+
+#[test]
+fn each_arrival_has_its_action() {
+    let mut driver = driver(r#", "on_failure": "deny""#);
+    let exchange = Exchange::default();
+    let missing = Arrival::MissingIdentity(MissingIdentity { policy: 0 });
+    for (arrival, action) in [
+        (Arrival::Uncounted, "continue None"),
+        (Arrival::WithoutDocument, "503"),
+        (Arrival::MarkedByClient, "400"),
+        (Arrival::Reading, "read"),
+        (missing, "401"),
+        (Arrival::Waiting, "hold"),
+    ] {
+        assert_eq!(on_arrival(&driver, &arrival, &exchange), action, "{arrival:?}");
+    }
+    let admitted = admitted(&mut driver, 1, at(0));
+    assert_eq!(on_arrival(&driver, &Arrival::Decided, &admitted), "continue None");
+}
+
+#[test]
+fn on_failure_decides_what_nothing_else_does() {
+    for (store, action) in [
+        ("", "Admit"),
+        (r#", "on_failure": "deny""#, "Unavailable"),
+        (r#", "on_failure": "allow""#, "Admit"),
+        (r#", "on_failure": "local""#, "Admit"),
+    ] {
+        let mut driver = driver(store);
+        let decision = match driver.replace_worker(2) {
+            Decision::Admit(admission) if admission == Admission::default() => "Admit",
+            Decision::Unavailable(_) => "Unavailable",
+            other => panic!("{other:?}"),
+        };
+        assert_eq!(decision, action, "{store}");
+        let undecided = match Action::undecided(driver.config()) {
+            Action::Continue(None) => "Admit",
+            Action::Answer(answer) if answer.status == 503 => "Unavailable",
+            other => panic!("{other:?}"),
+        };
+        assert_eq!(undecided, action, "{store}");
+    }
+}
+
+#[test]
+fn without_a_document_no_request_is_counted() {
+    let wrong = WrongDocument::read(br#"{"domain": "d", "on_wrong_document": "deny"}"#);
+    let Some(config) = wrong.instead(&["a fault".to_owned()], None) else { panic!() };
+    let mut driver = Driver::<u32, &str>::new(Arc::new(config), 1);
+    let mut exchange = Exchange::default();
+    let arrival = arrive(&mut driver, &mut exchange, 1, &[], at(0));
+    assert_eq!(arrival, Arrival::WithoutDocument);
+    assert!(exchange.is_settled());
+}
+
+#[test]
+fn mark_of_a_client_is_refused_unless_the_filter_set_it_before_a_redirect() {
+    let mut driver = driver("");
+    let mark = ClientMark::ChoseRoute;
+    for (earlier, expected) in
+        [(None, Arrival::MarkedByClient), (Some(Admission::default()), Arrival::Decided)]
+    {
+        let arriving = Arriving { earlier, mark, ..arriving(&driver, &[]) };
+        let stream = Stream { id: 1, who: &"request", exchange: &mut Exchange::default() };
+        assert_eq!(driver.arrive(stream, arriving, at(0)), expected);
+    }
+}
+
+#[test]
+fn request_is_read_until_its_body_ends() {
+    let mut driver = driver("");
+    let mut exchange = Exchange::default();
+    assert_eq!(arrive(&mut driver, &mut exchange, 1, &[1], at(0)), Arrival::Reading);
+    assert!(!driver.is_idle());
+    let mut chunk = |text: &str, end| {
+        let stream = Stream { id: 1, who: &"request", exchange: &mut exchange };
+        let arrival = driver.request_body(stream, text.as_bytes(), end, at(1));
+        (arrival, driver.late_bodies(at(5_000)).count())
+    };
+    assert_eq!(chunk("{\"max_tokens\": ", false), (None, 1));
+    assert_eq!(chunk("7}", true), (Some(Arrival::Waiting), 0));
+}
+
+#[test]
+fn request_without_a_body_is_not_read() {
+    let mut driver = driver("");
+    let mut exchange = Exchange::default();
+    let arriving = Arriving { body: RequestBody::Absent, ..arriving(&driver, &[1]) };
+    let stream = Stream { id: 1, who: &"request", exchange: &mut exchange };
+    assert_eq!(driver.arrive(stream, arriving, at(0)), Arrival::Waiting);
+    assert_eq!(driver.late_bodies(at(5_000)).count(), 0);
+}
+
+#[test]
+fn late_body_is_given_up_once() {
+    let mut driver = driver("");
+    let mut exchange = Exchange::default();
+    let limit = u64::try_from(READS_REQUEST_FOR.as_millis()).unwrap();
+    arrive(&mut driver, &mut exchange, 1, &[1], at(5));
+    let mut late = |now| {
+        let count = driver.late_bodies(now).count();
+        let stream = Stream { id: 1, who: &"request", exchange: &mut exchange };
+        (count, driver.request_body_late(stream, now))
+    };
+    assert_eq!(late(at(5 + limit - 1)), (0, None));
+    assert_eq!(late(at(5 + limit)), (1, Some(Arrival::Waiting)));
+    assert_eq!(late(at(5 + limit)), (0, None));
+}
+
+#[test]
+fn stream_that_ends_is_not_read_any_more() {
+    let mut driver = driver("");
+    let mut exchange = Exchange::default();
+    arrive(&mut driver, &mut exchange, 1, &[1], at(0));
+    driver.end(&1, &mut exchange, &(), at(1));
+    assert_eq!(driver.late_bodies(at(5_000)).count(), 0);
+    // After a panic the exchange may have forgotten that it is read.
+    arrive(&mut driver, &mut exchange, 2, &[1], at(0));
+    driver.stop_reading(&2);
+    assert_eq!(driver.late_bodies(at(5_000)).count(), 0);
+}
+
+#[test]
+fn redirected_request_comes_back_under_the_id_of_its_first_stream() {
+    let mut driver = driver("");
+    assert_eq!(driver.take_redirected(|| panic!("none is kept")), None);
+    let mut first = admitted(&mut driver, 1, at(0));
+    let admission = first.redirected(|| true).unwrap();
+    driver.keep_redirected(1, admission.clone(), at(1));
+    assert_eq!(driver.take_redirected(|| None), None);
+    assert_eq!(driver.take_redirected(|| Some(2)), None);
+    assert_eq!(driver.take_redirected(|| Some(1)), Some(admission));
+    assert_eq!(driver.take_redirected(|| panic!("it was taken")), None);
+}
+
+#[test]
+fn redirects_are_bounded_and_the_oldest_goes() {
+    let mut driver = driver("");
+    (0..65).for_each(|id| driver.keep_redirected(id, Admission::default(), at(0)));
+    assert_eq!(driver.take_redirected(|| Some(0)), None);
+    assert!(driver.take_redirected(|| Some(1)).is_some());
+    assert!(driver.take_redirected(|| Some(64)).is_some());
+}
+
+#[test]
+fn grants_of_a_call_that_nobody_awaits_are_not_taken() {
+    let mut driver = driver("");
+    arrive(&mut driver, &mut Exchange::default(), 1, &[0], at(0));
+    let call = send(&mut driver, at(0));
+    driver.call_not_sent(call, &CallFault::NoHost, at(1));
+    driver.carried_out(call, || panic!("taken"), at(2));
+    driver.replace_worker(2);
+    driver.carried_out(call, || panic!("taken"), at(3));
+}
+
+#[test]
+fn ticks_begin_with_work_and_rest_after_a_second_without() {
+    let mut driver = driver("");
+    assert!(!driver.wake(true), "nothing to do");
+    assert!(driver.wake(false), "the adapter has work");
+    assert!(!driver.wake(false), "they come already");
+    for round in 0..2 {
+        assert!((0..99).all(|_| driver.goes_on(true)), "{round}");
+        assert!(driver.goes_on(false), "work came");
+    }
+    assert!((0..99).all(|_| driver.goes_on(true)));
+    assert!(!driver.goes_on(true));
+    arrive(&mut driver, &mut Exchange::default(), 1, &[1], at(0));
+    assert!(driver.wake(true), "a body is read");
+    assert!((0..200).all(|_| driver.goes_on(true)));
+}
+
+#[test]
+fn end_of_a_call_is_read_from_its_headers() {
+    const STATUS: (&str, &str) = (":status", "200");
+    const SERVED: (&str, &str) = ("x-envoy-upstream-service-time", "3");
+    let end = |headers: &[(&str, &str)], size| {
+        let header = |name: &str| {
+            let named = headers.iter().find(|(known, _)| *known == name);
+            named.map(|(_, value)| value.as_bytes().to_vec())
+        };
+        match CallEnd::read(header, size, |len| vec![b'x'; len]) {
+            CallEnd::Reset => "reset".to_owned(),
+            CallEnd::Answered { status, by, body, size } => {
+                format!("{status} {by:?} {} of {size}", body.len())
+            }
+        }
+    };
+    assert_eq!(end(&[], 5), "reset");
+    assert_eq!(end(&[(":status", "2x0"), SERVED], 5), "reset");
+    assert_eq!(end(&[STATUS, SERVED], 5), "200 Store 5 of 5");
+    assert_eq!(end(&[(":status", "503")], 0), "503 Host 0 of 0");
+    let large = format!("200 Store {MAX_BODY} of {}", MAX_BODY + 1);
+    assert_eq!(end(&[STATUS, SERVED], MAX_BODY + 1), large);
+}
+
+#[test]
+fn calls_carry_the_authorization_that_the_store_wants() {
+    let without = call_headers("/p", None);
+    assert_eq!(without[1], (":path", "/p"));
+    assert!(without.iter().all(|(name, _)| *name != "authorization"));
+    assert_eq!(call_headers("/p", Some("Bearer t")).last(), Some(&("authorization", "Bearer t")));
+}

@@ -1,0 +1,34 @@
+//! When ticks begin, and when they rest.
+
+use std::time::Duration;
+
+/// The period of ticks.
+pub const TICK: Duration = Duration::from_millis(10);
+/// Ticks rest after this many without work.
+const IDLE_TICKS: u32 = 100;
+
+/// Whether ticks come, and how many have come without work.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Ticks {
+    come: bool,
+    idle: u32,
+}
+
+impl Ticks {
+    /// Whether they come.
+    pub(super) const fn come(&self) -> bool {
+        self.come
+    }
+
+    /// They come from now on.
+    pub(super) const fn begin(&mut self) {
+        *self = Self { come: true, idle: 0 };
+    }
+
+    /// A tick has come. Returns whether the next one must come, too.
+    pub(super) const fn go_on(&mut self, is_idle: bool) -> bool {
+        self.idle = if is_idle { self.idle + 1 } else { 0 };
+        self.come = self.idle < IDLE_TICKS;
+        self.come
+    }
+}
