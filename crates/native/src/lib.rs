@@ -7,12 +7,15 @@
 //!
 //! | part | owns |
 //! | --- | --- |
-//! | `abi` | the declarations of the ABI and every `unsafe` block: hooks, host calls, schedulers |
+//! | `hooks` | what Envoy calls |
+//! | `abi` | the declarations of the ABI, and host calls. All `unsafe` blocks are here and in `hooks` |
 //! | `setup` | configurations: from a document to shards; per route |
 //! | `stream` | one request, on its Envoy worker |
 //! | `facts` | the facts of a request, read from Envoy |
 //! | `redirects` | keeps the admission of a request between two passes of an internal redirect |
-//! | `shard` | one Envoy worker's quotas: the driver of the pure core, its inbox, who waits |
+//! | `shard` | one Envoy worker's quotas: the driver of the pure core, who waits |
+//! | `inbox` | what the runtime thread reports to a shard |
+//! | `clock` | the clock of all shards |
 //! | `runtime` | the two threads beside Envoy's: for calls to Redis, and for ticks |
 //! | `link` | the way to the store: Redis, or Envoy's callouts to a sidecar |
 //! | `metrics` | Envoy's counters, with labels |
@@ -28,7 +31,10 @@
 //! and empties the inbox before it leaves.
 
 mod abi;
+mod clock;
 mod facts;
+mod hooks;
+mod inbox;
 mod link;
 mod log;
 mod metrics;

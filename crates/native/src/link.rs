@@ -33,7 +33,7 @@ impl Link {
         }
     }
 
-    /// Sends a message. Its end comes as a [`Letter`](crate::shard::Letter).
+    /// Sends a message. Its end comes as a [`Letter`](crate::inbox::Letter).
     pub fn send(&self, shard: &Arc<Shard>, message: Outgoing) {
         match (self, message) {
             (Self::Library(library), Outgoing::Call(call)) => library.call(shard, call),

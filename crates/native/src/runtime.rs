@@ -12,7 +12,6 @@ use std::time::{Duration, Instant};
 
 use futures_util::future::FutureExt;
 use quotagate_quota::driver::TICK;
-use quotagate_quota::time::Monotonic;
 use tokio::runtime::{Builder, Handle};
 
 use crate::panics::{self, guard};
@@ -57,12 +56,6 @@ pub fn start() -> io::Result<()> {
     // Only the main thread sets it, so it is not set yet.
     let _ = RUNTIME.set(Runtime { handle, ticking: Mutex::default(), begins: Condvar::new() });
     Ok(())
-}
-
-/// The time for workers.
-pub fn now() -> Monotonic {
-    static ORIGIN: OnceLock<Instant> = OnceLock::new();
-    Monotonic::new(ORIGIN.get_or_init(Instant::now).elapsed())
 }
 
 /// Runs `work` on the runtime thread. `what` names it in the log if it panics.

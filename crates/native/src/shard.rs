@@ -8,11 +8,7 @@
 //!
 //! Nobody waits long: the core is never locked during a call to the store, or a host call that runs
 //! other filters. The order of locks is core, then exchange of a stream, then waiting, then the
-//! scheduler of a stream. The inbox is locked last, alone.
-//!
-//! A letter is never overlooked. The sender fills the inbox, sets `mail` and tries to lock the
-//! core. The holder of the core looks at `mail` after it has let go. Both exchange the value of
-//! `mail`, so that the later one sees what the earlier one did.
+//! scheduler of a stream. The [inbox](Mailbox) is locked last, alone.
 
 use std::collections::BTreeMap;
 use std::hash::{BuildHasher, RandomState};
@@ -25,33 +21,22 @@ use quotagate_quota::decision::Admission;
 use quotagate_quota::driver::{Arriving, ClientMark, Driver, RequestBody, TICK};
 use quotagate_quota::exchange::Arrival;
 use quotagate_quota::time::Monotonic;
-use quotagate_quota::worker::{CallEnd, CallFault, CallId};
-use quotagate_store::server::CarriedOut;
 
 use crate::abi::Host;
+use crate::clock::{millis, millis_of, now};
 use crate::facts::Facts;
+use crate::inbox::{Letter, Mailbox};
 use crate::link::Link;
 use crate::log;
 use crate::metrics::Metrics;
 use crate::panics::guard;
 use crate::redirects::Redirect;
-use crate::runtime::{self, now};
+use crate::runtime;
 use crate::stream::Stream;
 use crate::test_faults;
 
 /// A shard of an old configuration keeps its leases no longer than this.
 const LINGER: Duration = Duration::from_secs(60);
-
-/// What the runtime thread reports to a shard.
-pub enum Letter {
-    /// The store in this process carried out a call. It refunds the grants if the letter is never
-    /// read.
-    CarriedOut(CallId, CarriedOut),
-    /// A call or a fetch has ended.
-    Ended(CallId, CallEnd),
-    /// A call or a fetch was not sent, or a fetch took too long.
-    NotSent(CallId, CallFault<'static>),
-}
 
 /// The driver of one Envoy worker. It identifies streams by their number.
 pub type StreamDriver = Driver<u64, Arc<Stream>>;
@@ -60,9 +45,7 @@ pub type StreamDriver = Driver<u64, Arc<Stream>>;
 pub struct Shard {
     link: Link,
     core: Mutex<Core>,
-    inbox: Mutex<Vec<Letter>>,
-    /// Whether the inbox may hold letters.
-    mail: AtomicBool,
+    inbox: Mailbox,
     /// The streams that wait for their decision, by their number.
     waiting: Mutex<BTreeMap<u64, Arc<Stream>>>,
     /// Whether a stream was woken and has not run yet.
@@ -109,8 +92,7 @@ impl Shard {
         Arc::new(Self {
             link,
             core: Mutex::new(core),
-            inbox: Mutex::default(),
-            mail: AtomicBool::new(false),
+            inbox: Mailbox::default(),
             waiting: Mutex::default(),
             is_woken: AtomicBool::new(false),
             streams: AtomicUsize::new(0),
@@ -135,7 +117,7 @@ impl Shard {
         } else {
             host.redirect(&self.redirect).and_then(Redirect::take)
         };
-        let arrived = self.with(|core, now| {
+        let arrived = self.with_core(|core, now| {
             test_faults::trip("arrive");
             let config = Arc::clone(core.driver.arrives(now));
             if config.marks {
@@ -165,7 +147,7 @@ impl Shard {
         host: &Host<'_>,
         end: bool,
     ) -> Option<Arrival> {
-        self.with(|core, now| {
+        self.with_core(|core, now| {
             let mut exchange = stream.exchange();
             let mut arrival = None;
             let mut read = |chunk: &[u8], end| {
@@ -186,7 +168,7 @@ impl Shard {
 
     /// A stream was woken. Stops reading its request's body if that takes too long.
     pub fn late_body(self: &Arc<Self>, stream: &Arc<Stream>, host: &Host<'_>) -> Option<Arrival> {
-        self.with(|core, now| {
+        self.with_core(|core, now| {
             let mut exchange = stream.exchange();
             let arrival = core.driver.request_body_late(stream.for_driver(&mut exchange), now)?;
             test_faults::trip("late");
@@ -212,7 +194,7 @@ impl Shard {
 
     /// Runs `act` on the driver, then sends the calls that are due.
     pub fn work<R>(self: &Arc<Self>, act: impl FnOnce(&mut StreamDriver, Monotonic) -> R) -> R {
-        self.with(|core, now| act(&mut core.driver, now))
+        self.with_core(|core, now| act(&mut core.driver, now))
     }
 
     /// Ticks the worker if requests wait and the tick thread is late. For hooks that need nothing
@@ -220,7 +202,7 @@ impl Shard {
     pub fn keep_time(self: &Arc<Self>) {
         let since = millis(now()).saturating_sub(self.ticked_ms.load(Ordering::Relaxed));
         if since >= 2 * millis_of(TICK) && !self.waiting().is_empty() {
-            self.with(|_, _| ());
+            self.with_core(|_, _| ());
         }
     }
 
@@ -252,7 +234,7 @@ impl Shard {
     pub fn carry_out(self: &Arc<Self>, host: &Host<'_>) {
         self.is_woken.store(false, Ordering::SeqCst);
         // One at a time: what Envoy does with one stream may end another one.
-        while let Some(Decided { stream, config }) = self.with(Core::next_decision) {
+        while let Some(Decided { stream, config }) = self.with_core(Core::next_decision) {
             if self.waits_no_more(&stream)
                 && let Some(host) = stream.handle().enter(host)
             {
@@ -282,14 +264,9 @@ impl Shard {
 
     /// Takes a letter, on the runtime thread or Envoy's main thread.
     pub fn deliver(self: &Arc<Self>, letter: Letter) {
-        self.inbox.lock().unwrap_or_else(PoisonError::into_inner).push(letter);
-        self.mail.swap(true, Ordering::SeqCst);
+        self.inbox.put(letter);
         // The tasks of the runtime thread have no hook that catches and counts a panic.
-        guard("reply", (), || {
-            if !self.wake() {
-                self.try_with(|_, _| ());
-            }
-        });
+        guard("reply", (), || self.after_unlock());
     }
 
     /// A stream ends. Returns whether it is the last one for now.
@@ -315,7 +292,8 @@ impl Shard {
     pub fn tick(self: &Arc<Self>) -> bool {
         // Should a wake be lost, this repeats it.
         self.is_woken.store(false, Ordering::SeqCst);
-        let goes_on = self.try_with(|core, now| {
+        let Some(mut core) = self.try_lock() else { return true };
+        let goes_on = self.turn(&mut core, |core, now| {
             test_faults::trip("tick");
             if let Some(closed) = self.closed.get() {
                 // No hook of this configuration comes any more.
@@ -333,7 +311,9 @@ impl Shard {
             }
             core.driver.goes_on(core.orphans.is_empty())
         });
-        goes_on.unwrap_or(true)
+        drop(core);
+        self.after_unlock();
+        goes_on
     }
 
     /// Its configuration was destroyed, after all of its streams. Ticks refund what it leases. This
@@ -344,20 +324,22 @@ impl Shard {
     }
 
     /// Runs `act` on the core of an Envoy worker.
-    fn with<R>(self: &Arc<Self>, act: impl FnOnce(&mut Core, Monotonic) -> R) -> R {
+    fn with_core<R>(self: &Arc<Self>, act: impl FnOnce(&mut Core, Monotonic) -> R) -> R {
         let result = {
             let mut core = self.core.lock().unwrap_or_else(|poisoned| self.mend(poisoned));
-            self.act(&mut core, act)
+            self.turn(&mut core, act)
         };
-        self.look_again();
+        self.after_unlock();
         result
     }
 
-    /// The same, if the core is not locked.
-    fn try_with<R>(self: &Arc<Self>, act: impl FnOnce(&mut Core, Monotonic) -> R) -> Option<R> {
-        let result = self.act(&mut self.try_lock()?, act);
-        self.look_again();
-        Some(result)
+    /// Reads letters that came while the core was locked, unless a stream that is woken does.
+    fn after_unlock(self: &Arc<Self>) {
+        while self.inbox.has_letters() && !self.wake() {
+            // The holder of the core looks again, too.
+            let Some(mut core) = self.try_lock() else { return };
+            self.turn(&mut core, |_, _| ());
+        }
     }
 
     fn try_lock(&self) -> Option<MutexGuard<'_, Core>> {
@@ -368,19 +350,32 @@ impl Shard {
         }
     }
 
-    fn act<R>(
+    /// All that happens while the core is locked once: what is due before `act`, and what follows.
+    fn turn<R>(
         self: &Arc<Self>,
-        core: &mut MutexGuard<'_, Core>,
+        core: &mut Core,
         act: impl FnOnce(&mut Core, Monotonic) -> R,
     ) -> R {
         let now = now();
-        self.read_mail(core, now);
+        for letter in self.inbox.take() {
+            match letter {
+                Letter::CarriedOut(id, call) => core.driver.carried_out(id, || call.take(), now),
+                Letter::Ended(id, end) => core.driver.call_ended(id, &end, now),
+                Letter::NotSent(id, fault) => core.driver.call_not_sent(id, &fault, now),
+            }
+        }
         if now.since(core.ticked) >= TICK {
             core.ticked = now;
             core.driver.tick(now);
             self.ticked_ms.store(millis(now), Ordering::Relaxed);
         }
         let result = act(core, now);
+        self.follow_up(core, now);
+        result
+    }
+
+    /// Sends and wakes what is due.
+    fn follow_up(self: &Arc<Self>, core: &mut Core, now: Monotonic) {
         // Envoy runs the stream's event after all that this turn of its event loop reads, so that
         // those requests share a call.
         if !std::mem::take(&mut core.gathers) || !self.wake() {
@@ -393,33 +388,6 @@ impl Shard {
         let has_no_orphans = core.orphans.is_empty();
         if core.driver.wake(has_no_orphans) {
             runtime::tick(self);
-        }
-        result
-    }
-
-    /// Reads letters that came while the core was locked.
-    fn look_again(self: &Arc<Self>) {
-        // A read alone might come before the lock is free to others.
-        while self.mail.fetch_or(false, Ordering::SeqCst) && !self.wake() {
-            // The holder of the core looks again, too.
-            let Some(mut core) = self.try_lock() else { return };
-            self.act(&mut core, |_, _| ());
-        }
-    }
-
-    fn read_mail(&self, core: &mut Core, now: Monotonic) {
-        // What comes later is found after the core is unlocked.
-        if !self.mail.load(Ordering::SeqCst) || !self.mail.swap(false, Ordering::SeqCst) {
-            return;
-        }
-        let letters =
-            std::mem::take(&mut *self.inbox.lock().unwrap_or_else(PoisonError::into_inner));
-        for letter in letters {
-            match letter {
-                Letter::CarriedOut(id, call) => core.driver.carried_out(id, || call.take(), now),
-                Letter::Ended(id, end) => core.driver.call_ended(id, &end, now),
-                Letter::NotSent(id, fault) => core.driver.call_not_sent(id, &fault, now),
-            }
         }
     }
 
@@ -492,12 +460,4 @@ impl Core {
 
 fn seed() -> u64 {
     RandomState::new().hash_one(now())
-}
-
-fn millis(moment: Monotonic) -> u64 {
-    millis_of(moment.since(Monotonic::default()))
-}
-
-fn millis_of(length: Duration) -> u64 {
-    u64::try_from(length.as_millis()).unwrap_or(u64::MAX)
 }

@@ -2,18 +2,17 @@
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
-use std::time::SystemTime;
 
 use quotagate_quota::access_log;
 use quotagate_quota::config::Config;
 use quotagate_quota::driver;
 use quotagate_quota::exchange::{Arrival, Exchange, MAX_REQUEST_BODY};
-use quotagate_quota::response::{self, Now, Upstream};
+use quotagate_quota::response::{self, Upstream};
 use quotagate_quota::time::Monotonic;
 
 use crate::abi::{Handle, Host, Scheduler};
+use crate::clock::response_time;
 use crate::panics::guard;
-use crate::runtime::now;
 use crate::setup::Setup;
 use crate::shard::{Shard, StreamDriver};
 use crate::test_faults;
@@ -336,10 +335,4 @@ impl Stream {
     fn scheduler(&self) -> MutexGuard<'_, Option<Scheduler>> {
         self.scheduler.lock().unwrap_or_else(PoisonError::into_inner)
     }
-}
-
-/// The time for response headers.
-fn response_time() -> Now {
-    let epoch = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
-    Now { monotonic: now(), epoch }
 }

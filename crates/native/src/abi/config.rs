@@ -31,7 +31,7 @@ impl FilterConfig<'_> {
     ///
     /// # Safety
     /// `config` comes from Envoy, in a hook of this configuration that outlives the result.
-    pub(super) const unsafe fn new(config: raw::ConfigPtr) -> Self {
+    pub const unsafe fn new(config: raw::ConfigPtr) -> Self {
         Self { config, hook: PhantomData }
     }
 

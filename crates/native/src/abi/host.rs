@@ -36,7 +36,7 @@ impl<'h> Host<'h> {
     ///
     /// # Safety
     /// `filter` comes from Envoy, in a hook of this stream that outlives `'h`.
-    pub(super) const unsafe fn new(filter: raw::FilterPtr) -> Self {
+    pub const unsafe fn new(filter: raw::FilterPtr) -> Self {
         Self { filter, hook: PhantomData }
     }
 
@@ -54,7 +54,7 @@ impl<'h> Host<'h> {
     }
 
     /// The module's configuration of the request's route, as its `per_route_config_new` made it.
-    pub(super) fn route_config(&self) -> raw::ModulePtr {
+    pub fn route_config(&self) -> raw::ModulePtr {
         // SAFETY: the stream exists while its hook runs.
         unsafe { raw::envoy_dynamic_module_callback_get_most_specific_route_config(self.filter) }
     }

@@ -1,14 +1,13 @@
 //! Envoy's dynamic module ABI, as far as the module uses it
 //! (`source/extensions/dynamic_modules/abi/abi.h` of Envoy 1.38 to 1.40).
 //!
-//! `raw` declares it. `host`, `config` and [`process`] make calls to Envoy safe. `hooks` exports
-//! what Envoy calls. All `unsafe` blocks of the crate are in this folder.
+//! [`raw`] declares it. `host`, `config` and [`process`] make calls to Envoy safe. All `unsafe` blocks
+//! of the crate are in this folder, and in `hooks`, which exports what Envoy calls.
 
 mod config;
-mod hooks;
 mod host;
 pub mod process;
-mod raw;
+pub mod raw;
 
 pub use config::{ConfigScheduler, FilterConfig, NotStarted};
 pub use host::{Handle, Host, Scheduler};

@@ -32,7 +32,7 @@ pub fn logs(level: u32) -> bool {
 }
 
 /// The first callback that this Envoy lacks.
-pub(super) fn missing_callback() -> Option<&'static CStr> {
+pub fn missing_callback() -> Option<&'static CStr> {
     raw::CALLBACKS.iter().copied().find(|name| !exists(name))
 }
 

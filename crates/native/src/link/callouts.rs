@@ -18,8 +18,9 @@ use quotagate_quota::protocol::RESERVE_PATH;
 use quotagate_quota::worker::{CallEnd, CallFault, CallId};
 
 use crate::abi::{ConfigScheduler, FilterConfig, NotStarted};
+use crate::inbox::Letter;
 use crate::log;
-use crate::shard::{Letter, Shard};
+use crate::shard::Shard;
 
 /// Most calls that wait for the main thread. Beyond that, calls fail.
 const MAX_QUEUED: usize = 4096;

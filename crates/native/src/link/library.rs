@@ -16,8 +16,9 @@ use quotagate_store::url::StoreUrl;
 use tokio::time::sleep;
 use tokio_util::task::AbortOnDropHandle;
 
+use crate::inbox::Letter;
 use crate::runtime;
-use crate::shard::{Letter, Shard};
+use crate::shard::Shard;
 
 /// How long operating rests after a panic.
 const AFTER_PANIC: Duration = Duration::from_secs(1);

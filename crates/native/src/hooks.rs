@@ -10,13 +10,11 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use quotagate_quota::worker::CallEnd;
 
-use super::config::FilterConfig;
-use super::host::Host;
-use super::process;
-use super::raw::{
+use crate::abi::raw::{
     self, Buffer, ConfigPtr, FilterPtr, Header, ModulePtr, body_status, headers_status,
     trailers_status,
 };
+use crate::abi::{FilterConfig, Host, process};
 use crate::link::Closed;
 use crate::log;
 use crate::panics::guard;

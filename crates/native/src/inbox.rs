@@ -1,0 +1,54 @@
+//! The inbox of a shard: how the runtime thread reports to it.
+//!
+//! No letter is lost. The sender [puts](Mailbox::put) it, and then tries to lock the core. The
+//! holder of the core [takes](Mailbox::take) all letters, and [looks again](Mailbox::has_letters)
+//! after it has unlocked. All three exchange the value of `mail`, so that the later one sees what
+//! the earlier one did.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, PoisonError};
+
+use quotagate_quota::worker::{CallEnd, CallFault, CallId};
+use quotagate_store::server::CarriedOut;
+
+/// What the runtime thread reports to a shard.
+pub enum Letter {
+    /// The store in this process carried out a call. It refunds the grants if the letter is never
+    /// read.
+    CarriedOut(CallId, CarriedOut),
+    /// A call or a fetch has ended.
+    Ended(CallId, CallEnd),
+    /// A call or a fetch was not sent, or a fetch took too long.
+    NotSent(CallId, CallFault<'static>),
+}
+
+/// The letters to one shard. Its lock is taken last, alone.
+#[derive(Default)]
+pub struct Mailbox {
+    letters: Mutex<Vec<Letter>>,
+    /// Whether there may be letters.
+    mail: AtomicBool,
+}
+
+impl Mailbox {
+    /// Adds a letter, on any thread.
+    pub fn put(&self, letter: Letter) {
+        self.letters.lock().unwrap_or_else(PoisonError::into_inner).push(letter);
+        self.mail.swap(true, Ordering::SeqCst);
+    }
+
+    /// Takes all letters, while the core is locked.
+    pub fn take(&self) -> Vec<Letter> {
+        // What comes later is found after the core is unlocked.
+        if !self.mail.load(Ordering::SeqCst) || !self.mail.swap(false, Ordering::SeqCst) {
+            return Vec::new();
+        }
+        std::mem::take(&mut *self.letters.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Whether there may be letters, after the core was unlocked.
+    pub fn has_letters(&self) -> bool {
+        // A read alone might come before the lock is free to others.
+        self.mail.fetch_or(false, Ordering::SeqCst)
+    }
+}
