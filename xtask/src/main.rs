@@ -36,7 +36,7 @@ fn main() -> ExitCode {
 fn command() -> Command {
     let yes = || {
         let about =
-            "Install missing system packages with apt-get (as root) instead of naming the command";
+            "Install missing system packages with apt-get, through sudo unless you are root";
         Arg::new("yes").long("yes").short('y').action(ArgAction::SetTrue).help(about)
     };
     let flag = |name: &'static str, about: &'static str| {
@@ -82,7 +82,7 @@ fn command() -> Command {
         Command::new("check")
             .about("Format, prose, lints, and the tests of the pure crates: needs Rust and Python only"),
         Command::new("test")
-            .about("Build, and run every test: needs what `cargo xtask setup` finds")
+            .about("Build, and run every test: sets up like `setup`, and as root installs what is missing")
             .args([yes(), flag("release", "Instead install dist/release, and try it: needs root")]),
         Command::new("ci")
             .about("Everything a change must pass: check, documentation, dependencies, test, demo, package, compose")
@@ -153,7 +153,7 @@ fn command() -> Command {
 fn perform(task: &str, arguments: &ArgMatches) -> Result<()> {
     let flag =
         |name| arguments.try_get_one::<bool>(name).ok().flatten().copied().unwrap_or_default();
-    let consent = if flag("yes") { Consent::Given } else { Consent::NotGiven };
+    let consent = consent(task, flag("yes"));
     match task {
         "setup" => {
             let further = [
@@ -210,9 +210,32 @@ fn perform(task: &str, arguments: &ArgMatches) -> Result<()> {
     }
 }
 
+/// Whether a task may install system packages. The two tasks that a newcomer runs first do, if the
+/// user is root: nothing then keeps them from working on a fresh machine.
+fn consent(task: &str, yes: bool) -> Consent {
+    match task {
+        _ if yes => Consent::Given,
+        "demo" | "test" => Consent::IfRoot,
+        _ => Consent::NotGiven,
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn first_tasks_of_newcomers_install_as_root_and_others_ask() {
+        for (task, expected) in [
+            ("demo", Consent::IfRoot),
+            ("test", Consent::IfRoot),
+            ("setup", Consent::NotGiven),
+            ("ci", Consent::NotGiven),
+        ] {
+            assert_eq!(consent(task, false), expected, "{task}");
+            assert_eq!(consent(task, true), Consent::Given, "{task}");
+        }
+    }
 
     #[test]
     fn command_line_is_consistent() {

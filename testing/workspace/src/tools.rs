@@ -79,12 +79,13 @@ pub fn redis_server() -> Result<PathBuf> {
     }
 }
 
-/// `chromium` and its driver `chromedriver`, on PATH.
+/// Chromium, by one of its names, and its driver `chromedriver`, on PATH.
 ///
 /// # Errors
 /// When one of them is missing.
 pub fn chromium() -> Result<(PathBuf, PathBuf)> {
-    let browser = on_path("chromium").or_else(|| on_path("google-chrome"));
+    let names = ["chromium", "chromium-browser", "google-chrome"];
+    let browser = names.into_iter().find_map(on_path);
     match (browser, on_path("chromedriver")) {
         (Some(browser), Some(driver)) => Ok((browser, driver)),
         (None, _) => bail!("chromium is not on PATH: run `cargo xtask setup`"),

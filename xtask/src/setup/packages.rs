@@ -7,16 +7,83 @@ use quotagate_workspace::{task, tools};
 
 use super::programs::Program;
 
-/// Whether this task may install system packages (`--yes`).
+/// Debian's names of packages that Ubuntu calls otherwise.
+const ON_UBUNTU: &[(&str, &str)] =
+    &[("chromium", "chromium-browser"), ("chromium-driver", "chromium-chromedriver")];
+
+/// Whether this task may install system packages.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Consent {
-    /// The user agreed.
+    /// The user said `--yes`: install them, with sudo unless this user is root.
     Given,
-    /// Name the command instead.
+    /// Install them if this user is root, else name the command.
+    IfRoot,
+    /// Name the command.
     NotGiven,
 }
 
-/// Installs what is missing if the user agreed.
+/// The user who runs apt-get.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Installer {
+    Root,
+    Sudo,
+}
+
+impl Installer {
+    /// Who installs packages, if this task may and can.
+    fn of(consent: Consent, machine: Machine) -> Option<Self> {
+        match consent {
+            _ if !machine.has_apt => None,
+            Consent::Given | Consent::IfRoot if machine.is_root => Some(Self::Root),
+            Consent::Given if machine.has_sudo => Some(Self::Sudo),
+            _ => None,
+        }
+    }
+
+    fn command(self, program: &str) -> Command {
+        match self {
+            Self::Root => Command::new(program),
+            Self::Sudo => {
+                let mut command = Command::new("sudo");
+                command.arg(program);
+                command
+            }
+        }
+    }
+}
+
+/// What decides how packages are installed here.
+#[derive(Debug, Clone, Copy)]
+struct Machine {
+    has_apt: bool,
+    has_sudo: bool,
+    is_root: bool,
+    is_ubuntu: bool,
+}
+
+impl Machine {
+    fn this() -> Self {
+        let release = fs::read_to_string("/etc/os-release").unwrap_or_default();
+        Self {
+            has_apt: tools::on_path("apt-get").is_some(),
+            has_sudo: tools::on_path("sudo").is_some(),
+            is_root: fs::metadata("/proc/self").is_ok_and(|own| own.uid() == 0),
+            is_ubuntu: release.lines().any(|line| line == "ID=ubuntu"),
+        }
+    }
+
+    /// The packages of these programs, by the names that this system gives them.
+    fn packages(self, missing: &[&Program]) -> Vec<&'static str> {
+        let debian = missing.iter().flat_map(|program| program.packages).copied();
+        let names = debian.map(|name| {
+            let other = ON_UBUNTU.iter().find(|(debian, _)| *debian == name);
+            other.filter(|_| self.is_ubuntu).map_or(name, |(_, ubuntu)| ubuntu)
+        });
+        names.collect()
+    }
+}
+
+/// Installs what is missing, if the user agreed.
 ///
 /// # Errors
 /// When something is missing and must not or cannot be installed; the message names the command.
@@ -24,15 +91,19 @@ pub fn provide(missing: &[&Program], consent: Consent) -> Result<()> {
     if missing.is_empty() {
         return Ok(());
     }
-    let packages: Vec<&str> =
-        missing.iter().flat_map(|program| program.packages).copied().collect();
-    let apt = tools::on_path("apt-get").is_some();
-    if consent == Consent::NotGiven || !apt || !is_root() {
-        bail!("{}", advice(missing, apt, is_root()));
-    }
-    task::note(&format!("apt-get installs {}", packages.join(" ")));
-    install(&packages)?;
-    missing.iter().filter_map(|program| program.service).for_each(stop_service);
+    let machine = Machine::this();
+    let packages = machine.packages(missing);
+    let Some(installer) = Installer::of(consent, machine) else {
+        bail!("{}", advice(missing, machine));
+    };
+    let who = match installer {
+        Installer::Root => "this task runs as root, so apt-get now installs",
+        Installer::Sudo => "sudo apt-get now installs",
+    };
+    task::note(&format!("{who} {}", packages.join(" ")));
+    install(installer, &packages)?;
+    let services = missing.iter().filter_map(|program| program.service);
+    services.for_each(|service| stop_service(installer, service));
     let still: Vec<&str> = missing
         .iter()
         .filter(|program| (program.find)().is_none())
@@ -48,44 +119,44 @@ pub fn provide(missing: &[&Program], consent: Consent) -> Result<()> {
     Ok(())
 }
 
-fn is_root() -> bool {
-    fs::metadata("/proc/self").is_ok_and(|own| own.uid() == 0)
-}
-
 /// What is missing, and what the user can do.
-fn advice(missing: &[&Program], apt: bool, root: bool) -> String {
+fn advice(missing: &[&Program], machine: Machine) -> String {
     let names: Vec<&str> = missing.iter().map(|program| program.name).collect();
-    let packages: Vec<&str> =
-        missing.iter().flat_map(|program| program.packages).copied().collect();
     let elsewhere: Vec<&str> = missing.iter().map(|program| program.elsewhere).collect();
-    let command = format!("apt-get install --no-install-recommends {}", packages.join(" "));
+    let packages = machine.packages(missing).join(" ");
+    let command = format!("apt-get install --no-install-recommends {packages}");
     let (names, elsewhere) = (names.join(", "), elsewhere.join("; "));
-    match (apt, root) {
-        (true, true) => {
-            format!(
-                "missing: {names}. Run `{command}`, or let `cargo xtask setup --yes` run it ({elsewhere})"
-            )
-        }
-        (true, false) => format!("missing: {names}. Run `sudo {command}` ({elsewhere})"),
-        (false, _) => {
+    match machine {
+        Machine { has_apt: false, .. } => {
             format!(
                 "missing: {names}. Install them with your package manager (Debian: `{command}`; {elsewhere})"
             )
         }
+        Machine { is_root: true, .. } => {
+            format!(
+                "missing: {names}. Run `{command}`, or let `cargo xtask setup --yes` run it ({elsewhere})"
+            )
+        }
+        Machine { has_sudo: true, .. } => {
+            format!(
+                "missing: {names}. Run `sudo {command}`, or let `cargo xtask setup --yes` run it ({elsewhere})"
+            )
+        }
+        _ => format!("missing: {names}. Run `{command}` as root ({elsewhere})"),
     }
 }
 
 /// Installs without recommended packages. Fetches the lists only if they seem old, because that is
 /// slow.
-fn install(packages: &[&str]) -> Result<()> {
+fn install(installer: Installer, packages: &[&str]) -> Result<()> {
     let install: Vec<&str> = ["install", "-y", "-qq", "--no-install-recommends"]
         .into_iter()
         .chain(packages.iter().copied())
         .collect();
-    if let Err(first) = apt_get(&install)? {
+    if let Err(first) = apt_get(installer, &install)? {
         task::note("apt-get does not know them yet: apt-get update");
-        let updated = apt_get(&["update", "-qq"])?;
-        if let Err(errors) = apt_get(&install)? {
+        let updated = apt_get(installer, &["update", "-qq"])?;
+        if let Err(errors) = apt_get(installer, &install)? {
             let why = [first, updated.err().unwrap_or_default(), errors].join("\n");
             bail!("{}", failure(&packages.join(" "), &why));
         }
@@ -93,8 +164,10 @@ fn install(packages: &[&str]) -> Result<()> {
     Ok(())
 }
 
-fn apt_get(arguments: &[&str]) -> Result<Result<(), String>> {
-    task::judged(Command::new("apt-get").env("DEBIAN_FRONTEND", "noninteractive").args(arguments))
+fn apt_get(installer: Installer, arguments: &[&str]) -> Result<Result<(), String>> {
+    // sudo passes no variable on, but `env` sets it after sudo.
+    let mut command = installer.command("env");
+    task::judged(command.args(["DEBIAN_FRONTEND=noninteractive", "apt-get"]).args(arguments))
 }
 
 fn failure(packages: &str, errors: &str) -> String {
@@ -111,11 +184,11 @@ fn failure(packages: &str, errors: &str) -> String {
 }
 
 /// Debian starts a server when it installs one.
-fn stop_service(name: &str) {
+fn stop_service(installer: Installer, name: &str) {
     if Path::new("/run/systemd/system").is_dir() {
-        task::succeeds(Command::new("systemctl").args(["disable", "--now", name]));
+        task::succeeds(installer.command("systemctl").args(["disable", "--now", name]));
     } else {
-        task::succeeds(Command::new("service").args([name, "stop"]));
+        task::succeeds(installer.command("service").args([name, "stop"]));
     }
 }
 
@@ -143,6 +216,10 @@ mod tests {
         },
     ];
 
+    const DEBIAN: Machine =
+        Machine { has_apt: true, has_sudo: true, is_root: false, is_ubuntu: false };
+    const ROOT: Machine = Machine { is_root: true, ..DEBIAN };
+
     #[test]
     fn nothing_is_installed_without_consent() {
         let error = provide(&[&ABSENT[0]], Consent::NotGiven).unwrap_err().to_string();
@@ -151,14 +228,54 @@ mod tests {
     }
 
     #[test]
+    fn root_or_consent_decides_who_installs() {
+        let no_sudo = Machine { has_sudo: false, ..DEBIAN };
+        let no_apt = Machine { has_apt: false, ..ROOT };
+        let cases = [
+            (Consent::Given, ROOT, Some(Installer::Root)),
+            (Consent::Given, DEBIAN, Some(Installer::Sudo)),
+            (Consent::Given, no_sudo, None),
+            (Consent::Given, no_apt, None),
+            (Consent::IfRoot, ROOT, Some(Installer::Root)),
+            (Consent::IfRoot, DEBIAN, None),
+            (Consent::IfRoot, no_apt, None),
+            (Consent::NotGiven, ROOT, None),
+            (Consent::NotGiven, DEBIAN, None),
+        ];
+        for (consent, machine, expected) in cases {
+            assert_eq!(Installer::of(consent, machine), expected, "{consent:?} on {machine:?}");
+        }
+    }
+
+    #[test]
+    fn sudo_precedes_command_unless_root() {
+        assert_eq!(Installer::Root.command("service").get_program(), "service");
+        let with_sudo = Installer::Sudo.command("service");
+        assert_eq!(with_sudo.get_program(), "sudo");
+        assert!(with_sudo.get_args().eq(["service"]));
+    }
+
+    #[test]
+    fn ubuntu_has_names_of_its_own() {
+        let browser = Program { packages: &["chromium", "p4"], ..ABSENT[0] };
+        let ubuntu = Machine { is_ubuntu: true, ..DEBIAN };
+        assert_eq!(DEBIAN.packages(&[&browser]), ["chromium", "p4"]);
+        assert_eq!(ubuntu.packages(&[&browser]), ["chromium-browser", "p4"]);
+    }
+
+    #[test]
     fn advice_is_one_command_for_everything_that_is_missing() {
         let missing: Vec<&Program> = ABSENT.iter().collect();
         let command = "apt-get install --no-install-recommends p1 p2 p3";
-        let root = advice(&missing, true, true);
+        let root = advice(&missing, ROOT);
         assert!(root.contains(&format!("`{command}`")) && root.contains("setup --yes"), "{root}");
-        let user = advice(&missing, true, false);
-        assert!(user.contains(&format!("`sudo {command}`")) && !user.contains("--yes"), "{user}");
-        let other = advice(&missing, false, false);
+        let user = advice(&missing, DEBIAN);
+        assert!(user.contains(&format!("`sudo {command}`")), "{user}");
+        assert!(user.contains("setup --yes"), "{user}");
+        let no_sudo = advice(&missing, Machine { has_sudo: false, ..DEBIAN });
+        assert!(no_sudo.contains("as root") && !no_sudo.contains("sudo"), "{no_sudo}");
+        assert!(!no_sudo.contains("--yes"), "{no_sudo}");
+        let other = advice(&missing, Machine { has_apt: false, ..DEBIAN });
         assert!(other.contains("brew; dnf") && other.contains("one, two"), "{other}");
     }
 
