@@ -1,6 +1,11 @@
 //! System packages, which are installed only with the user's consent.
 
-use std::{fs, os::unix::fs::MetadataExt, path::Path, process::Command};
+use std::{
+    fs,
+    os::unix::fs::MetadataExt,
+    path::Path,
+    process::{Command, Stdio},
+};
 
 use anyhow::{Result, bail};
 use quotagate_workspace::{task, tools};
@@ -74,12 +79,15 @@ impl Machine {
 
     /// The packages of these programs, by the names that this system gives them.
     fn packages(self, missing: &[&Program]) -> Vec<&'static str> {
-        let debian = missing.iter().flat_map(|program| program.packages).copied();
-        let names = debian.map(|name| {
-            let other = ON_UBUNTU.iter().find(|(debian, _)| *debian == name);
-            other.filter(|_| self.is_ubuntu).map_or(name, |(_, ubuntu)| ubuntu)
-        });
-        names.collect()
+        let mut packages = Vec::new();
+        for &debian in missing.iter().flat_map(|program| program.packages) {
+            let other = ON_UBUNTU.iter().find(|(name, _)| self.is_ubuntu && *name == debian);
+            let package = other.map_or(debian, |(_, ubuntu)| ubuntu);
+            if !packages.contains(&package) {
+                packages.push(package);
+            }
+        }
+        packages
     }
 }
 
@@ -100,7 +108,7 @@ pub fn provide(missing: &[&Program], consent: Consent) -> Result<()> {
         Installer::Root => "this task runs as root, so apt-get now installs",
         Installer::Sudo => "sudo apt-get now installs",
     };
-    task::note(&format!("{who} {}", packages.join(" ")));
+    task::note(&format!("{who} {} (this can take minutes)", packages.join(" ")));
     install(installer, &packages)?;
     let services = missing.iter().filter_map(|program| program.service);
     services.for_each(|service| stop_service(installer, service));
@@ -167,7 +175,9 @@ fn install(installer: Installer, packages: &[&str]) -> Result<()> {
 fn apt_get(installer: Installer, arguments: &[&str]) -> Result<Result<(), String>> {
     // sudo passes no variable on, but `env` sets it after sudo.
     let mut command = installer.command("env");
-    task::judged(command.args(["DEBIAN_FRONTEND=noninteractive", "apt-get"]).args(arguments))
+    command.args(["DEBIAN_FRONTEND=noninteractive", "apt-get"]).args(arguments);
+    // dpkg prints lines for each package, hundreds in all.
+    task::judged(command.stdout(Stdio::null()))
 }
 
 fn failure(packages: &str, errors: &str) -> String {
@@ -256,11 +266,11 @@ mod tests {
     }
 
     #[test]
-    fn ubuntu_has_names_of_its_own() {
-        let browser = Program { packages: &["chromium", "p4"], ..ABSENT[0] };
+    fn packages_have_names_of_this_system_and_stand_once() {
+        let browser = Program { packages: &["chromium", "p3"], ..ABSENT[0] };
         let ubuntu = Machine { is_ubuntu: true, ..DEBIAN };
-        assert_eq!(DEBIAN.packages(&[&browser]), ["chromium", "p4"]);
-        assert_eq!(ubuntu.packages(&[&browser]), ["chromium-browser", "p4"]);
+        assert_eq!(DEBIAN.packages(&[&browser, &ABSENT[1]]), ["chromium", "p3"]);
+        assert_eq!(ubuntu.packages(&[&browser]), ["chromium-browser", "p3"]);
     }
 
     #[test]
