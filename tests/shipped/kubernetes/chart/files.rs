@@ -47,8 +47,8 @@ fn files() -> [File; 9] {
 # runs in the tests' Envoy with a cluster of Istio's name. Istio itself was not run by this
 # project's tests.
 #
-# docs/start.md says how the image gets into your registry. A policy that reads bodies needs
-# quotagate-filter-bodies.",
+# docs/start-kubernetes.md says how the image gets into your registry. A policy that reads bodies
+# needs quotagate-filter-bodies.",
             "istio.yaml",
             json!({}),
             &["filter/wasmplugin"],
