@@ -2,6 +2,7 @@
 
 mod bounds;
 mod refills;
+mod story;
 
 use super::*;
 use crate::config::{Abandoned, Precision};
