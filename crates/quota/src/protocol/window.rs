@@ -40,9 +40,9 @@ pub struct Fixed {
 
 /// The last seconds before now, in [`SLICES`] slices of equal length.
 ///
-/// Used are the units of every slice that reaches into the window, the oldest one in full. So no
-/// interval of the window's length holds grants of more than the quota, and a unit comes back at
-/// most one slice late.
+/// Every slice that overlaps the window counts, the oldest one in full. So no interval of the
+/// window's length holds grants of more than the quota, and a unit becomes free at most one slice
+/// late.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Sliding {
     seconds: u32,

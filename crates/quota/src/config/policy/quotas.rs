@@ -45,10 +45,11 @@ object! {
     TiersDocument(TiersFields<'a>) -> Tiers {
         /// The source of the value, or of a list of values.
         required source: VerifiedText = {"jwt": {"claim": "plan"}},
-        /// The quota of each value. Callers with another value have `quota`. Of a list, its first
-        /// 64 elements count, without those of another type, and the first tier in the order of
-        /// this document that is among them. Where Envoy loses the order, the largest quota counts:
-        /// in a `google.protobuf.Struct`, and in the native module.
+        /// The quota of each value. Callers with another value have `quota`. If the value is a
+        /// list, the first tier in the order of this document that is among its first 64 elements
+        /// wins; elements of another type match no tier. If Envoy drops the order of this document,
+        /// as in a `google.protobuf.Struct` and in the native module, the largest matching quota
+        /// wins.
         required quotas: TierQuotas = {"free": 100, "premium": 10000},
     }
 }

@@ -2,7 +2,7 @@
 //! recent span.
 //!
 //! The span is four times `ahead`, at least a second, so that a few requests close together do not
-//! look like a stream. The last request is not counted, since it says nothing about the next. Two
+//! look like a stream. The last request is not counted, since it does not announce the next. Two
 //! slots of the span's length count the units: the current one in full, the previous one as far as
 //! the span still reaches into it. A counter that is younger than a quarter of the span is judged
 //! as if it were that old.
@@ -10,8 +10,8 @@
 //! The end of a stream shows sooner: after a silence of `n` mean gaps, a stream still runs only
 //! with probability `e^-n`. So the estimate allows at most [`GAPS`] requests in the time since the
 //! last one. Clients that wait for responses send in bursts, though, with many mean gaps between
-//! two bursts. So a silence says nothing until it is longer than those of the recent span. Silences
-//! beyond `ahead` do not count among them.
+//! two bursts. So a pause no longer than recent pauses does not end the lease. Pauses longer than
+//! `ahead` are not among the recent ones.
 
 use std::time::Duration;
 
