@@ -58,8 +58,8 @@ fn preface(plan: &Plan, measured: &Measured, circumstances: &Circumstances) -> S
          process (an Envoy that answers by itself); wrk, Envoy, upstream, store and Redis share the machine. No stack \
          verifies tokens; the user is named by the header `x-user`. Every number is the median of {} interleaved \
          rounds of {seconds} s after {WARM_UP} s of warm-up; ratios and differences are to A of the same round, and \
-         in brackets is their range. I and P are answered without the upstream, and A is not. Processor time is what `/proc` \
-         says of each process, by the requests that Envoy answered; calls (to the store) and scripts (in Redis) are \
+         in brackets is their range. In every ratio, 1.00 is A, Envoy alone. I and P are answered without the upstream, \
+         and A is not. Processor time is what `/proc` says of each process, by the requests that Envoy answered; calls (to the store) and scripts (in Redis) are \
          for each request as well. In {disturbed} of {} measurements others used more than {:.0} % of the \
          machine.\n{}",
         plan.rounds,
