@@ -6,8 +6,8 @@
 //! do goes out as values.
 //!
 //! The path of a request: [`config::Config::evaluate`] finds its counters, [`worker::Worker`]
-//! decides or lets it wait for a call, and [`response`] writes what the client sees. The host's adapter
-//! drives them through [`driver::Driver`].
+//! decides or lets it wait for a call, and [`response`] writes what the client sees. The host's
+//! adapter drives them through [`driver::Driver`].
 
 pub mod access_log;
 pub mod answered;

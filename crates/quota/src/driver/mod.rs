@@ -1,4 +1,5 @@
-//! The driver: all that an adapter does between its host and the [`Worker`], the same in every host.
+//! The driver does all that an adapter needs between its host and the [`Worker`], the same way in
+//! every host.
 //!
 //! | part | owns |
 //! | --- | --- |
