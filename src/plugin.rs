@@ -14,7 +14,7 @@ use quotagate_quota::access_log;
 use quotagate_quota::config::{Config, Reach};
 use quotagate_quota::decision::Decision;
 use quotagate_quota::driver::{self, Driver, TICK};
-use quotagate_quota::exchange::{Arrival, Exchange};
+use quotagate_quota::exchange::{Arrival, Exchange, StreamState};
 use quotagate_quota::response::Now;
 use quotagate_quota::time::Monotonic;
 use quotagate_quota::worker::{CallId, MAX_IN_FLIGHT};
@@ -168,10 +168,11 @@ impl Plugin {
     fn carry_out(&self, waiting: &Waiting, decision: Decision, config: &Config) -> bool {
         // A stream that is gone needs nothing, and the stream that is active instead must not get
         // its answer. `on_done` ran before, and `Worker::cancel` refunded the units.
-        let there = host::enter(waiting.stream);
+        let exists = host::enter(waiting.stream);
+        let state = if exists { StreamState::Open } else { StreamState::Gone };
         let mut exchange = waiting.exchange.borrow_mut();
-        let held = self.driver.borrow_mut().decided(&mut exchange, decision, there, self.now());
-        if there {
+        let held = self.driver.borrow_mut().decided(&mut exchange, decision, state, self.now());
+        if exists {
             self.conclude(&exchange, held, config);
         }
         held

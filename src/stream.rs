@@ -115,7 +115,7 @@ impl HttpContext for Stream {
         let plugin = &self.plugin;
         let facts = Facts::new(plugin.reading.get());
         let now = plugin.now();
-        let config = Arc::clone(plugin.driver.borrow_mut().arrives(now));
+        let config = Arc::clone(plugin.driver.borrow_mut().observe_traffic(now));
         let earlier = plugin.driver.borrow_mut().take_redirected(|| plugin.redirects.first());
         let was_marked = config.marks && host::remove_mark();
         let evaluation = config.evaluate(&facts);

@@ -1,9 +1,9 @@
-//! The inbox of a shard: how the runtime thread reports to it.
+//! The inbox of a shard: how the runtime thread and Envoy's main thread report to it.
 //!
 //! No letter is lost. The sender [puts](Mailbox::put) it, and then tries to lock the core. The
 //! holder of the core [takes](Mailbox::take) all letters, and [looks again](Mailbox::has_letters)
-//! after it has unlocked. All three exchange the value of `mail`, so that the later one sees what
-//! the earlier one did.
+//! after it has unlocked. The sender and this second look each exchange the value of `mail`, so
+//! that the later one sees what the earlier one did.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
@@ -11,7 +11,7 @@ use std::sync::{Mutex, PoisonError};
 use quotagate_quota::worker::{CallEnd, CallFault, CallId};
 use quotagate_store::server::CarriedOut;
 
-/// What the runtime thread reports to a shard.
+/// What another thread reports to a shard.
 pub enum Letter {
     /// The store in this process carried out a call. It refunds the grants if the letter is never
     /// read.

@@ -14,7 +14,7 @@
 //! | `facts` | the facts of a request, read from Envoy |
 //! | `redirects` | keeps the admission of a request between two passes of an internal redirect |
 //! | `shard` | one Envoy worker's quotas: the driver of the pure core, who waits |
-//! | `inbox` | what the runtime thread reports to a shard |
+//! | `inbox` | what other threads report to a shard |
 //! | `clock` | the clock of all shards |
 //! | `runtime` | the two threads beside Envoy's: for calls to Redis, and for ticks |
 //! | `link` | the way to the store: Redis, or Envoy's callouts to a sidecar |

@@ -19,7 +19,7 @@ use std::time::Duration;
 use quotagate_quota::config::Config;
 use quotagate_quota::decision::Admission;
 use quotagate_quota::driver::{Arriving, ClientMark, Driver, RequestBody, TICK};
-use quotagate_quota::exchange::Arrival;
+use quotagate_quota::exchange::{Arrival, StreamState};
 use quotagate_quota::time::Monotonic;
 
 use crate::abi::Host;
@@ -119,7 +119,7 @@ impl Shard {
         };
         let arrived = self.with_core(|core, now| {
             test_faults::trip("arrive");
-            let config = Arc::clone(core.driver.arrives(now));
+            let config = Arc::clone(core.driver.observe_traffic(now));
             if config.marks {
                 host.remove_mark();
             }
@@ -430,7 +430,7 @@ impl Shard {
             waiting.values().cloned().collect()
         };
         for stream in waiting {
-            core.driver.decided(&mut stream.exchange(), decision.clone(), true, now());
+            core.driver.decided(&mut stream.exchange(), decision.clone(), StreamState::Open, now());
             core.orphans.push(Decided { stream, config: Arc::clone(&config) });
         }
         core
@@ -452,8 +452,9 @@ impl Core {
         }
         let (stream, decision) = self.driver.next_decision()?;
         let exists = stream.handle().exists();
+        let state = if exists { StreamState::Open } else { StreamState::Gone };
         test_faults::trip("decide");
-        self.driver.decided(&mut stream.exchange(), decision, exists, now);
+        self.driver.decided(&mut stream.exchange(), decision, state, now);
         Some(Decided { stream, config: Arc::clone(self.driver.config()) })
     }
 }

@@ -185,7 +185,7 @@ fn worker(document: &str) -> Worker<u8> {
 }
 
 fn submit(worker: &mut Worker<u8>, policy: &str) {
-    let config = Arc::clone(worker.arrives(now()));
+    let config = Arc::clone(worker.observe_traffic(now()));
     let checks = config.evaluate(&Recorded(policy.to_owned())).checks.unwrap();
     assert!(matches!(worker.submit(0, checks, now()), Submitted::Waiting(_)));
 }

@@ -5,7 +5,7 @@
 //! | --- | --- |
 //! | `action` | what the host does with a request |
 //! | `bodies` | the requests whose bodies are read, and which of them take too long |
-//! | `redirects` | what counted requests that the host redirected |
+//! | `redirects` | the admissions of requests that the host redirected |
 //! | `ticks` | when ticks begin and rest |
 
 mod action;
@@ -24,7 +24,7 @@ use crate::answered::{Answered, GRPC_STATUS};
 use crate::config::Config;
 use crate::decision::{Admission, Decision, Uncounted};
 use crate::evaluate::Evaluation;
-use crate::exchange::{Arrival, Exchange, abandon};
+use crate::exchange::{Arrival, Exchange, StreamState, abandon};
 use crate::protocol::{OnFailure, ReserveReply};
 use crate::response::Upstream;
 use crate::time::Monotonic;
@@ -43,11 +43,13 @@ use ticks::Ticks;
 ///
 /// # Call order
 ///
-/// 1. A request arrives: [`arrives`](Self::arrives) returns the configuration to
+/// 1. A request arrives: [`observe_traffic`](Self::observe_traffic) returns the configuration to
 ///    [evaluate](Config::evaluate) it with. Then [`arrive`](Self::arrive), and
 ///    [`Action::on_arrival`] says what the host does.
 /// 2. After [`Arrival::Reading`]: [`request_body`](Self::request_body) with each chunk, until it
-///    returns an arrival. At each tick, [`request_body_late`](Self::request_body_late) for each of
+///    returns an arrival. If the host's buffer may be too small for the body,
+///    [`body_came`](Self::body_came) first. At each tick,
+///    [`request_body_late`](Self::request_body_late) for each of
 ///    [`late_bodies`](Self::late_bodies).
 /// 3. After each event: [`next_send`](Self::next_send) until it returns `None`, and
 ///    [`take_notices`](Self::take_notices) for the log. Then ticks begin if [`wake`](Self::wake)
@@ -78,7 +80,7 @@ use ticks::Ticks;
 /// let mut driver: Driver<u32, &str> = Driver::new(config, 1);
 /// let now = Monotonic::default();
 ///
-/// let config = Arc::clone(driver.arrives(now));
+/// let config = Arc::clone(driver.observe_traffic(now));
 /// // Adapters get this from `Config::evaluate`.
 /// let evaluation =
 ///     Evaluation { checks: Ok(vec![]), missing: vec![], tokens: Default::default() };
@@ -133,12 +135,12 @@ pub enum RequestBody {
     Follows,
 }
 
-/// What the [mark](crate::mark) did that came with the request's headers.
+/// What the client's own [mark](crate::mark) did.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ClientMark {
-    /// There was none, or no policy has seen what it chose.
+    /// There was none, or no policy read the route.
     Harmless,
-    /// It chose the route that policies have seen.
+    /// Envoy chose by it the route that policies read.
     ChoseRoute,
 }
 
@@ -180,8 +182,8 @@ impl<K: Copy + Ord, W: Clone> Driver<K, W> {
 
     /// A request arrives. Returns the configuration to evaluate it with. Call this for every
     /// request.
-    pub fn arrives(&mut self, now: Monotonic) -> &Arc<Config> {
-        self.worker.arrives(now)
+    pub fn observe_traffic(&mut self, now: Monotonic) -> &Arc<Config> {
+        self.worker.observe_traffic(now)
     }
 
     /// The request was evaluated.
@@ -270,16 +272,16 @@ impl<K: Copy + Ord, W: Clone> Driver<K, W> {
         self.worker.has_decisions()
     }
 
-    /// Takes a decision to its request. `there` says whether the stream still exists. Returns
-    /// whether the stream is held.
+    /// Takes a decision to its request. Returns whether the stream is held: resume it, or answer
+    /// it.
     pub fn decided(
         &mut self,
         exchange: &mut Exchange,
         decision: Decision,
-        there: bool,
+        stream: StreamState,
         now: Monotonic,
     ) -> bool {
-        exchange.decided(decision, there, &mut self.worker, now)
+        exchange.decided(decision, stream, &mut self.worker, now)
     }
 
     /// The response's headers have come, after [`Exchange::response_begins`]. `whole`: they are the
@@ -388,14 +390,14 @@ impl<K: Copy + Ord, W: Clone> Driver<K, W> {
     }
 
     /// Whether neither a request nor a message needs time.
-    pub fn is_idle(&self) -> bool {
+    fn is_idle(&self) -> bool {
         self.worker.is_idle() && self.bodies.is_empty()
     }
 
     /// Whether ticks must begin now. `host_is_idle`: the adapter itself holds nothing that needs
     /// them.
     pub fn wake(&mut self, host_is_idle: bool) -> bool {
-        if self.ticks.come() || host_is_idle && self.is_idle() {
+        if self.ticks.are_running() || host_is_idle && self.is_idle() {
             return false;
         }
         self.ticks.begin();

@@ -17,7 +17,9 @@ type Requests = Driver<u32, &'static str>;
 const POLICIES: &str = r#"
     {"name": "plain", "partition_by": [], "quota": 100, "window": "1m"},
     {"name": "body", "partition_by": [], "quota": 100, "window": "1m", "cost": {
-        "reserve": {"request_json": ["max_tokens"], "default": 20, "max": 40}}}"#;
+        "reserve": {"request_json": ["max_tokens"], "default": 20, "max": 40}}},
+    {"name": "failed", "partition_by": [], "quota": 100, "window": "1m",
+        "count": {"status": [401], "abandoned": "refund"}}"#;
 
 fn at(ms: u64) -> Monotonic {
     Monotonic::new(Duration::from_millis(ms))
@@ -85,14 +87,14 @@ fn granted() -> CallEnd {
     CallEnd::Answered { status: 200, by: AnsweredBy::Store, size: body.len(), body: body.to_vec() }
 }
 
-/// A request of the first policy, admitted.
-fn admitted(driver: &mut Requests, id: u32, now: Monotonic) -> Exchange {
+/// An admitted request of this policy.
+fn admitted(driver: &mut Requests, id: u32, policy: usize, now: Monotonic) -> Exchange {
     let mut exchange = Exchange::default();
-    assert_eq!(arrive(driver, &mut exchange, id, &[0], now), Arrival::Waiting);
+    assert_eq!(arrive(driver, &mut exchange, id, &[policy], now), Arrival::Waiting);
     let call = send(driver, now);
     driver.call_ended(call, &granted(), now);
     let (_, decision) = driver.next_decision().unwrap();
-    assert!(driver.decided(&mut exchange, decision, true, now), "the stream is held");
+    assert!(driver.decided(&mut exchange, decision, StreamState::Open, now), "the stream is held");
     exchange
 }
 
@@ -111,7 +113,7 @@ fn each_arrival_has_its_action() {
     ] {
         assert_eq!(on_arrival(&driver, &arrival, &exchange), action, "{arrival:?}");
     }
-    let admitted = admitted(&mut driver, 1, at(0));
+    let admitted = admitted(&mut driver, 1, 0, at(0));
     assert_eq!(on_arrival(&driver, &Arrival::Decided, &admitted), "continue None");
 }
 
@@ -221,7 +223,7 @@ fn stream_that_ends_is_not_read_any_more() {
 fn redirected_request_comes_back_under_the_id_of_its_first_stream() {
     let mut driver = driver("");
     assert_eq!(driver.take_redirected(|| panic!("none is kept")), None);
-    let mut first = admitted(&mut driver, 1, at(0));
+    let mut first = admitted(&mut driver, 1, 0, at(0));
     let admission = first.redirected(|| true).unwrap();
     driver.keep_redirected(1, admission.clone(), at(1));
     assert_eq!(driver.take_redirected(|| None), None);
@@ -231,12 +233,20 @@ fn redirected_request_comes_back_under_the_id_of_its_first_stream() {
 }
 
 #[test]
-fn redirects_are_bounded_and_the_oldest_goes() {
+fn redirects_are_bounded_and_the_oldest_is_abandoned() {
     let mut driver = driver("");
-    (0..65).for_each(|id| driver.keep_redirected(id, Admission::default(), at(0)));
+    let oldest = admitted(&mut driver, 0, 2, at(0)).redirected(|| true).unwrap();
+    driver.keep_redirected(0, oldest, at(1));
+    (1..64).for_each(|id| driver.keep_redirected(id, Admission::default(), at(1)));
+    driver.tick(at(100));
+    assert!(driver.next_send(at(100)).is_none(), "there is room for 64");
+    driver.keep_redirected(64, Admission::default(), at(101));
     assert_eq!(driver.take_redirected(|| Some(0)), None);
     assert!(driver.take_redirected(|| Some(1)).is_some());
     assert!(driver.take_redirected(|| Some(64)).is_some());
+    driver.tick(at(200));
+    let Some(Outgoing::Call(call)) = driver.next_send(at(200)) else { panic!("no refund") };
+    assert_eq!(call.request.refunds.iter().map(|refund| refund.units).sum::<u64>(), 1);
 }
 
 #[test]

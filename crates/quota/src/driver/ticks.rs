@@ -7,28 +7,28 @@ pub const TICK: Duration = Duration::from_millis(10);
 /// Ticks rest after this many without work.
 const IDLE_TICKS: u32 = 100;
 
-/// Whether ticks come, and how many have come without work.
+/// Whether ticks run, and how many have come without work.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Ticks {
-    come: bool,
+    running: bool,
     idle: u32,
 }
 
 impl Ticks {
-    /// Whether they come.
-    pub(super) const fn come(&self) -> bool {
-        self.come
+    /// Whether they run.
+    pub(super) const fn are_running(&self) -> bool {
+        self.running
     }
 
-    /// They come from now on.
+    /// They run from now on.
     pub(super) const fn begin(&mut self) {
-        *self = Self { come: true, idle: 0 };
+        *self = Self { running: true, idle: 0 };
     }
 
     /// A tick has come. Returns whether the next one must come, too.
     pub(super) const fn go_on(&mut self, is_idle: bool) -> bool {
         self.idle = if is_idle { self.idle + 1 } else { 0 };
-        self.come = self.idle < IDLE_TICKS;
-        self.come
+        self.running = self.idle < IDLE_TICKS;
+        self.running
     }
 }

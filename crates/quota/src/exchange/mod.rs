@@ -65,6 +65,15 @@ enum Phase {
     Decided(Decision),
 }
 
+/// Whether a request's stream still exists when its decision comes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum StreamState {
+    /// It exists, so the host can resume or answer it.
+    Open,
+    /// The client has left, or the host has reset it.
+    Gone,
+}
+
 /// What becomes of a request on arrival.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Arrival {
@@ -90,8 +99,9 @@ pub enum Arrival {
 }
 
 impl Exchange {
-    /// The request arrives. `evaluation` comes from the configuration that [`Worker::arrives`]
-    /// returned; `earlier` is the admission of the same request from before an internal redirect.
+    /// The request arrives. `evaluation` comes from the configuration that
+    /// [`Worker::observe_traffic`] returned; `earlier` is the admission of the same request from
+    /// before an internal redirect.
     ///
     /// What a policy counted then stands for this pass only with the same counter and cost, while
     /// its window lasts. Otherwise that pass is [abandoned](abandon), and this one counts, too.
@@ -204,12 +214,12 @@ impl Exchange {
         }
     }
 
-    /// The worker decided the request, or shadow policies counted it. `there` says whether the
-    /// stream still exists. Returns whether the stream is held: resume it, or answer it.
+    /// The worker decided the request, or shadow policies counted it. Returns whether the stream is
+    /// held: resume it, or answer it.
     pub fn decided<W>(
         &mut self,
         decision: Decision,
-        there: bool,
+        stream: StreamState,
         worker: &mut Worker<W>,
         now: Monotonic,
     ) -> bool {
@@ -223,7 +233,9 @@ impl Exchange {
                 }
                 (decided, false)
             }
-            Phase::Waiting(_, earlier) if there => (join(earlier, decision, worker, now), true),
+            Phase::Waiting(_, earlier) if stream == StreamState::Open => {
+                (join(earlier, decision, worker, now), true)
+            }
             Phase::Waiting(_, earlier) => {
                 abandon(earlier, worker, now);
                 (decision, true)
@@ -232,10 +244,12 @@ impl Exchange {
             Phase::Uncounted | Phase::Reading(_) | Phase::Unreached(_) => (decision, false),
         };
         self.phase = match decision {
-            Decision::Admit(admission) if held && !there => Phase::Unreached(admission.into_held()),
+            Decision::Admit(admission) if held && stream == StreamState::Gone => {
+                Phase::Unreached(admission.into_held())
+            }
             decision => Phase::Decided(decision),
         };
-        there && held
+        stream == StreamState::Open && held
     }
 
     /// Whether the request waits for its decision, so that its body must wait, too.

@@ -73,7 +73,7 @@ fn granted(worker: &mut Worker<()>, exchange: &mut Exchange) -> Vec<u64> {
     let grants: Vec<_> = wants.iter().map(grant).collect();
     worker.replied(call.id, format!(r#"{{"grants": [{}]}}"#, grants.join(",")).as_bytes(), at(0));
     let ((), decision) = worker.next_decision().unwrap();
-    assert!(exchange.decided(decision, true, worker, at(0)));
+    assert!(exchange.decided(decision, StreamState::Open, worker, at(0)));
     wants
 }
 
@@ -301,7 +301,7 @@ fn second_pass(worker: &mut Worker<()>, earlier: Admission, how: SecondPass) {
                 r#"{"granted": 0, "used": 100, "quota": 100, "reset_ms": 9000, "window": 7}"#;
             worker.replied(call.id, format!(r#"{{"grants": [{spent}]}}"#).as_bytes(), now);
             if let Some(((), decision)) = worker.next_decision() {
-                assert!(exchange.decided(decision, true, worker, now));
+                assert!(exchange.decided(decision, StreamState::Open, worker, now));
                 assert!(matches!(exchange.decision(), Some(Decision::Refuse(_))));
             }
         }

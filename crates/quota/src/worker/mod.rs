@@ -63,8 +63,9 @@ pub const MAX_WAITING: usize = 8192;
 ///
 /// # Call order
 ///
-/// 1. For each request: [`arrives`](Self::arrives), which returns the configuration to
-///    [evaluate](Config::evaluate) it with, then [`submit`](Self::submit) with its checks.
+/// 1. For each request: [`observe_traffic`](Self::observe_traffic), which returns the
+///    configuration to [evaluate](Config::evaluate) it with, then [`submit`](Self::submit) with its
+///    checks.
 /// 2. After each `submit`, and after each event below: send what [`next_call`](Self::next_call) and
 ///    [`next_fetch`](Self::next_fetch) return, until they return `None`.
 /// 3. When a call or a fetch ends: [`call_ended`](Self::call_ended). If the host refuses to send
@@ -110,7 +111,7 @@ pub const MAX_WAITING: usize = 8192;
 /// let at = |ms| Monotonic::new(Duration::from_millis(ms));
 ///
 /// // A request arrives. Adapters get the checks from `Config::evaluate`.
-/// let window = worker.arrives(at(0)).policies[0].window.clone();
+/// let window = worker.observe_traffic(at(0)).policies[0].window.clone();
 /// let counter = Counter { key: "shop:all:{*}".into(), quota: 5, window };
 /// let check = Check { policy: 0, counter, cost: NonZeroU64::MIN, mode: Mode::Enforce };
 /// assert!(matches!(worker.submit("request 1", vec![check], at(0)), Submitted::Waiting(_)));
@@ -214,7 +215,7 @@ impl<W> Worker<W> {
 
     /// A request arrives. Returns the configuration to evaluate it with. Call this for every
     /// request, even if no policy counts it: traffic makes fetches due.
-    pub fn arrives(&mut self, now: Monotonic) -> &Arc<Config> {
+    pub fn observe_traffic(&mut self, now: Monotonic) -> &Arc<Config> {
         self.traffic(now);
         &self.config
     }

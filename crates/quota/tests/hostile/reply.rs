@@ -123,7 +123,7 @@ impl World {
             method: choices.of::<&str>(&["GET", "POST", "PUT"]),
             cost: choices.of::<&str>(&["1", "2", "9", "9007199254740991"]),
         };
-        let config = Arc::clone(self.worker.arrives(self.now));
+        let config = Arc::clone(self.worker.observe_traffic(self.now));
         let Ok(checks) = config.evaluate(&request).checks else { return };
         self.serial += 1;
         match self.worker.submit(self.serial, checks.clone(), self.now) {

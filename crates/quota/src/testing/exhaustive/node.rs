@@ -14,7 +14,7 @@ use crate::answered::Answered;
 use crate::config::{Abandoned, Config, Count};
 use crate::decision::{Admission, Decision, Held, Standing};
 use crate::evaluate::{Check, Evaluation};
-use crate::exchange::{Arrival, Exchange, abandon};
+use crate::exchange::{Arrival, Exchange, StreamState, abandon};
 use crate::request::tokens::Tokens;
 use crate::settle::Missing;
 use crate::time::Monotonic;
@@ -214,7 +214,12 @@ impl<'a> Step<'a> {
                 self.decided(client, decision, false);
             } else if let Some(mut redirected) = self.node.redirected.take() {
                 let now = self.now();
-                redirected.exchange.decided(decision, true, &mut self.node.worker, now);
+                redirected.exchange.decided(
+                    decision,
+                    StreamState::Open,
+                    &mut self.node.worker,
+                    now,
+                );
                 self.redirect_decided(&redirected);
             }
         }

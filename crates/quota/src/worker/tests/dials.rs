@@ -7,7 +7,7 @@ use crate::response::{Now, quota_headers};
 
 /// A fetch brings these dials and the names of these policies with runtime overrides.
 fn turn(worker: &mut TestWorker, dials: &str, overridden: &str, version: u64, ms: u64) {
-    worker.arrives(at(ms));
+    worker.observe_traffic(at(ms));
     let id = worker.next_fetch(at(ms)).expect("a fetch is due").id;
     let body = format!(r#"{{"version":{version},"dials":[{dials}],"overridden":[{overridden}]}}"#)
         .into_bytes();
@@ -250,7 +250,7 @@ fn dials_are_fetched_while_the_breaker_is_open_and_do_not_heal_it() {
         "the breaker stays open"
     );
     for ms in 7..5_005 {
-        w.arrives(at(ms));
+        w.observe_traffic(at(ms));
         assert!(w.next_fetch(at(ms)).is_none(), "{ms}");
     }
 }
@@ -259,7 +259,7 @@ fn dials_are_fetched_while_the_breaker_is_open_and_do_not_heal_it() {
 fn failed_fetches_do_not_open_the_breaker() {
     let mut w = worker("deny");
     for i in 0..20 {
-        w.arrives(at(i * 5_000));
+        w.observe_traffic(at(i * 5_000));
         let id = w.next_fetch(at(i * 5_000)).unwrap().id;
         assert_eq!(w.call_failed(id, at(i * 5_000)), Change::None);
     }
@@ -278,7 +278,7 @@ fn refusals_without_a_call_are_reported_by_counter() {
     }
     assert_eq!(at_once(ask(&mut w, "more", &[2], 1, 2)), "+~0");
     w.take_tally();
-    w.arrives(at(3));
+    w.observe_traffic(at(3));
     let report = w.next_fetch(at(3)).unwrap().report.unwrap();
     assert!(
         report.ends_with(r#""refused":[{"key":"d:a:{x}","requests":3}]}"#),
@@ -286,7 +286,7 @@ fn refusals_without_a_call_are_reported_by_counter() {
     );
     assert!(report.contains(r#""on_failure":"deny","partition_by":[],"refused":4}"#), "{report}");
     assert!(report.contains(r#""partition_by":[],"shadow_refused":2}"#), "{report}");
-    w.arrives(at(5_003));
+    w.observe_traffic(at(5_003));
     let report = w.next_fetch(at(5_003)).map(|fetch| fetch.report);
     assert_eq!(report, None, "one at a time");
 }

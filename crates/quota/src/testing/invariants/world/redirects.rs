@@ -3,7 +3,7 @@
 
 use super::*;
 use crate::evaluate::Evaluation;
-use crate::exchange::{Arrival, Exchange, abandon};
+use crate::exchange::{Arrival, Exchange, StreamState, abandon};
 use crate::request::tokens::Tokens;
 use crate::settle::Missing;
 
@@ -87,7 +87,7 @@ impl World {
         decision: Decision,
     ) {
         let (now, Redirected { mut exchange, earlier }) = (self.time(), redirected);
-        exchange.decided(decision, true, &mut self.workers[worker], now);
+        exchange.decided(decision, StreamState::Open, &mut self.workers[worker], now);
         match exchange.decision() {
             Some(joined @ Decision::Admit(_)) => self.runs(worker, joined.clone()),
             _ => self.is_abandoned(&earlier),

@@ -10,7 +10,7 @@ fn fetches(requests: impl IntoIterator<Item = u64>) -> Vec<u64> {
     let mut w = worker();
     let mut left = Vec::new();
     for ms in requests {
-        w.arrives(at(ms));
+        w.observe_traffic(at(ms));
         if let Some(fetch) = w.next_fetch(at(ms)) {
             left.push(ms);
             w.call_ended(fetch.id, &ok(br#"{"version":0,"dials":[]}"#), at(ms));
@@ -58,7 +58,7 @@ fn newer_version_is_fetched_at_once_but_at_most_twice_per_second() {
 #[test]
 fn one_fetch_is_under_way_at_a_time_and_newer_versions_wait_for_its_end() {
     let mut w = worker();
-    w.arrives(at(0));
+    w.observe_traffic(at(0));
     let first = w.next_fetch(at(0)).unwrap();
     told(&mut w, 3, 10);
     assert!(w.next_fetch(at(900)).is_none());
@@ -74,7 +74,7 @@ fn store_that_announces_versions_and_fails_fetches_is_not_hammered() {
     let mut w = worker();
     let mut left = 0;
     for ms in 0..10_000 {
-        w.arrives(at(ms));
+        w.observe_traffic(at(ms));
         told(&mut w, u64::MAX, ms);
         if let Some(fetch) = w.next_fetch(at(ms)) {
             left += 1;
@@ -87,7 +87,7 @@ fn store_that_announces_versions_and_fails_fetches_is_not_hammered() {
 #[test]
 fn lost_fetch_is_given_up_and_its_late_reply_is_ignored() {
     let mut w = worker();
-    w.arrives(at(0));
+    w.observe_traffic(at(0));
     let fetch = w.next_fetch(at(0)).unwrap();
     assert_eq!(fetch.timeout, Duration::from_secs(1), "although requests wait for at most 50 ms");
     w.tick(at(1_999));
@@ -100,7 +100,7 @@ fn lost_fetch_is_given_up_and_its_late_reply_is_ignored() {
         at(2_001),
     );
     assert_eq!(in_force(&w), CONFIGURED);
-    w.arrives(at(5_000));
+    w.observe_traffic(at(5_000));
     assert!(w.next_fetch(at(5_000)).is_some());
 }
 
@@ -126,12 +126,12 @@ fn lagging_store_is_ignored_and_restarted_store_is_accepted() {
 #[test]
 fn worker_with_a_policy_that_is_off_needs_ticks_until_its_fetch_left() {
     let mut w = worker();
-    w.arrives(at(0));
+    w.observe_traffic(at(0));
     assert!(!w.is_idle(), "only a tick sends it: requests that no policy counts cause no calls");
     w.next_fetch(at(0)).unwrap();
     assert!(w.is_idle());
     let text = r#"{"domain":"d","store":{"cluster":"c"},"policies":[{"name":"a","partition_by":[],"quota":5,"window":"1m"}]}"#;
     let mut w: Worker<()> = Worker::new(Arc::new(Config::parse(text.as_bytes()).unwrap()), 1);
-    w.arrives(at(0));
+    w.observe_traffic(at(0));
     assert!(w.is_idle(), "the fetch leaves with the first request that is counted");
 }

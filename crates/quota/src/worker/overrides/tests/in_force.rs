@@ -61,8 +61,8 @@ fn dial_reverts_by_itself_counted_from_receipt() {
     assert_eq!(in_force(&w), "Off 8 Deny, Off - Deny, Off - Deny");
     w.tick(at(1_100));
     assert_eq!(in_force(&w), "Enforce 8 Deny, Shadow - Deny, Off - Deny");
-    assert_eq!(w.arrives(at(3_099)).policies[0].dialed_quota, Some(8));
-    assert_eq!(w.arrives(at(3_100)).policies[0].dialed_quota, None, "even without a tick");
+    assert_eq!(w.observe_traffic(at(3_099)).policies[0].dialed_quota, Some(8));
+    assert_eq!(w.observe_traffic(at(3_100)).policies[0].dialed_quota, None, "even without a tick");
     assert_eq!(in_force(&w), CONFIGURED);
 }
 
@@ -224,7 +224,7 @@ fn malformed_reply_and_failed_call_change_nothing() {
     fetched(&mut w, 0, &reply(2, json!([{"policy": "a", "quota": 8}])));
     for (i, end) in ends.enumerate() {
         let now = at(10_000 * (i as u64 + 1));
-        w.arrives(now);
+        w.observe_traffic(now);
         let fetch = w.next_fetch(now).expect("the next fetch is due as usual");
         assert_eq!(w.call_ended(fetch.id, &end, now), Change::None);
         assert!(in_force(&w).starts_with("Enforce 8"), "{end:?}");
@@ -244,7 +244,7 @@ fn malformed_reply_and_failed_call_change_nothing() {
 fn older_store_without_dials_is_logged_once_and_is_not_a_failure() {
     let mut w = worker();
     for fetch in 0..20 {
-        w.arrives(at(fetch * 5_000));
+        w.observe_traffic(at(fetch * 5_000));
         let id = w.next_fetch(at(fetch * 5_000)).unwrap().id;
         let end =
             CallEnd::Answered { status: 404, by: AnsweredBy::Store, body: Vec::new(), size: 0 };
@@ -284,7 +284,7 @@ proptest! {
     fn dials_in_force_follow_the_rules(dials in prop::collection::vec(any_dial(), 0..6), later in 0..20_000_u64) {
         let mut w = worker();
         fetched(&mut w, 0, &reply(1, dials.clone().into()));
-        let config = w.arrives(at(later)).clone();
+        let config = w.observe_traffic(at(later)).clone();
         let configured = configured();
         prop_assert_eq!(config.policies.len(), POLICIES);
         for (policy, was) in config.policies.iter().zip(&configured.policies) {

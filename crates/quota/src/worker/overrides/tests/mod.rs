@@ -44,7 +44,7 @@ fn ok(body: &[u8]) -> CallEnd {
 
 /// A request arrives, and the fetch that leaves then gets this reply.
 fn fetched(worker: &mut Worker<()>, ms: u64, reply: &Value) {
-    worker.arrives(at(ms));
+    worker.observe_traffic(at(ms));
     let fetch = worker.next_fetch(at(ms)).expect("a fetch is due");
     worker.call_ended(fetch.id, &ok(reply.to_string().as_bytes()), at(ms));
 }

@@ -13,7 +13,7 @@ fn fetch_names_the_domain_and_reports_counts() {
     let mut w = worker();
     w.count(0, crate::decision::Outcome::MissingIdentity);
     w.take_tally();
-    w.arrives(at(0));
+    w.observe_traffic(at(0));
     let fetch = w.next_fetch(at(0)).unwrap();
     assert_eq!(fetch.path(), "/v1/telemetry?domain=shop.d");
     let text = fetch.report.unwrap();
@@ -39,7 +39,7 @@ fn refused_document_is_reported_and_counted_with_each_report() {
     };
     let mut w = wrong(r#""cluster":"c""#);
     assert_eq!(refusals(&mut w), 1);
-    w.arrives(at(0));
+    w.observe_traffic(at(0));
     assert!(!w.is_idle(), "no call of this worker would bring a host to fetch");
     let fetch = w.next_fetch(at(0)).unwrap();
     let report: Report = serde_json::from_str(&fetch.report.unwrap()).unwrap();
@@ -49,7 +49,7 @@ fn refused_document_is_reported_and_counted_with_each_report() {
     assert_eq!(refusals(&mut w), 1);
     let mut w = wrong("");
     for second in 0..30 {
-        w.arrives(at(second * 1000));
+        w.observe_traffic(at(second * 1000));
         w.tick(at(second * 1000));
         assert!(w.next_fetch(at(second * 1000)).is_none(), "it knows no store");
     }
@@ -65,7 +65,7 @@ fn report_shows_the_configuration_without_dials() {
         0,
         &reply(1, json!([{"policy": "*", "mode": "off"}, {"policy": "a", "quota": 8}])),
     );
-    w.arrives(at(5_000));
+    w.observe_traffic(at(5_000));
     let report: Report =
         serde_json::from_str(&w.next_fetch(at(5_000)).unwrap().report.unwrap()).unwrap();
     assert_eq!((report.policies[0].mode, report.policies[0].quota), (Mode::Enforce, 5));
@@ -81,7 +81,7 @@ fn reported(w: &mut Worker<()>, ms: u64) -> Option<(CallId, u64)> {
 
 /// A request without an identity arrives and is counted, and metrics take the count.
 fn counted(w: &mut Worker<()>, ms: u64) {
-    w.arrives(at(ms));
+    w.observe_traffic(at(ms));
     w.count(0, crate::decision::Outcome::MissingIdentity);
     w.take_tally();
 }
@@ -117,7 +117,7 @@ fn last_traffic_is_reported_without_further_traffic_and_then_no_fetch_leaves() {
 fn worker_needs_ticks_while_counts_are_unreported_but_not_for_an_uncounted_request() {
     let mut w = worker();
     fetched(&mut w, 0, &reply(0, json!([])));
-    w.arrives(at(100));
+    w.observe_traffic(at(100));
     assert!(w.is_idle(), "no policy counted it");
     counted(&mut w, 200);
     assert!(!w.is_idle());
