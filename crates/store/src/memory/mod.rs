@@ -111,17 +111,19 @@ impl Memory {
         Self { _sweeper: Some(AbortOnDropHandle::new(sweeper)), ..self }
     }
 
+    /// The part of the map that holds `key`, locked. Whoever counts reads the clock after this, so
+    /// that no counter is made anew in a window that ended, and was swept, in between.
     fn shard(&self, key: &str) -> MutexGuard<'_, Shard> {
         let index = usize::try_from(self.hasher.hash_one(key) % SHARDS as u64).unwrap_or_default();
         lock(self.shards.others.get(index).unwrap_or(&self.shards.last))
     }
 
     fn reserve_one(&self, reservation: &CheckedReservation) -> Reserved {
+        let mut shard = self.shard(&reservation.key);
         let now = (self.clock)();
         let position = Position::at(reservation.window(), now);
         let quota = self.operators.quota(&reservation.key, reservation.quota, now);
         let demand = Demand { reservation, quota, now };
-        let mut shard = self.shard(&reservation.key);
         let room = shard.len() < self.shard_bound || shard.contains_key(reservation.key.as_str());
         let held = shard.get_mut(reservation.key.as_str());
         match held.and_then(|held| held.iter_mut().find(|counter| counter.id == position.id)) {
@@ -157,9 +159,9 @@ impl Memory {
     }
 
     fn refund_one(&self, refund: &Adjustment) {
-        let now = (self.clock)();
         let Some(position) = position_of(refund) else { return };
         let mut shard = self.shard(&refund.key);
+        let now = (self.clock)();
         let Some(held) = shard.get_mut(refund.key.as_str()) else { return };
         held.retain_mut(|counter| {
             counter.id != position.id || counter.refund(&position, refund.units, now)
@@ -170,9 +172,9 @@ impl Memory {
     }
 
     fn charge_one(&self, charge: &Adjustment) {
-        let now = (self.clock)();
         let Some(position) = position_of(charge) else { return };
         let mut shard = self.shard(&charge.key);
+        let now = (self.clock)();
         let room = shard.len() < self.shard_bound || shard.contains_key(charge.key.as_str());
         let held = shard.get_mut(charge.key.as_str());
         if let Some(counter) =
@@ -244,34 +246,64 @@ impl Store for Memory {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+    use std::sync::{OnceLock, mpsc};
+
     use quotagate_quota::protocol::{Kind, Reservation};
 
     use super::*;
 
+    /// Wants units of a quota of 5.
+    fn ask(n: u32, window_s: u32, want: u64) -> CheckedReservation {
+        let reservation = Reservation {
+            key: format!("test:p:{{{n}}}"),
+            kind: Kind::Fixed,
+            window_s,
+            offset_s: 0,
+            quota: 5,
+            want,
+            min: 1,
+            spare: 0,
+            count_denied: false,
+            shadow: false,
+        };
+        CheckedReservation::new(reservation).unwrap()
+    }
+
     #[test]
     fn memory_is_bounded_and_no_counter_is_evicted() {
         let memory = Memory { shard_bound: 1, ..Memory::new(steady_clock()) };
-        let ask = |n: usize| {
-            let key = format!("test:p:{{{n}}}");
-            let (offset_s, spare, count_denied) = (0, 0, false);
-            CheckedReservation::new(Reservation {
-                key,
-                kind: Kind::Fixed,
-                window_s: 3600,
-                offset_s,
-                quota: 5,
-                want: 1,
-                min: 1,
-                spare,
-                count_denied,
-                shadow: false,
-            })
-        };
-        let first: Vec<_> = (0..1000).map(|n| memory.reserve_one(&ask(n).unwrap())).collect();
-        let counted: Vec<_> = (0..1000).filter(|&n| first[n].is_ok()).collect();
+        let ask = |n| ask(n, 3600, 1);
+        let first: Vec<_> = (0..1000).map(|n| memory.reserve_one(&ask(n))).collect();
+        let counted: Vec<_> = (0..1000).filter(|&n| first[n as usize].is_ok()).collect();
         assert!((SHARDS / 2..=SHARDS).contains(&counted.len()), "{}", counted.len());
-        assert!(counted.iter().all(|&n| memory.reserve_one(&ask(n).unwrap()).unwrap().used == 2));
+        assert!(counted.iter().all(|&n| memory.reserve_one(&ask(n)).unwrap().used == 2));
         assert!(matches!(first.iter().find(|s| s.is_err()), Some(Err(StoreError::Refused(_)))));
+    }
+
+    #[test]
+    fn window_that_was_swept_is_not_counted_again() {
+        const END: Duration = Duration::from_secs(180);
+        let ask = ask(0, 60, 5);
+        let shards = Arc::new(OnceLock::<Arc<Shards>>::new());
+        let (swept, readings) = (Arc::clone(&shards), AtomicUsize::new(0));
+        let memory = Memory::new(Arc::new(move || {
+            // A sweep after the end of the window goes ahead of whoever has read the clock just
+            // before the end, unless that one holds the lock.
+            if readings.fetch_add(1, Relaxed) == 1 {
+                let (shards, (done, end)) = (Arc::clone(&swept), mpsc::channel());
+                std::thread::spawn(move || {
+                    sweep(shards.get().unwrap(), END);
+                    let _ = done.send(());
+                });
+                let _ = end.recv_timeout(Duration::from_millis(500));
+            }
+            END - Duration::from_millis(1)
+        }));
+        let _ = shards.set(Arc::clone(&memory.shards));
+        assert_eq!(memory.reserve_one(&ask).unwrap().granted, 5);
+        let second = memory.reserve_one(&ask).unwrap();
+        assert_eq!((second.granted, second.window), (0, 2));
     }
 
     #[tokio::test]
@@ -279,21 +311,7 @@ mod tests {
         let now = Arc::new(Mutex::new(Duration::from_secs(120)));
         let shown = Arc::clone(&now);
         let memory = Memory::new(Arc::new(move || *shown.lock().unwrap()));
-        let ask = |n: u32| {
-            let reservation = Reservation {
-                key: format!("test:p:{{{n}}}"),
-                kind: Kind::Fixed,
-                window_s: 60 + 60 * (n % 2),
-                offset_s: 0,
-                quota: 5,
-                want: 5,
-                min: 1,
-                spare: 0,
-                count_denied: false,
-                shadow: false,
-            };
-            CheckedReservation::new(reservation).unwrap()
-        };
+        let ask = |n| ask(n, 60 + 60 * (n % 2), 5);
         let deadline = Instant::now() + Duration::from_secs(60);
         let batch = Batch {
             deadline,
