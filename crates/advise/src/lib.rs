@@ -61,6 +61,6 @@ pub use self::window::{Length, Unit, Window};
 /// # Errors
 /// When a log cannot be read or is no access log, or when no request can be counted.
 pub fn advise(options: &Options) -> Result<Advice, Error> {
-    let windows = Window::all(options)?;
+    let windows = Window::all(&options.windows, options.time_zone.as_deref(), options.sliding)?;
     advice::of(options, run::run(options, windows)?)
 }

@@ -11,6 +11,7 @@ mod body;
 mod call;
 mod connection;
 mod connections;
+mod deadlines;
 mod endpoint;
 mod file_limit;
 mod health;

@@ -16,14 +16,13 @@ pub(crate) use self::number::{Numbers, Scale};
 
 use crate::display;
 use crate::error::Error;
-use crate::options::Options;
 
-/// What [`Options::windows`] asks for.
+/// What [`Options::windows`](crate::Options::windows) asks for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Length {
     /// So many seconds; at least 1.
     Seconds(u32),
-    /// A minute, day, month, ... of the calendar in [`Options::time_zone`].
+    /// A minute, day, month, ... of the calendar in [`Options::time_zone`](crate::Options::time_zone).
     Calendar(Unit),
 }
 
@@ -50,14 +49,18 @@ pub enum Window {
 }
 
 impl Window {
-    /// The windows of the options.
+    /// The windows of these lengths.
     ///
     /// # Errors
     /// Options that contradict each other, or an unknown time zone.
-    pub(crate) fn all(options: &Options) -> Result<Vec<Self>, Error> {
-        let time_zone = options.time_zone.as_deref().map(zone::find).transpose()?;
+    pub(crate) fn all(
+        lengths: &[Length],
+        time_zone: Option<&str>,
+        sliding: bool,
+    ) -> Result<Vec<Self>, Error> {
+        let time_zone = time_zone.map(zone::find).transpose()?;
         let is_calendar = |length: &Length| matches!(length, Length::Calendar(_));
-        if time_zone.is_some() && !options.windows.iter().any(is_calendar) {
+        if time_zone.is_some() && !lengths.iter().any(is_calendar) {
             return Err(Error::Usage(
                 "a time zone matters for calendar windows only: use --window day, or leave out \
                  --time-zone"
@@ -65,7 +68,7 @@ impl Window {
             ));
         }
         let time_zone = time_zone.unwrap_or(TimeZone::UTC);
-        let window = |length: &Length| match (*length, options.sliding) {
+        let window = |length: &Length| match (*length, sliding) {
             (Length::Seconds(0), _) => {
                 Err(Error::Usage("a window has at least 1 second".to_owned()))
             }
@@ -80,7 +83,7 @@ impl Window {
                 unit.name()
             ))),
         };
-        options.windows.iter().map(window).collect()
+        lengths.iter().map(window).collect()
     }
 
     /// A short name for files and policies: `1m`, `day`.

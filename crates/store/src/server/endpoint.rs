@@ -8,8 +8,8 @@ use tokio::runtime::Handle;
 use tokio::sync::Semaphore;
 use tokio_util::task::AbortOnDropHandle;
 
-use super::call::Deadlines;
 use super::connections::Connections;
+use super::deadlines::Deadlines;
 use super::hooks::Hooks;
 use super::refusal::Refusal;
 use super::token::Tokens;

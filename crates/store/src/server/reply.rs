@@ -9,15 +9,19 @@ use hyper::body::{Body, Frame, SizeHint};
 use hyper::header::{self, HeaderValue};
 use hyper::{Response, StatusCode};
 
-use super::call::Held;
-
 /// The body of an answer: one frame, until it is taken.
 pub struct Payload(Option<Answer>);
 
 /// The bytes of an answer, and its grants until the bytes are on their way.
 pub struct Answer {
     bytes: Bytes,
-    held: Option<Held>,
+    grants: Option<Box<dyn RefundOnDrop>>,
+}
+
+/// Refunds grants when it is dropped, unless they were handed out.
+pub trait RefundOnDrop: Send {
+    /// Leaves the grants to the caller.
+    fn hand_out(&mut self);
 }
 
 impl Body for Payload {
@@ -52,16 +56,20 @@ impl Buf for Answer {
     /// Once the connection takes a part of the answer, it may be on its way, so nothing is
     /// refunded.
     fn advance(&mut self, count: usize) {
-        if let Some(held) = self.held.as_mut().filter(|_| count > 0) {
-            held.hand_out();
+        if let Some(grants) = self.grants.as_mut().filter(|_| count > 0) {
+            grants.hand_out();
         }
         self.bytes.advance(count);
     }
 }
 
-/// A JSON answer.
-pub fn json(status: StatusCode, body: Vec<u8>, held: Option<Held>) -> Response<Payload> {
-    let mut response = Response::new(Payload(Some(Answer { bytes: body.into(), held })));
+/// A JSON answer, and the grants in it.
+pub fn json(
+    status: StatusCode,
+    body: Vec<u8>,
+    grants: Option<Box<dyn RefundOnDrop>>,
+) -> Response<Payload> {
+    let mut response = Response::new(Payload(Some(Answer { bytes: body.into(), grants })));
     *response.status_mut() = status;
     response
         .headers_mut()

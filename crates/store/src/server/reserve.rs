@@ -33,5 +33,5 @@ where
     let request = read_json(&body)?;
     let CarriedOut { reply, held } = endpoint.carry_out(request, received, permit).await?;
     let body = serde_json::to_vec(&reply).map_err(|_| Refusal::Failed)?;
-    Ok(json(StatusCode::OK, body, Some(held)))
+    Ok(json(StatusCode::OK, body, Some(Box::new(held))))
 }

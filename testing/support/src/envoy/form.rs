@@ -9,11 +9,12 @@ use std::{
 use anyhow::{Context, Result, bail};
 use serde_json::{Value, json};
 
-use super::options::manager;
 use crate::{paths, yaml};
 
 /// The variable that selects the form of a whole run.
 pub const VARIABLE: &str = "QUOTAGATE_FORM";
+/// The path of the one listener's connection manager in the shipped configuration.
+const MANAGER: &str = "/static_resources/listeners/0/filter_chains/0/filters/0/typed_config";
 
 /// A form of the filter.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -139,6 +140,14 @@ pub fn is_filter(filter: &Value) -> bool {
 /// When it is not there.
 pub fn position(filters: &[Value]) -> Result<usize> {
     filters.iter().position(is_filter).context("quotagate is not among the HTTP filters")
+}
+
+/// The HTTP connection manager of an Envoy configuration shaped like the shipped one.
+///
+/// # Errors
+/// When it is not there.
+pub fn manager(config: &mut Value) -> Result<&mut Value> {
+    yaml::at(config, MANAGER)
 }
 
 /// The filter within an Envoy configuration shaped like the shipped ones: its entry among the HTTP

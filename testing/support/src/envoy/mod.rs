@@ -22,9 +22,9 @@ use tempfile::TempDir;
 
 use crate::{http, paths, process::Process, prometheus::Samples, tools};
 
-pub use form::{Form, document, filter, is_filter, plugin, position};
+pub use form::{Form, document, filter, is_filter, manager, plugin, position};
 pub use listeners::ListenerFile;
-pub use options::{EnvoyOptions, LOG_LEVELS, StoreAddress, manager};
+pub use options::{EnvoyOptions, LOG_LEVELS, StoreAddress};
 
 const START: Duration = Duration::from_secs(90);
 const STOP: Duration = Duration::from_secs(20);

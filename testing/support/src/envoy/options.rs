@@ -10,11 +10,9 @@ use std::{
 use anyhow::{Context, Result};
 use serde_json::{Value, json};
 
-use super::form::{self, Form};
+use super::form::{self, Form, manager};
 use crate::{paths, yaml};
 
-/// The path of the one listener's connection manager in the shipped configuration.
-const MANAGER: &str = "/static_resources/listeners/0/filter_chains/0/filters/0/typed_config";
 /// The store's cluster in the shipped configuration, which the native one does not need.
 const STORE: &str = "quota_store";
 
@@ -248,14 +246,6 @@ fn set_counting(document: &mut Value, redis: Option<&String>, shipped: bool) -> 
     }
     store.insert(field.to_owned(), json!(value));
     Ok(())
-}
-
-/// The HTTP connection manager of an Envoy configuration shaped like the shipped one.
-///
-/// # Errors
-/// When it is not there.
-pub fn manager(config: &mut Value) -> Result<&mut Value> {
-    yaml::at(config, MANAGER)
 }
 
 /// Replaces the endpoints of a cluster; its type stays.

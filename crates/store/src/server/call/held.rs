@@ -6,6 +6,7 @@ use tokio::sync::OwnedSemaphorePermit;
 
 use crate::server::endpoint::CallEndpoint;
 use crate::server::hooks::Event;
+use crate::server::reply::RefundOnDrop;
 use crate::store::{Batch, Reserved};
 
 /// The permit of a call under way, released with its last holder.
@@ -43,9 +44,10 @@ impl Held {
         let key = reserved.or_else(adjusted)?;
         key.split(':').next()
     }
+}
 
-    /// Leaves the grants to the caller.
-    pub fn hand_out(&mut self) {
+impl RefundOnDrop for Held {
+    fn hand_out(&mut self) {
         self.reserved.clear();
     }
 }

@@ -3,7 +3,6 @@
 //! A caller in the same process uses [`CallEndpoint::call`] and [`CallEndpoint::dials`]. The same
 //! code carries out what arrives by HTTP.
 
-mod deadlines;
 mod held;
 mod pending;
 
@@ -13,13 +12,12 @@ use std::time::{Duration, Instant};
 use quotagate_quota::protocol::dials::{DialsReply, MAX_REPORT};
 use quotagate_quota::protocol::{Adjustment, MAX_ITEMS, ReserveReply, ReserveRequest};
 
-pub use self::deadlines::Deadlines;
-pub use self::held::Held;
-use self::held::Permit;
+use self::held::{Held, Permit};
 use self::pending::Claim;
 use super::endpoint::CallEndpoint;
 use super::hooks::Event;
 use super::refusal::Refusal;
+use super::reply::RefundOnDrop;
 use crate::key::is_domain;
 use crate::store::{Batch, CheckedReservation, SECOND_LOOK, StoreError};
 use crate::window::known;
