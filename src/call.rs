@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use proxy_wasm::hostcalls;
 use proxy_wasm::types::{BufferType, MapType, Status};
+use quotagate_protocol::RESERVE_PATH;
 use quotagate_quota::driver::{Outgoing, call_headers};
-use quotagate_quota::protocol::RESERVE_PATH;
 use quotagate_quota::worker::{CallEnd, CallFault, CallId};
 
 /// Where calls to the store go.

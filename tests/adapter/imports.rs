@@ -2,7 +2,7 @@
 
 use std::slice;
 
-use quotagate_quota::protocol::dials::TELEMETRY_PATH;
+use quotagate_protocol::dials::TELEMETRY_PATH;
 
 use crate::host::{Answer, FETCHES, HOST, Host, QUEUE, ROOT, host};
 

@@ -9,8 +9,8 @@ use std::path::PathBuf;
 use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result};
-use quotagate_quota::protocol::dials::{PolicyReport, Report, TELEMETRY_PATH};
-use quotagate_quota::protocol::{Kind, Mode, OnFailure};
+use quotagate_protocol::dials::{PolicyReport, Report, TELEMETRY_PATH};
+use quotagate_protocol::{Kind, Mode, OnFailure};
 use quotagate_support::envoy::{Envoy, EnvoyOptions};
 use quotagate_support::http::{self, Request};
 use quotagate_support::redis::Redis;

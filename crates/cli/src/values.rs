@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
+use quotagate_protocol::MAX_UNITS;
 use quotagate_quota::duration::{format, parse};
-use quotagate_quota::protocol::MAX_UNITS;
 
 /// Longest duration that a flag takes, and longest window of a policy: 366 days.
 pub(crate) const LONGEST: Duration = Duration::from_secs(366 * 24 * 60 * 60);

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use futures_util::future::BoxFuture;
 use quotagate_operate::Operate;
-use quotagate_quota::protocol::dials::DialsReply;
+use quotagate_protocol::dials::DialsReply;
 use quotagate_store::server::{Connections, Event, Hooks};
 use quotagate_store::store::Store;
 

@@ -2,10 +2,10 @@
 
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
+use quotagate_operate::document::unknown_zones;
 use quotagate_quota::config::{
     Config, DocumentOwner, Faults, GoodDocuments, OnWrongDocument, PerRoute, Reach, WrongDocument,
 };
-use quotagate_store::calendar::unknown_zones;
 
 use crate::abi::{FilterConfig, process};
 use crate::link::{Callouts, Closed, Library, Link, check};

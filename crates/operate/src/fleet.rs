@@ -165,7 +165,7 @@ impl Sight<'_> {
 
 #[cfg(test)]
 mod tests {
-    use quotagate_quota::protocol::dials::{RefusedDocument, Report};
+    use quotagate_protocol::dials::{RefusedDocument, Report};
 
     use super::*;
     use crate::api::Publisher;

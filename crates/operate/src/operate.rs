@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use futures_util::future::{BoxFuture, FutureExt};
-use quotagate_quota::protocol::dials::DialsReply;
+use quotagate_protocol::dials::DialsReply;
 use quotagate_store::server::{Event, Hooks};
 use quotagate_store::store::Store;
 

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use quotagate_quota::protocol::dials::{ALL_POLICIES, Dial};
-use quotagate_quota::protocol::{MAX_UNITS, Mode, OnFailure, Window};
+use quotagate_protocol::dials::{ALL_POLICIES, Dial};
+use quotagate_protocol::{MAX_UNITS, Mode, OnFailure, Window};
 use quotagate_store::key::is_policy;
 use serde::{Deserialize, Serialize};
 

@@ -22,7 +22,7 @@ use std::time::{Duration, Instant};
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::Registry;
-use quotagate_quota::protocol::dials::{ALL_POLICIES, MAX_REFUSALS, MAX_REPORTED_KEY, Report};
+use quotagate_protocol::dials::{ALL_POLICIES, MAX_REFUSALS, MAX_REPORTED_KEY, Report};
 
 use quotagate_store::key::{is_domain, is_policy};
 use quotagate_store::store::{CheckedReservation, Reserved};

@@ -9,10 +9,10 @@ use std::time::Duration;
 
 use divan::counter::ItemsCount;
 use divan::{Bencher, black_box};
+use quotagate_protocol::{Grant, ReserveReply, ReserveRequest};
 use quotagate_quota::config::Config;
 use quotagate_quota::decision::Decision;
 use quotagate_quota::evaluate::Check;
-use quotagate_quota::protocol::{Grant, ReserveReply, ReserveRequest};
 use quotagate_quota::request::Request;
 use quotagate_quota::response::{self, Now};
 use quotagate_quota::time::Monotonic;

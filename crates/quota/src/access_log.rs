@@ -9,10 +9,10 @@
 use std::borrow::Cow;
 
 use itoa::Buffer;
+use quotagate_protocol::Mode;
 
 use crate::config::{Config, LogField};
 use crate::decision::{Decision, Standing, Uncounted};
-use crate::protocol::Mode;
 use crate::request::key::partition_of;
 use crate::response::{tightest, used};
 

@@ -4,9 +4,10 @@
 use std::num::NonZeroU64;
 use std::sync::Arc;
 
+use quotagate_protocol::Mode;
+
 use crate::config::{Config, Count};
 use crate::evaluate::{Check, Counter};
-use crate::protocol::Mode;
 use crate::request::allowance::Cost;
 use crate::time::Monotonic;
 

@@ -19,7 +19,6 @@ pub mod duration;
 pub mod evaluate;
 pub mod exchange;
 pub mod mark;
-pub mod protocol;
 pub mod request;
 pub mod response;
 mod settle;

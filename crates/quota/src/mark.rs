@@ -4,9 +4,10 @@
 //! The host removes the client's own header before anything reads the request, and sets ours before
 //! the request goes on.
 
+use quotagate_protocol::Mode;
+
 use crate::config::Config;
 use crate::decision::Decision;
-use crate::protocol::Mode;
 
 /// The request header. Its value names the policies, joined by `, `.
 pub const EXCEEDED: &str = "x-quotagate-exceeded";

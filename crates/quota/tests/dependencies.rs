@@ -9,12 +9,16 @@ use serde_json::Value;
 
 /// The workspace crates that each crate of the product may depend on.
 const DIRECTIONS: &[(&str, &[&str])] = &[
-    ("quotagate", &["quotagate-quota"]),
-    ("quotagate-quota", &[]),
-    ("quotagate-store", &["quotagate-quota"]),
-    ("quotagate-operate", &["quotagate-quota", "quotagate-store"]),
-    ("quotagate-control", &["quotagate-operate", "quotagate-quota", "quotagate-store"]),
-    ("quotagate-native", &["quotagate-operate", "quotagate-quota", "quotagate-store"]),
+    ("quotagate", &["quotagate-protocol", "quotagate-quota"]),
+    ("quotagate-protocol", &[]),
+    ("quotagate-quota", &["quotagate-protocol"]),
+    ("quotagate-store", &["quotagate-protocol"]),
+    ("quotagate-operate", &["quotagate-protocol", "quotagate-quota", "quotagate-store"]),
+    ("quotagate-control", &["quotagate-operate", "quotagate-protocol", "quotagate-store"]),
+    (
+        "quotagate-native",
+        &["quotagate-operate", "quotagate-protocol", "quotagate-quota", "quotagate-store"],
+    ),
     ("quotagate-advise", &[]),
     (
         "quotagate-cli",
@@ -22,6 +26,7 @@ const DIRECTIONS: &[(&str, &[&str])] = &[
             "quotagate-advise",
             "quotagate-control",
             "quotagate-operate",
+            "quotagate-protocol",
             "quotagate-quota",
             "quotagate-store",
         ],
@@ -65,6 +70,12 @@ fn core_depends_on_no_host_runtime_or_database() {
     for host in ["proxy-wasm", "tokio", "redis", "hyper", "mio", "socket2"] {
         assert!(!has(&tree, host), "{host} is in\n{tree}");
     }
+}
+
+#[test]
+fn store_sees_no_policy() {
+    let tree = tree("quotagate-store", "{p}");
+    assert!(!has(&tree, "quotagate-quota"), "{tree}");
 }
 
 #[test]

@@ -3,8 +3,8 @@
 
 #![cfg(test)]
 
+use quotagate_protocol::{MAX_UNITS, Mode, OnFailure};
 use quotagate_quota::config::{Config, Dialed};
-use quotagate_quota::protocol::{MAX_UNITS, Mode, OnFailure};
 use serde_json::{Value, json};
 
 const GOOD: &str = include_str!("fixtures/good.json");

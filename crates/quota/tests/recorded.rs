@@ -7,10 +7,10 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use quotagate_protocol::dials::{DialsReply, Report};
+use quotagate_protocol::{Kind, ReserveReply, ReserveRequest};
 use quotagate_quota::config::Config;
 use quotagate_quota::decision::Decision;
-use quotagate_quota::protocol::dials::{DialsReply, Report};
-use quotagate_quota::protocol::{Kind, ReserveReply, ReserveRequest};
 use quotagate_quota::request::Request;
 use quotagate_quota::time::Monotonic;
 use quotagate_quota::worker::{AnsweredBy, CallEnd, Submitted, Worker};

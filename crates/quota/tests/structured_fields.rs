@@ -6,9 +6,9 @@
 use std::num::NonZeroU64;
 use std::time::Duration;
 
+use quotagate_protocol::Mode;
 use quotagate_quota::config::Config;
 use quotagate_quota::decision::{Balance, Decision, Refusal, Standing};
-use quotagate_quota::protocol::Mode;
 use quotagate_quota::response::{Now, answer, quota_headers};
 use quotagate_quota::time::Monotonic;
 use serde_json::{Value, json};

@@ -11,8 +11,7 @@ use std::time::Duration;
 use jiff::civil::Date;
 use jiff::tz::{TimeZone, TimeZoneDatabase};
 use jiff::{SignedDuration, Timestamp, ToSpan, Zoned};
-use quotagate_quota::config::{Config, Fault, Policy};
-use quotagate_quota::protocol::{Calendar, Unit, Window};
+use quotagate_protocol::{Calendar, Unit};
 
 /// The first moment that is too late for the calendar: the year 9999.
 const LAST_S: u64 = 253_370_764_800;
@@ -82,16 +81,6 @@ pub fn check_zone(name: &str) -> Result<(), UnknownZone> {
         names => format!(", perhaps {}", names.join(" or ")),
     };
     Err(UnknownZone { hint, ..UnknownZone::named(name) })
-}
-
-/// The time zones of a policy document that are not known.
-pub fn unknown_zones(config: &Config) -> Vec<Fault> {
-    let fault = |(index, policy): (usize, &Policy)| {
-        let Window::Calendar(calendar) = &policy.window else { return None };
-        let message = check_zone(&calendar.time_zone).err()?.to_string();
-        Some(Fault { path: format!("policies[{index}].window.time_zone"), message })
-    };
-    config.policies.iter().enumerate().filter_map(fault).collect()
 }
 
 /// Whether the time zone of `calendar` is known.
@@ -191,6 +180,8 @@ fn span(start: Timestamp, end: Timestamp) -> Option<Span> {
 
 #[cfg(test)]
 mod tests {
+    use quotagate_protocol::Window;
+
     use super::*;
 
     fn calendar(unit: Unit, zone: &str) -> Calendar {

@@ -5,7 +5,7 @@
 
 use std::collections::VecDeque;
 
-use quotagate_quota::protocol::{MAX_UNITS, SLICES, Sliding};
+use quotagate_protocol::{MAX_UNITS, SLICES, Sliding};
 
 /// How many slices a slice is before or after the current one, if it counts at most. Slices after
 /// the current one come from a server whose clock was ahead.
@@ -96,7 +96,7 @@ const fn leaves_ms(slice: u64, window: Sliding) -> u64 {
 
 #[cfg(test)]
 mod tests {
-    use quotagate_quota::protocol::Window;
+    use quotagate_protocol::Window;
 
     use super::*;
 

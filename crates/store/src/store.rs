@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use futures_util::future::{BoxFuture, FutureExt};
 use prometheus_client::registry::Registry;
-use quotagate_quota::protocol::{Adjustment, Grant, Invalid, Reservation, Window};
+use quotagate_protocol::{Adjustment, Grant, Invalid, Reservation, Window};
 
 use crate::control::ControlStore;
 pub use crate::error::StoreError;
@@ -50,7 +50,7 @@ pub type OnReserved<'a> = dyn Fn(usize, Reserved) + Sync + 'a;
 /// ```
 /// use std::time::{Duration, Instant};
 ///
-/// use quotagate_quota::protocol::{Kind, Reservation};
+/// use quotagate_protocol::{Kind, Reservation};
 /// use quotagate_store::memory::{Memory, steady_clock};
 /// use quotagate_store::store::{Batch, CheckedReservation, Store};
 ///

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::time::Duration;
 
-use quotagate_quota::protocol::{Invalid, Sliding, Window};
+use quotagate_protocol::{Invalid, Sliding, Window};
 
 pub use crate::calendar::Span;
 use crate::calendar::{UnknownZone, is_known, span_at};
@@ -70,7 +70,7 @@ impl Position {
         Self { id: CounterId::Calendar(span), number: span.start, span }
     }
 
-    /// What [`Grant::window_s`](quotagate_quota::protocol::Grant) says.
+    /// What [`Grant::window_s`](quotagate_protocol::Grant) says.
     pub fn window_s(&self) -> u32 {
         match self.id {
             CounterId::Calendar(span) => u32::try_from(span.seconds()).unwrap_or(u32::MAX),

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
-use quotagate_quota::protocol::{Kind, MAX_WINDOW_S, Reservation};
+use quotagate_protocol::{Kind, MAX_WINDOW_S, Reservation};
 use quotagate_store::store::{Batch, CheckedReservation, Store};
 use quotagate_support::cluster::Cluster;
 use quotagate_support::redis::Redis;

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use anyhow::{Context, Result};
-use quotagate_quota::protocol::Fixed;
+use quotagate_protocol::Fixed;
 use quotagate_quota::time::Monotonic;
 
 /// What was demanded and admitted.

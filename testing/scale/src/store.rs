@@ -4,9 +4,7 @@
 use std::time::Duration;
 
 use anyhow::{Context, Result};
-use quotagate_quota::protocol::{
-    Adjustment, Fixed, Grant, Reservation, ReserveReply, ReserveRequest,
-};
+use quotagate_protocol::{Adjustment, Fixed, Grant, Reservation, ReserveReply, ReserveRequest};
 
 use crate::traffic::partition_of;
 

@@ -3,7 +3,7 @@
 use std::num::NonZeroU32;
 use std::time::Duration;
 
-use quotagate_quota::protocol::MAX_UNITS;
+use quotagate_protocol::MAX_UNITS;
 
 use crate::setup::{Precision, Setup, Spread};
 

@@ -4,8 +4,8 @@ use std::num::NonZeroU64;
 use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow};
+use quotagate_protocol::{Fixed, Mode};
 use quotagate_quota::evaluate::{Check, Counter};
-use quotagate_quota::protocol::{Fixed, Mode};
 use rand::rngs::Xoshiro256PlusPlus;
 use rand::{RngExt, SeedableRng};
 use rand_distr::{Distribution, Exp, Zipf};

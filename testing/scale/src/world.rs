@@ -6,8 +6,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
+use quotagate_protocol::Fixed;
 use quotagate_quota::decision::{Admission, Decision};
-use quotagate_quota::protocol::Fixed;
 use quotagate_quota::time::Monotonic;
 use quotagate_quota::worker::{CallId, Submitted, Worker};
 

@@ -7,9 +7,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use futures_util::FutureExt;
-use quotagate_quota::protocol::{
-    Adjustment, Fixed, Kind, Reservation, ReserveReply, ReserveRequest,
-};
+use quotagate_protocol::{Adjustment, Fixed, Kind, Reservation, ReserveReply, ReserveRequest};
 use quotagate_scale::store::Store;
 use quotagate_store::memory::Memory;
 use quotagate_store::store::{Batch, CheckedReservation, Store as _};

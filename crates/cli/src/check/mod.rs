@@ -10,9 +10,8 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::{fs, io};
 
+use quotagate_operate::document::{store_url, unknown_zones};
 use quotagate_quota::config::{self, Config, Fault, Reach};
-use quotagate_store::calendar::unknown_zones;
-use quotagate_store::url::StoreUrl;
 use serde_json::json;
 
 use self::chain::Needs;
@@ -176,7 +175,7 @@ fn findings(
 fn wrong_in_store(config: &Config) -> Vec<Fault> {
     let store = match &config.store.reach {
         Reach::Cluster(_) | Reach::Nowhere => None,
-        Reach::Redis(store) => StoreUrl::of_document(store).err(),
+        Reach::Redis(store) => store_url(store).err(),
     };
     store.into_iter().chain(unknown_zones(config)).collect()
 }

@@ -8,7 +8,7 @@ use std::net::{Ipv4Addr, TcpStream};
 use std::os::unix::fs::PermissionsExt;
 use std::time::{Duration, Instant};
 
-use quotagate_quota::protocol::MAX_WINDOW_S;
+use quotagate_protocol::MAX_WINDOW_S;
 use quotagate_support::http::{self, Client, Request, Response};
 use quotagate_support::process::raise_file_limit;
 use quotagate_support::redis::Redis;

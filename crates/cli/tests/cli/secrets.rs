@@ -5,7 +5,7 @@ use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
-use quotagate_quota::protocol::MAX_WINDOW_S;
+use quotagate_protocol::MAX_WINDOW_S;
 use quotagate_support::http::{self, Client, Request};
 use quotagate_support::redis::Redis;
 use quotagate_support::store::{StoreOptions, StoreProcess};

@@ -4,7 +4,7 @@
 use bytes::Bytes;
 use http_body_util::Full;
 use hyper::{Request, StatusCode};
-use quotagate_quota::protocol::Reservation;
+use quotagate_protocol::Reservation;
 use quotagate_store::server::ListenAddr;
 use serde_json::{Value, json};
 

@@ -19,10 +19,8 @@ async fn metrics_name_policies_but_no_partitions() {
     let wish =
         json!({"policy": "p", "partition": "jwt.sub=somebody", "allow": "blocked", "by": "ann"});
     server.admin(Method::PUT, "/v1/overrides", Some(wish)).await;
-    let short = |n: u64| quotagate_quota::protocol::Reservation {
-        window_s: 1,
-        ..take("somebody-else", 4, n)
-    };
+    let short =
+        |n: u64| quotagate_protocol::Reservation { window_s: 1, ..take("somebody-else", 4, n) };
     let call =
         json!({"budget_ms": 5000, "reservations": [take("jwt.sub=somebody", 5, 1), short(3)]})
             .to_string();
@@ -76,7 +74,7 @@ async fn debt_is_shown_for_policies_that_settle_costs() {
         read(send(&server.calls, request).await).await.1["grants"].clone()
     };
     for policy in ["p", "q"] {
-        let ask = quotagate_quota::protocol::Reservation {
+        let ask = quotagate_protocol::Reservation {
             key: format!("test:{policy}:{{*}}"),
             ..take("*", 5, 4)
         };

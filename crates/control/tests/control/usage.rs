@@ -134,8 +134,7 @@ async fn shadow_mode_adds_no_refusals_and_uncounted_requests_are_shown() {
         {"name": "q", "quota": 5, "window_s": 60, "stagger": false, "mode": "enforce", "on_failure": "allow",
          "admitted": 9}]});
     server.dials("test", Some(report.to_string().as_bytes())).await;
-    let shadow =
-        quotagate_quota::protocol::Reservation { shadow: true, ..take("jwt.sub=shadow", 5, 9) };
+    let shadow = quotagate_protocol::Reservation { shadow: true, ..take("jwt.sub=shadow", 5, 9) };
     let call = json!({"budget_ms": 5000, "reservations": [shadow, take("jwt.sub=refused", 5, 9)]})
         .to_string();
     let request =

@@ -12,9 +12,9 @@ use std::sync::{Arc, Condvar, Mutex, PoisonError, Weak};
 use std::thread::{self, ThreadId};
 use std::time::{Duration, Instant};
 
+use quotagate_protocol::RESERVE_PATH;
 use quotagate_quota::config::ClusterStore;
 use quotagate_quota::driver::{Outgoing, call_headers};
-use quotagate_quota::protocol::RESERVE_PATH;
 use quotagate_quota::worker::{CallEnd, CallFault, CallId};
 
 use crate::abi::{ConfigScheduler, FilterConfig, NotStarted};

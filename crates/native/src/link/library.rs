@@ -8,8 +8,9 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
 use quotagate_operate::Operate;
+use quotagate_operate::document::open_store_url;
+use quotagate_protocol::{Adjustment, Reservation, ReserveRequest};
 use quotagate_quota::config::RedisStore;
-use quotagate_quota::protocol::{Adjustment, Reservation, ReserveRequest};
 use quotagate_quota::worker::{AnsweredBy, CallEnd, CallFault, OutgoingCall, OutgoingFetch};
 use quotagate_store::server::{CallEndpoint, Connections, Hooks, Refusal};
 use quotagate_store::url::StoreUrl;
@@ -109,7 +110,7 @@ impl Library {
 /// # Errors
 /// What is wrong with the URL or the password file, without secrets, and the field.
 pub fn check(store: &RedisStore) -> Result<StoreUrl, String> {
-    StoreUrl::open_document(store).map_err(|fault| fault.to_string())
+    open_store_url(store).map_err(|fault| fault.to_string())
 }
 
 fn owned(request: ReserveRequest<Arc<str>>) -> ReserveRequest {

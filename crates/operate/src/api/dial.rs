@@ -1,6 +1,6 @@
 //! Dials.
 
-use quotagate_quota::protocol::{Mode, OnFailure};
+use quotagate_protocol::{Mode, OnFailure};
 use serde::{Deserialize, Serialize};
 
 /// A dial in force.

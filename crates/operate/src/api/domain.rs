@@ -1,7 +1,7 @@
 //! Domains and their policies.
 
-use quotagate_quota::protocol::dials::PartitionEntry;
-use quotagate_quota::protocol::{Kind, Mode, OnFailure};
+use quotagate_protocol::dials::PartitionEntry;
+use quotagate_protocol::{Kind, Mode, OnFailure};
 use serde::{Deserialize, Serialize};
 
 use super::dial::DialEntry;

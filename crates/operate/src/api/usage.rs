@@ -1,6 +1,6 @@
 //! Counters of partitions.
 
-use quotagate_quota::protocol::Kind;
+use quotagate_protocol::Kind;
 use serde::{Deserialize, Serialize};
 
 use super::overrides::OverrideEntry;

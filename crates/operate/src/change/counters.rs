@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use futures_util::future::join_all;
-use quotagate_quota::protocol::Window;
+use quotagate_protocol::Window;
 
 use super::history::History;
 use super::overrides::{

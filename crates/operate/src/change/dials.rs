@@ -3,8 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use quotagate_quota::protocol::MAX_UNITS;
-use quotagate_quota::protocol::dials::ALL_POLICIES;
+use quotagate_protocol::MAX_UNITS;
+use quotagate_protocol::dials::ALL_POLICIES;
 
 use quotagate_store::key::is_policy;
 

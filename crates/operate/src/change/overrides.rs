@@ -13,7 +13,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::future::join_all;
-use quotagate_quota::protocol::{Kind, MAX_KEY, MAX_UNITS, Reservation};
+use quotagate_protocol::{Kind, MAX_KEY, MAX_UNITS, Reservation};
 use quotagate_quota::request::naming::{DigestKey, Name};
 
 use quotagate_store::key::is_policy;

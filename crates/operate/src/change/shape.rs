@@ -4,7 +4,7 @@
 //! A report says what a policy counts by, as [`PartitionEntry`]s. Until a filter has reported them,
 //! every partition passes.
 
-use quotagate_quota::protocol::dials::PartitionEntry;
+use quotagate_protocol::dials::PartitionEntry;
 use quotagate_quota::request::naming::is_digest;
 
 use crate::api::PolicyInfo;
@@ -190,7 +190,7 @@ fn made_up(label: &str) -> &'static str {
 
 #[cfg(test)]
 mod tests {
-    use quotagate_quota::protocol::{Kind, Mode, OnFailure};
+    use quotagate_protocol::{Kind, Mode, OnFailure};
 
     use super::*;
 

@@ -5,10 +5,10 @@ use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use quotagate_quota::protocol::dials::{
+use quotagate_protocol::dials::{
     MAX_PARTITION_BY, MAX_REPORT, PartitionEntry, PolicyReport, Report,
 };
-use quotagate_quota::protocol::{MAX_UNITS, Window};
+use quotagate_protocol::{MAX_UNITS, Window};
 
 use quotagate_store::key::is_policy;
 
@@ -142,7 +142,7 @@ fn is_printable(entries: &[PartitionEntry]) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use quotagate_quota::protocol::Kind;
+    use quotagate_protocol::Kind;
     use serde_json::{Value, json};
 
     use super::*;

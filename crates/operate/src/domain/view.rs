@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use quotagate_quota::protocol::dials::{Dial, DialsReply, MAX_REPLY};
+use quotagate_protocol::dials::{Dial, DialsReply, MAX_REPLY};
 
 use quotagate_store::key::is_policy;
 

@@ -11,7 +11,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use std::time::{Duration, Instant};
 
 use futures_util::future::join_all;
-use quotagate_quota::protocol::dials::{DialsReply, Report};
+use quotagate_protocol::dials::{DialsReply, Report};
 use quotagate_store::control::{ControlStore, Field};
 use quotagate_store::store::{Store, StoreError};
 use tokio::time::{timeout, timeout_at};

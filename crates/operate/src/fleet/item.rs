@@ -3,7 +3,7 @@
 
 use std::time::Instant;
 
-use quotagate_quota::protocol::{Kind, MAX_CALENDAR_S, MAX_UNITS, MAX_WINDOW_S, Window};
+use quotagate_protocol::{Kind, MAX_CALENDAR_S, MAX_UNITS, MAX_WINDOW_S, Window};
 use quotagate_store::control::{Field, MAX_PUBLISHED, MAX_VALUE};
 use quotagate_store::key::{is_domain, is_policy};
 use serde::{Deserialize, Serialize};
@@ -187,8 +187,8 @@ fn is_key(domain: &str, policy: &str, partition: &str) -> bool {
 mod tests {
     use serde_json::{Value, json};
 
-    use quotagate_quota::protocol::dials::RefusedDocument;
-    use quotagate_quota::protocol::{Calendar, Unit};
+    use quotagate_protocol::dials::RefusedDocument;
+    use quotagate_protocol::{Calendar, Unit};
 
     use super::*;
     use crate::api::QuotaFrom;

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use quotagate_quota::protocol::{Kind, MAX_UNITS};
+use quotagate_protocol::{Kind, MAX_UNITS};
 
 use super::item::Picture;
 use crate::api::{Refused, Usage};
@@ -106,7 +106,7 @@ fn name_of(refused: &Refused) -> (&str, &str, &str) {
 
 #[cfg(test)]
 mod tests {
-    use quotagate_quota::protocol::{Calendar, Unit};
+    use quotagate_protocol::{Calendar, Unit};
 
     use super::*;
     use crate::api::QuotaFrom;

@@ -126,7 +126,7 @@ async fn register(
 mod tests {
     use std::sync::Arc;
 
-    use quotagate_quota::protocol::{Grant, Kind, Reservation};
+    use quotagate_protocol::{Grant, Kind, Reservation};
     use quotagate_store::store::{CheckedReservation, Store};
 
     use super::*;

@@ -9,8 +9,8 @@ use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::registry::Registry;
-use quotagate_quota::protocol::dials::Report;
-use quotagate_quota::protocol::{BUILD, PROTOCOL};
+use quotagate_protocol::dials::Report;
+use quotagate_protocol::{BUILD, PROTOCOL};
 
 /// Most builds with a count of their own. A fleet has two or three.
 const MAX_BUILDS: usize = 16;

@@ -5,7 +5,7 @@ use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use prometheus_client::metrics::counter::Counter;
-use quotagate_quota::protocol::dials::{MAX_FAULT, RefusedDocument, Report};
+use quotagate_protocol::dials::{MAX_FAULT, RefusedDocument, Report};
 use quotagate_store::key::is_domain;
 use serde::{Deserialize, Serialize};
 

@@ -27,7 +27,7 @@ pub struct Series {
     /// Milliseconds since the last step began. That step still runs.
     pub age_ms: u64,
     /// The requests of each step of 5 s by outcome, the oldest first, in the order of
-    /// [`PolicyReport`](quotagate_quota::protocol::dials::PolicyReport)'s counts. An empty list
+    /// [`PolicyReport`](quotagate_protocol::dials::PolicyReport)'s counts. An empty list
     /// means zeros.
     pub counts: [Vec<u64>; 6],
 }

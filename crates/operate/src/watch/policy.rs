@@ -11,7 +11,7 @@ use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::Registry;
-use quotagate_quota::protocol::dials::PolicyReport;
+use quotagate_protocol::dials::PolicyReport;
 
 use quotagate_store::store::{CheckedReservation, Reserved};
 
@@ -303,7 +303,7 @@ fn advance(recent: &mut VecDeque<Step>, now: Instant) {
 
 #[cfg(test)]
 mod tests {
-    use quotagate_quota::protocol::{Kind, Mode, OnFailure};
+    use quotagate_protocol::{Kind, Mode, OnFailure};
 
     use super::*;
 

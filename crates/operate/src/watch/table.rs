@@ -9,7 +9,7 @@ use std::hash::{BuildHasher, RandomState};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use quotagate_quota::protocol::{Grant, Kind, MAX_UNITS, SLICES};
+use quotagate_protocol::{Grant, Kind, MAX_UNITS, SLICES};
 
 use quotagate_store::store::CheckedReservation;
 
@@ -252,7 +252,7 @@ fn lock(shard: &Mutex<Shard>) -> MutexGuard<'_, Shard> {
 
 #[cfg(test)]
 mod tests {
-    use quotagate_quota::protocol::{Calendar, Reservation, Unit};
+    use quotagate_protocol::{Calendar, Reservation, Unit};
 
     use super::*;
 

@@ -6,7 +6,7 @@ use std::time::Duration;
 use quotagate_operate::Operate;
 use quotagate_operate::api::{PublisherKind, Top};
 use quotagate_operate::watch::Wanted;
-use quotagate_quota::protocol::Reservation;
+use quotagate_protocol::Reservation;
 use quotagate_store::server::{Event, Hooks};
 use quotagate_store::store::{CheckedReservation, Store};
 use quotagate_support::cluster::Cluster;

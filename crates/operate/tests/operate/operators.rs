@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use quotagate_operate::Operate;
 use quotagate_operate::api::{ClearDial, SetDial};
-use quotagate_quota::protocol::dials::{DialsReply, PolicyReport, Report};
-use quotagate_quota::protocol::{Kind, Mode, OnFailure};
+use quotagate_protocol::dials::{DialsReply, PolicyReport, Report};
+use quotagate_protocol::{Kind, Mode, OnFailure};
 use quotagate_store::store::Store;
 
 /// A filter's report of these policies.

@@ -10,7 +10,7 @@ use crate::slow::{Before, Slow, Step};
 use futures_util::future::FutureExt;
 use quotagate_operate::api::{Allow, ClearOverride, Reset, SetOverride};
 use quotagate_operate::{Fault, Operate};
-use quotagate_quota::protocol::Reservation;
+use quotagate_protocol::Reservation;
 use quotagate_store::control::{HashName, Key};
 use quotagate_store::store::{Store, StoreError};
 

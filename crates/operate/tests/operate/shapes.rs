@@ -6,7 +6,7 @@ use std::sync::Arc;
 use crate::common::{one, open, take};
 use quotagate_operate::api::{Allow, ClearOverride, Reset, SetOverride};
 use quotagate_operate::{Fault, Operate};
-use quotagate_quota::protocol::Reservation;
+use quotagate_protocol::Reservation;
 use quotagate_store::store::Store;
 use serde_json::{Value, json};
 

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use futures_util::future::{BoxFuture, FutureExt};
-use quotagate_quota::protocol::Adjustment;
+use quotagate_protocol::Adjustment;
 use quotagate_store::control::{
     Change, ControlStore, FoundKeys, HashName, Key, KeyState, Reply, Snapshot, Upsert,
 };

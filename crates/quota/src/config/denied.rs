@@ -4,11 +4,11 @@
 //! once its placeholders are filled in, else `text/plain; charset=utf-8`. A `content_type` without
 //! a body must be a type of JSON, since the built-in body is JSON.
 
+use quotagate_protocol::MAX_UNITS;
 use serde::de::IgnoredAny;
 
 use super::template::Template;
 use crate::document::{At, Map, Node, Type, Whole, names, object};
-use crate::protocol::MAX_UNITS;
 use crate::response::{PUSHBACK, RATE_LIMITED};
 
 /// The longest body, in bytes before placeholders are filled in.

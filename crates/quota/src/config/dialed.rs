@@ -4,8 +4,9 @@
 //! checks for nothing but the bound of a quota, and the reader of dials checks that bound, too. The
 //! indexes of policies never change.
 
+use quotagate_protocol::{Mode, OnFailure};
+
 use super::Config;
-use crate::protocol::{Mode, OnFailure};
 
 /// The dial of one policy, and whether it has runtime overrides. An absent field stays as
 /// configured.
@@ -13,7 +14,7 @@ use crate::protocol::{Mode, OnFailure};
 pub struct Dialed {
     /// Whether the policy refuses.
     pub mode: Option<Mode>,
-    /// Its quota, 0 to [`MAX_UNITS`](crate::protocol::MAX_UNITS).
+    /// Its quota, 0 to [`MAX_UNITS`](quotagate_protocol::MAX_UNITS).
     pub quota: Option<u64>,
     /// What happens to its requests while the store fails.
     pub on_failure: Option<OnFailure>,

@@ -39,12 +39,13 @@ pub use wrong::{DocumentOwner, GoodDocuments, MAX_GOOD_DOCUMENTS, OnWrongDocumen
 
 use std::sync::Arc;
 
+use quotagate_protocol::Mode;
+use quotagate_protocol::dials::RefusedDocument;
+
 pub use crate::document::fault::{Fault, Faults, element_path, member_path};
 
 use crate::document::names::Names;
 use crate::document::{At, Collector, Node, NonEmpty, ROOT, Type, envoy, object};
-use crate::protocol::Mode;
-use crate::protocol::dials::RefusedDocument;
 use crate::request::allowance::Cost;
 use crate::request::index::Index;
 use crate::request::key::Digester;

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::denied::{Denied, DeniedDocument};
 use super::time::UpToAMinute;
-use crate::document::{Distinct, Node, Type, object, words};
+use crate::document::{Distinct, Node, Type, Words, object, words};
 
 /// What responses carry.
 #[derive(Clone, Debug, PartialEq, Eq)]

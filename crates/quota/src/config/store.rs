@@ -2,10 +2,11 @@
 
 use std::time::Duration;
 
+use quotagate_protocol::OnFailure;
+
 use super::reach::{Prefix, Reach, ReachType, Token};
 use super::time::UpToAMinute;
 use crate::document::{At, Node, NonEmpty, Type, object};
-use crate::protocol::OnFailure;
 
 /// How the filter reaches the store, and what happens when it cannot.
 #[derive(Clone, Debug, PartialEq)]

@@ -2,9 +2,10 @@
 
 use std::time::Duration;
 
+use quotagate_protocol::{Calendar, Kind, MAX_TIME_ZONE, MAX_WINDOW_S, Unit, Window};
+
 use crate::document::{At, Node, Text, Type, object, words};
 use crate::duration;
-use crate::protocol::{Calendar, Kind, MAX_TIME_ZONE, MAX_WINDOW_S, Unit, Window};
 
 const DAY_S: u32 = 24 * 60 * 60;
 

@@ -1,11 +1,12 @@
 //! Warnings: values that are allowed but probably not what was meant. There are few, so that each
 //! is read.
 
+use quotagate_protocol::{OnFailure, Window};
+
 use super::identities::{Identities, Named};
 use super::policy::{Counting, Policy, Precision};
 use super::store::StoreConfig;
 use crate::document::Node;
-use crate::protocol::{OnFailure, Window};
 use crate::request::allowance::{Allowance, Cost, Quotas};
 use crate::request::partition::Entry;
 use crate::settle::{Missing, Settle, Source};

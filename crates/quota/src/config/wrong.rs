@@ -6,14 +6,14 @@
 
 use std::collections::BTreeSet;
 
+use quotagate_protocol::OnFailure;
+use quotagate_protocol::dials::{MAX_FAULT, RefusedDocument};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use super::store::Store;
 use super::{Config, Domain, Reach, StoreConfig, envoy};
 use crate::document::{Collector, Node, Type, words};
-use crate::protocol::OnFailure;
-use crate::protocol::dials::{MAX_FAULT, RefusedDocument};
 
 words! {
     /// What happens if a document has faults.

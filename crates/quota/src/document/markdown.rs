@@ -130,7 +130,7 @@ fn bounds(schema: &Value) -> String {
 }
 
 fn number_text(number: &Value) -> String {
-    const MOST: u64 = crate::protocol::MAX_UNITS;
+    const MOST: u64 = quotagate_protocol::MAX_UNITS;
     match number.as_u64() {
         Some(MOST) => "2^53 - 1".to_owned(),
         _ => number.to_string(),

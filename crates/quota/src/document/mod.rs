@@ -27,4 +27,6 @@ pub(crate) use node::{Collector, Node, ROOT, whole_from_float};
 #[cfg(feature = "schema")]
 pub(crate) use object::presence;
 pub(crate) use object::{Group, Object, field_name, field_type, object, one_of, read_field, words};
-pub(crate) use types::{At, Boolean, Distinct, Each, List, Map, NonEmpty, Text, True, Type, Whole};
+pub(crate) use types::{
+    At, Boolean, Distinct, Each, List, Map, NonEmpty, Text, True, Type, Whole, Words,
+};

@@ -226,7 +226,7 @@ impl<'a> Node<'a> {
 
 /// The whole number that `float` holds exactly.
 pub(crate) fn whole_from_float(float: f64) -> Option<u64> {
-    let most = crate::protocol::MAX_UNITS as f64;
+    let most = quotagate_protocol::MAX_UNITS as f64;
     (float.fract() == 0.0 && (0.0..=most).contains(&float)).then_some(float as u64)
 }
 

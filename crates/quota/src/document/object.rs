@@ -327,16 +327,15 @@ macro_rules! words {
             $($(#[doc = $word_doc:literal])* $variant:ident = $word:literal,)+
         }
     ) => {
-        impl $name {
-            /// The words and what they stand for.
-            const WORDS: &[(&'static str, Self)] = &[$(($word, Self::$variant)),+];
+        impl $crate::document::Words for $name {
+            const WORDS: &'static [(&'static str, Self)] = &[$(($word, Self::$variant)),+];
         }
 
         impl $crate::document::Type for $name {
             type Out<'a> = Self;
 
             fn read(node: &$crate::document::Node<'_>) -> Option<Self> {
-                node.choice(Self::WORDS)
+                node.choice(<Self as $crate::document::Words>::WORDS)
             }
 
             #[cfg(feature = "schema")]

@@ -21,6 +21,12 @@ pub(crate) trait Type {
     fn schema(book: &mut Book) -> Value;
 }
 
+/// An enum whose variants are words of the document.
+pub(crate) trait Words: Sized + 'static {
+    /// The words and what they stand for.
+    const WORDS: &'static [(&'static str, Self)];
+}
+
 /// `true` or `false`.
 pub(crate) enum Boolean {}
 

@@ -1,9 +1,10 @@
 //! What a host does with a request.
 
+use quotagate_protocol::OnFailure;
+
 use crate::config::Config;
 use crate::exchange::{Arrival, Exchange};
 use crate::mark;
-use crate::protocol::OnFailure;
 use crate::response::{self, Answer, Now};
 
 /// What the host does with a request that arrives, or that was held and is decided.

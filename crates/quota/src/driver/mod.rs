@@ -17,6 +17,8 @@ mod ticks;
 
 use std::sync::Arc;
 
+use quotagate_protocol::{OnFailure, ReserveReply};
+
 pub use action::Action;
 pub use ticks::TICK;
 
@@ -25,7 +27,6 @@ use crate::config::Config;
 use crate::decision::{Admission, Decision, Uncounted};
 use crate::evaluate::Evaluation;
 use crate::exchange::{Arrival, Exchange, StreamState, abandon};
-use crate::protocol::{OnFailure, ReserveReply};
 use crate::response::Upstream;
 use crate::time::Monotonic;
 use crate::worker::{

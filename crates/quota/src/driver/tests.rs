@@ -3,11 +3,12 @@
 use std::num::NonZeroU64;
 use std::time::Duration;
 
+use quotagate_protocol::{MAX_BODY, Mode};
+
 use super::*;
 use crate::config::WrongDocument;
 use crate::evaluate::{Check, Counter, MissingIdentity};
 use crate::exchange::READS_REQUEST_FOR;
-use crate::protocol::{MAX_BODY, Mode};
 use crate::request::tokens::Tokens;
 use crate::response::Now;
 use crate::worker::{AnsweredBy, CallEnd};

@@ -7,8 +7,9 @@ use std::hash::{Hash, Hasher};
 use std::num::NonZeroU64;
 use std::sync::Arc;
 
+use quotagate_protocol::{Mode, Window};
+
 use crate::config::{Config, Policy};
-use crate::protocol::{Mode, Window};
 use crate::request::Request;
 use crate::request::allowance::Allowance;
 use crate::request::facts::Facts;

@@ -3,9 +3,10 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use quotagate_protocol::Mode;
+
 use super::*;
 use crate::evaluate::Counter;
-use crate::protocol::Mode;
 use crate::request::tokens::Tokens;
 
 /// For the exhaustive search, in which no bodies are read.

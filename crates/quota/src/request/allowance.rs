@@ -10,7 +10,8 @@ use std::net::IpAddr;
 use std::num::NonZeroU64;
 use std::sync::Arc;
 
-use crate::protocol::MAX_UNITS;
+use quotagate_protocol::MAX_UNITS;
+
 use crate::request::fact::{Fact, Found, ValueType};
 use crate::request::facts::Facts;
 use crate::request::network::Network;

@@ -7,11 +7,12 @@
 use std::fmt;
 use std::rc::Rc;
 
+use quotagate_protocol::MAX_UNITS;
+
 use super::facts::Facts;
 use super::key::Secrecy;
 use super::network::Prefixes;
 use crate::document::words;
-use crate::protocol::MAX_UNITS;
 
 /// A fact that a policy asks for.
 #[derive(Debug)]

@@ -17,9 +17,8 @@ use std::fmt::Write as _;
 use std::sync::Arc;
 
 use hmac::{Hmac, KeyInit, Mac};
+use quotagate_protocol::MAX_KEY;
 use sha2::{Digest, Sha256};
-
-use crate::protocol::MAX_KEY;
 
 /// The longest value that is written out, in bytes before its encoding.
 pub const MAX_VALUE: usize = 128;

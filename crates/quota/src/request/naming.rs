@@ -23,11 +23,12 @@
 
 use std::fmt;
 
+use quotagate_protocol::MAX_KEY;
+
 pub use super::key::is_digest;
 use super::key::{self, Digester, MAX_VALUE, Secrecy};
 use super::partition::BuiltIn;
 use super::{path, percent, source};
-use crate::protocol::MAX_KEY;
 
 /// Makes the digests that stand for secret and long values. Never shown.
 #[derive(Clone, Debug)]

@@ -4,6 +4,8 @@
 use std::net::IpAddr;
 use std::sync::Arc;
 
+use quotagate_protocol::dials::PartitionEntry;
+
 use super::fact::{Fact, LookUp};
 use super::facts::{Facts, Resolved};
 use super::identity::{Identity, Yield};
@@ -12,7 +14,6 @@ use super::network::Prefixes;
 use super::source::Source;
 use super::{host, path};
 use crate::document::words;
-use crate::protocol::dials::PartitionEntry;
 
 /// What a policy counts by.
 #[derive(Debug)]

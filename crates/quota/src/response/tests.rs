@@ -3,10 +3,11 @@
 use std::num::NonZeroU64;
 use std::time::Duration;
 
+use quotagate_protocol::Mode;
+
 use super::*;
 use crate::config::Config;
 use crate::decision::{Admission, Balance, Decision, Refusal, Standing, Uncounted};
-use crate::protocol::Mode;
 
 const NOW: Now = Now {
     monotonic: Monotonic::new(Duration::from_millis(1_500)),

@@ -2,8 +2,9 @@
 
 use std::rc::Rc;
 
+use quotagate_protocol::MAX_UNITS;
+
 use super::{Settle, Source};
-use crate::protocol::MAX_UNITS;
 use crate::request::allowance::whole;
 use crate::request::fact::ValueType;
 use crate::request::pairs::trim;

@@ -1,7 +1,8 @@
 //! The cost of a usage in units.
 
+use quotagate_protocol::MAX_UNITS;
+
 use super::Usage;
-use crate::protocol::MAX_UNITS;
 
 /// Which tokens count.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

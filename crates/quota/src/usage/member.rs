@@ -40,8 +40,8 @@ impl Member {
         self.scanner.feed(chunk, &mut self.wanted);
     }
 
-    /// The greatest value so far, 0 to [`MAX_UNITS`](crate::protocol::MAX_UNITS). `None` if no such
-    /// member is a whole number.
+    /// The greatest value so far, 0 to [`MAX_UNITS`](quotagate_protocol::MAX_UNITS). `None` if no
+    /// such member is a whole number.
     pub const fn value(&self) -> Option<u64> {
         self.wanted.greatest
     }

@@ -31,6 +31,7 @@ mod tests;
 
 pub use measure::{Measure, Weights};
 pub use member::Member;
+use quotagate_protocol::MAX_UNITS;
 use serde_json::Value;
 
 use self::events::Events;
@@ -38,7 +39,6 @@ pub use self::reported::MAX_OBJECT;
 use self::reported::Reported;
 use self::scanner::Scanner;
 use crate::document::whole_from_float;
-use crate::protocol::MAX_UNITS;
 
 /// The tokens of a request and its response. `None` where the response does not say.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

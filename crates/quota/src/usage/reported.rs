@@ -9,12 +9,12 @@
 //!
 //! `usage` anywhere else, such as in `choices` or in a text that the model wrote, does not count.
 
+use quotagate_protocol::MAX_UNITS;
 use serde_json::Value;
 
 use super::ends::{Ends, Sign};
 use super::scanner::{Level, Role, Target};
 use super::{Usage, whole};
-use crate::protocol::MAX_UNITS;
 
 /// The longest `usage` object, in bytes of JSON. A longer one is ignored.
 pub const MAX_OBJECT: usize = 64 * 1024;

@@ -3,6 +3,8 @@
 
 use std::sync::Arc;
 
+use quotagate_protocol::{Mode, OnFailure};
+
 use super::Worker;
 use super::call::allocation::Allocation;
 use super::known::local;
@@ -11,7 +13,6 @@ use super::telemetry::exceeded;
 use crate::config::Policy;
 use crate::decision::{Admission, Balance, Decision, Outcome, Refusal, Standing, Uncounted, Units};
 use crate::evaluate::Check;
-use crate::protocol::{Mode, OnFailure};
 use crate::time::Monotonic;
 
 /// Why a request is not admitted.

@@ -29,10 +29,11 @@ pub use telemetry::{Counted, NOTICE_PAUSE, Notice};
 use std::sync::Arc;
 use std::time::Duration;
 
+use quotagate_protocol::{ReserveReply, ReserveRequest};
+
 use crate::config::Config;
 use crate::decision::{Admission, Decision, Held, Outcome, Units};
 use crate::evaluate::{Check, Counter};
-use crate::protocol::{ReserveReply, ReserveRequest};
 use crate::request::tokens::Tokens;
 use crate::time::Monotonic;
 use call::Calls;
@@ -100,7 +101,7 @@ pub const MAX_WAITING: usize = 8192;
 /// use quotagate_quota::config::Config;
 /// use quotagate_quota::decision::Decision;
 /// use quotagate_quota::evaluate::{Check, Counter};
-/// use quotagate_quota::protocol::Mode;
+/// use quotagate_protocol::Mode;
 /// use quotagate_quota::time::Monotonic;
 /// use quotagate_quota::worker::{AnsweredBy, CallEnd, Submitted, Worker};
 ///
@@ -176,7 +177,7 @@ pub struct OutgoingCall {
 }
 
 impl OutgoingCall {
-    /// The body for [`RESERVE_PATH`](crate::protocol::RESERVE_PATH).
+    /// The body for [`RESERVE_PATH`](quotagate_protocol::RESERVE_PATH).
     pub fn body(&self) -> Vec<u8> {
         // Writing numbers and strings into memory cannot fail; the store would reject an empty
         // body.

@@ -1,6 +1,8 @@
 //! A request arrives: the worker decides it with known counters and leased units, or lets it wait
 //! for a call.
 
+use quotagate_protocol::Mode;
+
 use super::decide::{granted, standing, uncounted};
 use super::known::RuntimeOverrides;
 use super::lease::Extent;
@@ -9,7 +11,6 @@ use super::{Submitted, Ticket, Worker};
 use crate::config::{Policy, Precision};
 use crate::decision::{Admission, Balance, Decision, Refusal, Standing, Units};
 use crate::evaluate::Check;
-use crate::protocol::Mode;
 use crate::time::Monotonic;
 
 /// Whether the store must be asked about a request.

@@ -4,11 +4,11 @@ use std::collections::BTreeMap;
 use std::num::NonZeroU64;
 use std::time::Duration;
 
+use quotagate_protocol::{Calendar, Kind, Mode, OnFailure, Unit, Window};
 use quotagate_quota::config::{
     Abandoned, Answers, ClusterStore, Config, Count, Denied, Family, LogField, OnWrongDocument,
     Precision, Reach, RedisStore, Reset, StoreConfig,
 };
-use quotagate_quota::protocol::{Calendar, Kind, Mode, OnFailure, Unit, Window};
 
 use super::parse;
 

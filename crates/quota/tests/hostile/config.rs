@@ -3,9 +3,9 @@
 
 use std::cell::RefCell;
 
+use quotagate_protocol::dials::MAX_FAULT;
+use quotagate_protocol::{MAX_UNITS, Reservation};
 use quotagate_quota::config::{Config, WrongDocument};
-use quotagate_quota::protocol::dials::MAX_FAULT;
-use quotagate_quota::protocol::{MAX_UNITS, Reservation};
 use quotagate_quota::request::Request;
 use serde_json::{Value, json};
 

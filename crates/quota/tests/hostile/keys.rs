@@ -3,8 +3,8 @@
 
 use std::collections::BTreeMap;
 
+use quotagate_protocol::{Kind, Reservation};
 use quotagate_quota::config::Config;
-use quotagate_quota::protocol::{Kind, Reservation};
 use quotagate_quota::request::Request;
 
 use crate::choices::Choices;

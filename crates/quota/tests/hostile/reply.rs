@@ -5,12 +5,12 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use std::time::Duration;
 
+use quotagate_protocol::dials::{MAX_REPORT, Report};
+use quotagate_protocol::{MAX_BODY, MAX_ITEMS, MAX_UNITS, ReserveRequest};
 use quotagate_quota::answered::Answered;
 use quotagate_quota::config::Config;
 use quotagate_quota::decision::{Admission, Decision};
 use quotagate_quota::evaluate::Check;
-use quotagate_quota::protocol::dials::{MAX_REPORT, Report};
-use quotagate_quota::protocol::{MAX_BODY, MAX_ITEMS, MAX_UNITS, ReserveRequest};
 use quotagate_quota::request::Request;
 use quotagate_quota::time::Monotonic;
 use quotagate_quota::worker::{AnsweredBy, CallEnd, CallFault, CallId, Submitted, Ticket, Worker};

@@ -9,7 +9,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError, RwLock};
 use std::time::Duration;
 
 use futures_util::future::{FutureExt, ready};
-use quotagate_quota::protocol::MAX_UNITS;
+use quotagate_protocol::MAX_UNITS;
 
 use super::{Memory, lock};
 use crate::control::{

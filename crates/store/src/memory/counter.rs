@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use quotagate_quota::protocol::{Grant, MAX_UNITS};
+use quotagate_protocol::{Grant, MAX_UNITS};
 
 use crate::sliding::Slices;
 use crate::store::{CheckedReservation, Reserved, StoreError};

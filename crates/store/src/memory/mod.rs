@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use futures_util::future::{BoxFuture, FutureExt, ready};
-use quotagate_quota::protocol::{Adjustment, Window};
+use quotagate_protocol::{Adjustment, Window};
 use tokio_util::task::AbortOnDropHandle;
 
 use self::control::OperatorState;
@@ -249,7 +249,7 @@ mod tests {
     use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
     use std::sync::{OnceLock, mpsc};
 
-    use quotagate_quota::protocol::{Kind, Reservation};
+    use quotagate_protocol::{Kind, Reservation};
 
     use super::*;
 

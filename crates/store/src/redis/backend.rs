@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use futures_util::future::{BoxFuture, FutureExt};
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::registry::Registry;
-use quotagate_quota::protocol::Adjustment;
+use quotagate_protocol::Adjustment;
 use redis::{Cmd, Pipeline, Value};
 
 use super::cluster::Cluster;

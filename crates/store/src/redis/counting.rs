@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use futures_util::future::join_all;
-use quotagate_quota::protocol::Adjustment;
+use quotagate_protocol::Adjustment;
 use redis::{Pipeline, Value};
 
 use super::backend::Redis;
@@ -281,7 +281,7 @@ fn adjustments<'a>(
 
 #[cfg(test)]
 mod tests {
-    use quotagate_quota::protocol::{Kind, Reservation};
+    use quotagate_protocol::{Kind, Reservation};
 
     use super::*;
     use crate::redis::Target;

@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use futures_util::future::{BoxFuture, FutureExt, ready};
-use quotagate_quota::protocol::Adjustment;
-use quotagate_quota::protocol::dials::DialsReply;
+use quotagate_protocol::Adjustment;
+use quotagate_protocol::dials::DialsReply;
 
 use crate::store::{CheckedReservation, Reserved};
 

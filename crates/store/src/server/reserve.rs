@@ -5,7 +5,7 @@ use std::time::Instant;
 
 use hyper::body::{Body, Bytes};
 use hyper::{Request, Response, StatusCode};
-use quotagate_quota::protocol::MAX_BODY;
+use quotagate_protocol::MAX_BODY;
 
 use super::body::{read_json, receive};
 use super::call::CarriedOut;

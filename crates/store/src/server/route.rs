@@ -5,8 +5,8 @@ use std::time::Instant;
 
 use hyper::body::Incoming;
 use hyper::{Method, Request, Response};
-use quotagate_quota::protocol::RESERVE_PATH;
-use quotagate_quota::protocol::dials::TELEMETRY_PATH;
+use quotagate_protocol::RESERVE_PATH;
+use quotagate_protocol::dials::TELEMETRY_PATH;
 
 use super::endpoint::CallEndpoint;
 use super::file_limit::connection_limits;

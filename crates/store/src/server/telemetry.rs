@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use hyper::body::{Body, Bytes};
 use hyper::{Request, Response, StatusCode};
-use quotagate_quota::protocol::dials::MAX_REPORT;
+use quotagate_protocol::dials::MAX_REPORT;
 
 use super::body::receive;
 use super::endpoint::CallEndpoint;

@@ -8,7 +8,6 @@
 //! its certificate in `SSL_CERT_FILE`, or a directory in `SSL_CERT_DIR`. Both are read again for
 //! each connection.
 
-mod document;
 mod error;
 mod parameters;
 

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use std::time::Duration;
 
 use futures_util::future::BoxFuture;
-use quotagate_quota::protocol::dials::DialsReply;
+use quotagate_protocol::dials::DialsReply;
 use quotagate_store::server::{
     CallEndpoint, Connections, Event, Hooks, ListenAddr, Listener, Tokens,
 };

@@ -10,7 +10,7 @@ use crate::http::{read, send};
 use bytes::Bytes;
 use http_body_util::Full;
 use hyper::{Request, StatusCode};
-use quotagate_quota::protocol::Reservation;
+use quotagate_protocol::Reservation;
 use quotagate_store::store::{Batch, Reserved, Store, StoreError};
 use quotagate_support::cluster::{Cluster, SlotMove};
 use serde_json::{Value, json};

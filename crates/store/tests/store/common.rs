@@ -6,7 +6,7 @@ use std::process::Command;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use quotagate_quota::protocol::{Adjustment, Grant, Kind, MAX_WINDOW_S, Reservation, Window};
+use quotagate_protocol::{Adjustment, Grant, Kind, MAX_WINDOW_S, Reservation, Window};
 use quotagate_store::control::Key;
 use quotagate_store::store::{Batch, CheckedReservation, Reserved, Store};
 use quotagate_store::window::Position;

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use crate::common::{back, batch, numbers, one, open, take, try_one, until};
-use quotagate_quota::protocol::{Adjustment, Fixed, MAX_UNITS, Reservation};
+use quotagate_protocol::{Adjustment, Fixed, MAX_UNITS, Reservation};
 use quotagate_store::store::{Batch, Store, StoreError};
 use quotagate_support::cluster::Cluster;
 use quotagate_support::redis::Redis;

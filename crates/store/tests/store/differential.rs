@@ -14,7 +14,7 @@ use proptest::collection::vec;
 use proptest::prelude::*;
 use proptest::sample::select;
 use proptest::test_runner::{Config, TestRunner};
-use quotagate_quota::protocol::{Adjustment, Fixed, Grant, Kind, MAX_UNITS, Reservation, Window};
+use quotagate_protocol::{Adjustment, Fixed, Grant, Kind, MAX_UNITS, Reservation, Window};
 use quotagate_store::control;
 use quotagate_store::control::ControlStore;
 use quotagate_store::memory::Memory;

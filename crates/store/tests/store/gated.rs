@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use futures_util::future::{BoxFuture, FutureExt};
-use quotagate_quota::protocol::Adjustment;
+use quotagate_protocol::Adjustment;
 use quotagate_store::control::ControlStore;
 use quotagate_store::memory::{Memory, steady_clock};
 use quotagate_store::store::{Batch, Health, OnReserved, Store};

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use quotagate_quota::protocol::dials::DialsReply;
-use quotagate_quota::protocol::{MAX_ITEMS, Reservation, ReserveRequest};
+use quotagate_protocol::dials::DialsReply;
+use quotagate_protocol::{MAX_ITEMS, Reservation, ReserveRequest};
 use quotagate_store::server::{CallEndpoint, Connections, Hooks};
 use quotagate_store::store::Store;
 use quotagate_support::cluster::Cluster;

@@ -8,9 +8,7 @@ use std::time::Duration;
 use proptest::prelude::*;
 use proptest::sample::select;
 use proptest::test_runner::{Config, TestRunner};
-use quotagate_quota::protocol::{
-    Adjustment, Calendar, Fixed, Grant, Kind, Reservation, SLICES, Unit,
-};
+use quotagate_protocol::{Adjustment, Calendar, Fixed, Grant, Kind, Reservation, SLICES, Unit};
 use quotagate_store::memory::Memory;
 use quotagate_store::store::{Batch, Store};
 use quotagate_support::redis::clock::Clock;

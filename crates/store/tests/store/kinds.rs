@@ -2,7 +2,7 @@
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use quotagate_quota::protocol::{Adjustment, Calendar, Grant, Kind, Reservation, Unit};
+use quotagate_protocol::{Adjustment, Calendar, Grant, Kind, Reservation, Unit};
 use quotagate_store::store::{Batch, CheckedReservation, Store};
 use quotagate_support::cluster::Cluster;
 use quotagate_support::redis::Redis;

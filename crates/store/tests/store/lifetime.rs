@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use quotagate_quota::protocol::ReserveRequest;
+use quotagate_protocol::ReserveRequest;
 use quotagate_store::server::{CallEndpoint, Connections};
 use quotagate_support::redis::Redis;
 use tokio::runtime::Handle;

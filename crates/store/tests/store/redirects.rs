@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use quotagate_quota::protocol::{Grant, Reservation};
+use quotagate_protocol::{Grant, Reservation};
 use quotagate_store::store::Store;
 use quotagate_support::cluster::{Cluster, SlotMove};
 

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use crate::common::{
     back, batch, numbers, one, open, sentinel, sentinel_with, take, try_one, until,
 };
-use quotagate_quota::protocol::{MAX_UNITS, Reservation};
+use quotagate_protocol::{MAX_UNITS, Reservation};
 use quotagate_store::store::{Batch, Store, StoreError};
 use quotagate_support::redis::Redis;
 use quotagate_support::{ports, resp};

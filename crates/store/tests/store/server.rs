@@ -14,7 +14,7 @@ use http_body_util::Full;
 use hyper::client::conn::{http1, http2};
 use hyper::{Request, StatusCode};
 use hyper_util::rt::{TokioExecutor, TokioIo};
-use quotagate_quota::protocol::Reservation;
+use quotagate_protocol::Reservation;
 use quotagate_store::server::{ListenAddr, Listener, Tokens};
 use quotagate_store::store::{Health, Store};
 use serde_json::{Value, json};

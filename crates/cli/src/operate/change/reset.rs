@@ -5,7 +5,7 @@ use std::io::{self, IsTerminal as _};
 
 use hyper::Method;
 use quotagate_operate::api::{self, Changed, Reset, Usage, UsageReply};
-use quotagate_quota::protocol::Kind;
+use quotagate_protocol::Kind;
 
 use crate::operate::display::{end, quota, say};
 use crate::operate::failure::Failure;

@@ -1,7 +1,7 @@
 //! How values of the admin API are written in tables and sentences.
 
 use quotagate_operate::api::{OverrideEntry, Usage};
-use quotagate_quota::protocol::{Calendar, Kind, Mode, OnFailure, Unit};
+use quotagate_protocol::{Calendar, Kind, Mode, OnFailure, Unit};
 
 use super::Weight;
 use crate::text::{duration, number};

@@ -5,8 +5,8 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use quotagate_quota::protocol::dials::{PartitionEntry, PolicyReport, Report, TELEMETRY_PATH};
-use quotagate_quota::protocol::{Kind, Mode, OnFailure};
+use quotagate_protocol::dials::{PartitionEntry, PolicyReport, Report, TELEMETRY_PATH};
+use quotagate_protocol::{Kind, Mode, OnFailure};
 use quotagate_support::http::{self, Client, Request};
 use quotagate_support::redis::Redis;
 use quotagate_support::store::{StoreOptions, StoreProcess};

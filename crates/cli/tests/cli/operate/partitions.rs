@@ -3,7 +3,7 @@
 use std::io::{BufRead as _, BufReader};
 use std::process::Stdio;
 
-use quotagate_quota::protocol::dials::{PartitionEntry, PolicyReport};
+use quotagate_protocol::dials::{PartitionEntry, PolicyReport};
 use quotagate_support::store::StoreOptions;
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use quotagate_quota::protocol::RESERVE_PATH;
+use quotagate_protocol::RESERVE_PATH;
 
 use super::abi::{self, Buffer, Header, Module, Ptr};
 use super::dispatcher::Dispatcher;

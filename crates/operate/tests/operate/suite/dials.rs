@@ -6,8 +6,8 @@ use std::time::Duration;
 use futures_util::future::join_all;
 use quotagate_operate::api::{MAX_FOR_MS, SetDial};
 use quotagate_operate::{Fault, Operate};
-use quotagate_quota::protocol::dials::DialsReply;
-use quotagate_quota::protocol::{Mode, OnFailure};
+use quotagate_protocol::dials::DialsReply;
+use quotagate_protocol::{Mode, OnFailure};
 use quotagate_store::store::Store;
 
 use crate::common::until;

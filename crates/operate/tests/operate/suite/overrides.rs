@@ -7,7 +7,7 @@ use quotagate_operate::Fault;
 use quotagate_operate::api::{
     Allow, ClearOverride, MAX_FOUND, QuotaFrom, Reset, SetDial, SetOverride,
 };
-use quotagate_quota::protocol::{Fixed, MAX_UNITS, Reservation};
+use quotagate_protocol::{Fixed, MAX_UNITS, Reservation};
 use quotagate_store::control::HashName;
 use quotagate_store::store::Store;
 

@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use quotagate_operate::api::{Allow, ClearOverride, Reset, SetOverride, Usage};
 use quotagate_operate::{Fault, Operate};
-use quotagate_quota::protocol::dials::{PartitionEntry, Report};
-use quotagate_quota::protocol::{Calendar, Grant, Kind, Reservation, Unit};
+use quotagate_protocol::dials::{PartitionEntry, Report};
+use quotagate_protocol::{Calendar, Grant, Kind, Reservation, Unit};
 use quotagate_store::store::Store;
 
 use crate::common::{back, batch, one, take};

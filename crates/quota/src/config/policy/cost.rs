@@ -3,11 +3,11 @@
 
 use std::num::NonZeroU64;
 
+use quotagate_protocol::MAX_UNITS;
 use serde_json::Value;
 
 use crate::config::warnings;
 use crate::document::{At, Distinct, List, Node, Text, Type, Whole, object, one_of, words};
-use crate::protocol::MAX_UNITS;
 use crate::request::allowance::Cost;
 use crate::request::source::header::HeaderName;
 use crate::request::source::metadata::{MAX_DEPTH, Member};

@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use quotagate_protocol::{Mode, OnFailure};
 use serde_json::Value;
 
 use super::super::identities::Identities;
@@ -17,7 +18,6 @@ use super::overrides::{self, Override};
 use super::quotas::{QuotaFromDocument, TiersDocument, Units};
 use crate::document::names::Names;
 use crate::document::{At, Boolean, Distinct, Each, Node, Type, object, suggest};
-use crate::protocol::{Mode, OnFailure};
 use crate::request::allowance;
 use crate::request::key::{self, Digester};
 use crate::request::partition::{BuiltIn, Entry, OnMissing, Partition};

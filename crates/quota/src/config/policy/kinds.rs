@@ -1,8 +1,9 @@
 //! Which kind of window a policy has, and what does not fit it.
 
+use quotagate_protocol::{Sliding, Window};
+
 use super::counting::PrecisionWord;
 use crate::document::Node;
-use crate::protocol::{Sliding, Window};
 
 /// The window of a policy, sliding if it says so.
 pub(super) fn resolve(

@@ -14,9 +14,10 @@ use std::num::NonZeroU64;
 use std::sync::Arc;
 use std::time::Duration;
 
+use quotagate_protocol::{Mode, OnFailure, Window};
+
 use crate::document::words;
 
-use crate::protocol::{Mode, OnFailure, Window};
 use crate::request::allowance::{Cost, Quotas};
 use crate::request::matching::Matcher;
 use crate::request::partition::Partition;
@@ -28,7 +29,7 @@ pub struct Policy {
     /// Unique, `[a-z0-9-]{1,64}`.
     pub name: Arc<str>,
     /// Units in a window, unless a partition has a quota of its own. 0 to
-    /// [`MAX_UNITS`](crate::protocol::MAX_UNITS).
+    /// [`MAX_UNITS`](quotagate_protocol::MAX_UNITS).
     pub quota: u64,
     /// The quota of its dial. It precedes `quota`, tiers and `quota_from`, but not overrides.
     pub dialed_quota: Option<u64>,
@@ -140,7 +141,7 @@ pub enum Precision {
         /// How much of its recent traffic: 1 ms to 60 s.
         ahead: Duration,
         /// The most units that it holds of one counter, 1 to
-        /// [`MAX_UNITS`](crate::protocol::MAX_UNITS).
+        /// [`MAX_UNITS`](quotagate_protocol::MAX_UNITS).
         max: NonZeroU64,
     },
 }

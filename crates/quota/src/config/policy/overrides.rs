@@ -8,9 +8,10 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use quotagate_protocol::MAX_KEY;
+
 use super::quotas::Units;
 use crate::document::{At, Node, NonEmpty, Type, object, one_of};
-use crate::protocol::MAX_KEY;
 use crate::request::allowance::{Allowance, Overrides};
 use crate::request::key::{self, Digester, Secrecy, is_digest};
 use crate::request::network::{Network, NotANetwork};

@@ -3,8 +3,9 @@
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
+use quotagate_protocol::MAX_UNITS;
+
 use crate::document::{Map, Node, Type, Whole, object};
-use crate::protocol::MAX_UNITS;
 use crate::request::allowance::{QuotaFrom, Tiers};
 use crate::request::fact::ValueType;
 use crate::request::source::{VerifiedNumber, VerifiedText};

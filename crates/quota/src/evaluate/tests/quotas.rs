@@ -1,10 +1,10 @@
 //! How much a partition is granted, and how much a request takes.
 
+use quotagate_protocol::Mode;
 use serde_json::json;
 
 use super::*;
 use crate::config::Dialed;
-use crate::protocol::Mode;
 
 /// Quota and cost of the only check. `None` if there is no check.
 fn asked<V: AsRef<[u8]>>(config: &Config, facts: &[(&str, V)]) -> Option<(u64, u64)> {

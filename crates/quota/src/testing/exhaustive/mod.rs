@@ -21,10 +21,11 @@ use std::collections::BTreeMap;
 use std::num::NonZeroU64;
 use std::sync::Arc;
 
+use quotagate_protocol::{Reservation, ReserveRequest};
+
 use super::invariants::ModelStore;
 use crate::config::Config;
 use crate::evaluate::{Check, Counter};
-use crate::protocol::{Reservation, ReserveRequest};
 use network::Repeats;
 use node::Node;
 use properties::Property;
@@ -99,7 +100,7 @@ impl Setup {
             let Counter { key, quota, window } = self.counter(0);
             let others = Reservation {
                 key: key.to_string(),
-                kind: crate::protocol::Kind::Fixed,
+                kind: quotagate_protocol::Kind::Fixed,
                 window_s: window.seconds(),
                 offset_s: 0,
                 quota,

@@ -2,9 +2,10 @@
 
 use std::sync::Arc;
 
+use quotagate_protocol::ReserveRequest;
+
 use super::properties::Property;
 use super::{Setup, State};
-use crate::protocol::ReserveRequest;
 use crate::worker::{CallId, OutgoingCall};
 
 /// Which parts of a call the network delivers to the store a second time. The product repeats

@@ -5,10 +5,11 @@ use std::num::NonZeroU64;
 use std::sync::Arc;
 use std::time::Duration;
 
+use quotagate_protocol::OnFailure;
+
 use super::world::{COUNTED, Setup, World};
 use super::{Random, seeds};
 use crate::config::{Abandoned, Answers, Config, Count, Policy, Precision};
-use crate::protocol::OnFailure;
 use crate::settle::{Missing, Settle};
 use crate::worker::known::local::share;
 

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use crate::protocol::{Grant, MAX_UNITS, ReserveReply, ReserveRequest};
+use quotagate_protocol::{Grant, MAX_UNITS, ReserveReply, ReserveRequest};
 
 /// Units in use by counter and number of the window.
 #[derive(Clone, Default)]

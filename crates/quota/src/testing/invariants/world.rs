@@ -8,13 +8,14 @@ use std::num::NonZeroU64;
 use std::sync::Arc;
 use std::time::Duration;
 
+use quotagate_protocol::{Mode, OnFailure, ReserveRequest};
+
 use super::Random;
 use super::model::ModelStore;
 use crate::answered::Answered;
 use crate::config::{Abandoned, Config, Count, Policy, Precision};
 use crate::decision::{Admission, Decision, Held, Outcome, Standing, Units};
 use crate::evaluate::{Check, Counter};
-use crate::protocol::{Mode, OnFailure, ReserveRequest};
 use crate::time::Monotonic;
 use crate::worker::{CallId, Counted, Submitted, Ticket, Worker};
 

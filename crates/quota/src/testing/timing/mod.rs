@@ -10,11 +10,12 @@ use std::num::NonZeroU64;
 use std::sync::Arc;
 use std::time::Duration;
 
+use quotagate_protocol::{Mode, ReserveRequest};
+
 use super::invariants::{ModelStore, Random};
 use crate::config::{Config, Precision};
 use crate::decision::Decision;
 use crate::evaluate::{Check, Counter};
-use crate::protocol::{Mode, ReserveRequest};
 use crate::time::Monotonic;
 use crate::worker::{CallId, Submitted, Worker};
 

@@ -1,7 +1,8 @@
 //! The cost of a usage.
 
+use quotagate_protocol::MAX_UNITS;
+
 use super::usage;
-use crate::protocol::MAX_UNITS;
 use crate::usage::{Measure, Usage, Weights};
 
 fn weighted(input: f64, cached_input: Option<f64>, output: f64) -> Measure {

@@ -8,9 +8,10 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
+use quotagate_protocol::{Adjustment, MAX_UNITS, Window};
+
 use crate::decision::Units;
 use crate::evaluate::Counter;
-use crate::protocol::{Adjustment, MAX_UNITS, Window};
 use crate::time::Monotonic;
 
 /// Most counters and windows with units to refund, or to charge.

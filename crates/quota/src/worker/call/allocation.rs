@@ -2,9 +2,10 @@
 
 use std::time::Duration;
 
+use quotagate_protocol::{Grant, MAX_UNITS, Window};
+
 use super::batch::Reserved;
 use crate::decision::{Balance, Units};
-use crate::protocol::{Grant, MAX_UNITS, Window};
 use crate::time::Monotonic;
 use crate::worker::requests::Stage;
 

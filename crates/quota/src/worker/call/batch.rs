@@ -9,10 +9,13 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use quotagate_protocol::{
+    Adjustment, Grant, MAX_BODY, MAX_ITEMS, MAX_UNITS, Reservation, ReserveRequest,
+};
+
 use super::faults::Misread;
 use crate::config::Config;
 use crate::evaluate::{Check, Counter};
-use crate::protocol::{self, Adjustment, Grant, Reservation, ReserveRequest};
 use crate::time::Monotonic;
 use crate::worker::lease::{Leases, Occasion};
 use crate::worker::requests::Want;
@@ -113,7 +116,7 @@ impl Reserved {
             return Err(Misread::TooMuch { granted, asked });
         }
         let is_sound = granted <= used
-            && [used, quota, window].into_iter().all(|n| n <= protocol::MAX_UNITS)
+            && [used, quota, window].into_iter().all(|n| n <= MAX_UNITS)
             && reset_ms <= self.counter.window.longest_reset_ms()
             && window_s <= self.counter.window.seconds();
         Ok(if is_sound {
@@ -165,8 +168,8 @@ impl Batch {
     }
 
     fn has_room(&self, items: usize, key_bytes: usize, others: usize) -> bool {
-        self.reserved.len() + items + others <= protocol::MAX_ITEMS
-            && self.bytes + key_bytes + items * ITEM_BYTES <= protocol::MAX_BODY / 2
+        self.reserved.len() + items + others <= MAX_ITEMS
+            && self.bytes + key_bytes + items * ITEM_BYTES <= MAX_BODY / 2
     }
 
     fn reserve(&mut self, check: &Check, config: &Config) -> usize {
@@ -179,7 +182,7 @@ impl Batch {
             costs += 1;
             // If refusals count, the store counts the sum anyway.
             if reserved.min == cost || count_denied || costs == MAX_COSTS {
-                reserved.want = reserved.want.saturating_add(cost).min(protocol::MAX_UNITS);
+                reserved.want = reserved.want.saturating_add(cost).min(MAX_UNITS);
                 reserved.min = reserved.min.min(cost);
                 reserved.shadow &= !check.enforced();
                 return index;

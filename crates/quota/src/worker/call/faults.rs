@@ -11,7 +11,7 @@
 //!
 //! Faults are classified for metrics and the log, but handled identically: the store failed.
 
-use crate::protocol;
+use quotagate_protocol::MAX_BODY;
 
 /// How a call ended, as the host reports it.
 #[derive(Clone, Debug)]
@@ -24,7 +24,7 @@ pub enum CallEnd {
         status: u16,
         /// Who answered.
         by: AnsweredBy,
-        /// The first [`protocol::MAX_BODY`] bytes of the body.
+        /// The first [`MAX_BODY`] bytes of the body.
         body: Vec<u8>,
         /// The length of the whole body, in bytes.
         size: usize,
@@ -49,7 +49,7 @@ impl CallEnd {
             None => AnsweredBy::Host,
         };
         // What is too large to be a reply is not read.
-        Self::Answered { status, by, body: body(size.min(protocol::MAX_BODY)), size }
+        Self::Answered { status, by, body: body(size.min(MAX_BODY)), size }
     }
 }
 
@@ -90,7 +90,7 @@ pub enum CallFault<'a> {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Misread {
     /// It is longer than a reply may be.
-    #[error("{0} bytes, at most {max} are read", max = protocol::MAX_BODY)]
+    #[error("{0} bytes, at most {max} are read", max = MAX_BODY)]
     TooLarge(usize),
     /// It is not JSON, or not in the form of a reply.
     #[error("{0}")]
@@ -194,7 +194,7 @@ impl CallEnd {
         match (by, *status) {
             (AnsweredBy::Host, 504) => Err(CallFault::TimedOut),
             (AnsweredBy::Host, _) => Err(CallFault::Unreachable(body)),
-            (AnsweredBy::Store, 200) if *size > protocol::MAX_BODY => {
+            (AnsweredBy::Store, 200) if *size > MAX_BODY => {
                 Err(CallFault::Malformed(Misread::TooLarge(*size)))
             }
             (AnsweredBy::Store, 200) => Ok(body),
@@ -221,12 +221,12 @@ mod tests {
             (answered(200, Host, 3), Err(CallFault::Unreachable(b"why"))),
             (answered(504, Store, 3), refused(504)),
             (answered(503, Store, 3), refused(503)),
-            (answered(401, Store, protocol::MAX_BODY + 1), refused(401)),
+            (answered(401, Store, MAX_BODY + 1), refused(401)),
             (answered(204, Store, 0), refused(204)),
-            (answered(200, Store, protocol::MAX_BODY), Ok(&b"why"[..])),
+            (answered(200, Store, MAX_BODY), Ok(&b"why"[..])),
             (
-                answered(200, Store, protocol::MAX_BODY + 1),
-                Err(CallFault::Malformed(Misread::TooLarge(protocol::MAX_BODY + 1))),
+                answered(200, Store, MAX_BODY + 1),
+                Err(CallFault::Malformed(Misread::TooLarge(MAX_BODY + 1))),
             ),
         ] {
             assert_eq!(end.body(), expected, "{end:?}");

@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use quotagate_protocol::{Grant, ReserveReply};
+
 use super::Call;
 use super::allocation::{Allocation, Share};
 use super::batch::{Batch, MAX_ADJUSTMENTS, MAX_CHARGES, Reserved};
@@ -9,7 +11,6 @@ use super::breaker::Change;
 use super::faults::{CallFault, CallOutcome, Misread};
 use crate::decision::Units;
 use crate::evaluate::Counter;
-use crate::protocol::{Grant, ReserveReply};
 use crate::time::Monotonic;
 use crate::worker::requests::{Stage, Want};
 use crate::worker::{

@@ -3,7 +3,8 @@
 
 use std::time::Duration;
 
-use crate::protocol::Window;
+use quotagate_protocol::Window;
+
 use crate::time::Monotonic;
 
 /// One moment on the store's clock, and on the worker's. The latter is late by at most the delay of

@@ -146,7 +146,7 @@ fn judge(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::protocol::{Calendar, Unit, Window};
+    use quotagate_protocol::{Calendar, Unit, Window};
 
     fn counter(key: &str) -> Counter {
         Counter { key: key.into(), quota: 5, window: Window::new(60, 0).unwrap() }

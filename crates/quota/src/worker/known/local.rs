@@ -87,7 +87,7 @@ fn window_end(counter: &Counter, clock: &StoreClock, now: Monotonic) -> Monotoni
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::protocol::{MAX_UNITS, Window};
+    use quotagate_protocol::{MAX_UNITS, Window};
 
     fn at(ms: u64) -> Monotonic {
         Monotonic::new(Duration::from_millis(ms))

@@ -18,13 +18,14 @@ mod tests;
 use std::sync::Arc;
 use std::time::Duration;
 
+use quotagate_protocol::Mode;
+use quotagate_protocol::dials::TELEMETRY_PATH;
+
 use super::call::LOST_AFTER;
 use super::call::faults::{CallFault, CallOutcome, Misread};
 use super::telemetry::{Counts, Telemetry, report};
 use super::{CallId, Worker};
 use crate::config::{Config, Dialed, Reach};
-use crate::protocol::Mode;
-use crate::protocol::dials::TELEMETRY_PATH;
 use crate::time::Monotonic;
 use patch::{Ignored, Reading, Timed};
 use schedule::Schedule;
@@ -69,8 +70,8 @@ pub struct OutgoingFetch {
     pub id: CallId,
     /// The domain whose dials it fetches.
     pub domain: Box<str>,
-    /// The body, a [`Report`](crate::protocol::dials::Report) as JSON in at most
-    /// [`MAX_REPORT`](crate::protocol::dials::MAX_REPORT) bytes; empty without one.
+    /// The body, a [`Report`](quotagate_protocol::dials::Report) as JSON in at most
+    /// [`MAX_REPORT`](quotagate_protocol::dials::MAX_REPORT) bytes; empty without one.
     pub report: Option<String>,
     /// How long to wait for the reply.
     pub timeout: Duration,

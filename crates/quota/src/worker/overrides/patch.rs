@@ -9,12 +9,12 @@
 use std::fmt::{self, Write};
 use std::time::Duration;
 
+use quotagate_protocol::dials::{ALL_POLICIES, MAX_REPLY};
+use quotagate_protocol::{MAX_UNITS, Mode, OnFailure};
 use serde::Deserialize;
 use serde_json::{Map, Value};
 
 use crate::config::{Config, Dialed, MAX_POLICIES, is_policy_name};
-use crate::protocol::dials::{ALL_POLICIES, MAX_REPLY};
-use crate::protocol::{MAX_UNITS, Mode, OnFailure};
 use crate::time::Monotonic;
 
 /// Most dials of this filter in a reply: one per policy, and one for all policies.

@@ -6,6 +6,8 @@ pub(super) mod report;
 mod tally;
 mod unseen;
 
+use quotagate_protocol::Mode;
+
 pub use notices::{Notice, PAUSE as NOTICE_PAUSE};
 pub use tally::Counted;
 pub(super) use tally::Counts;
@@ -13,7 +15,6 @@ pub(super) use tally::Counts;
 use super::call::faults::CallOutcome;
 use super::requests::Want;
 use crate::decision::{Outcome, Standing};
-use crate::protocol::Mode;
 use notices::Notices;
 use refusals::Refusals;
 use tally::Tally;

@@ -8,7 +8,7 @@
 use std::cmp::Reverse;
 use std::sync::Arc;
 
-use crate::protocol::dials::{MAX_REFUSALS, MAX_REPORTED_KEY, Refusals as Reported};
+use quotagate_protocol::dials::{MAX_REFUSALS, MAX_REPORTED_KEY, Refusals as Reported};
 
 /// Most counters of the sketch.
 const MOST: usize = 32;

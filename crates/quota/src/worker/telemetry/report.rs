@@ -14,10 +14,11 @@
 
 use std::cmp::Reverse;
 
+use quotagate_protocol::dials::{MAX_PARTITION_BY, MAX_REPORT, PolicyReport, Refusals, Report};
+use quotagate_protocol::{BUILD, PROTOCOL};
+
 use crate::config::{Config, Policy};
 use crate::decision::Outcome;
-use crate::protocol::dials::{MAX_PARTITION_BY, MAX_REPORT, PolicyReport, Refusals, Report};
-use crate::protocol::{BUILD, PROTOCOL};
 use crate::worker::telemetry::tally::Counts;
 
 /// The most policies of a report.
@@ -198,8 +199,8 @@ fn policy(configured: &Policy, counts: &Counts) -> PolicyReport {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::protocol::dials::MAX_REPORTED_KEY;
-    use crate::protocol::{Calendar, MAX_TIME_ZONE, MAX_UNITS, Unit, Window};
+    use quotagate_protocol::dials::MAX_REPORTED_KEY;
+    use quotagate_protocol::{Calendar, MAX_TIME_ZONE, MAX_UNITS, Unit, Window};
     use serde_json::{Value, json};
 
     fn config(policies: usize, name: impl Fn(usize) -> String) -> Config {

@@ -36,7 +36,7 @@ fn cancelled_requests_leave_nothing_behind() {
 #[test]
 fn longest_keys_still_fit_a_call_with_refunds() {
     let (mut w, config) = (worker("allow"), config("allow"));
-    let party = |i: usize| format!("{i:05}{}", "x".repeat(crate::protocol::MAX_KEY - 11));
+    let party = |i: usize| format!("{i:05}{}", "x".repeat(quotagate_protocol::MAX_KEY - 11));
     for i in 0..200 {
         w.submit("x", checks_of(&config, &[0], &party(i), 1), at(0));
     }
@@ -57,9 +57,9 @@ fn longest_keys_still_fit_a_call_with_refunds() {
     assert_eq!(request.refunds.len(), MAX_ADJUSTMENTS);
     assert!(
         request.reservations.len() > 100
-            && request.reservations[0].key.len() == crate::protocol::MAX_KEY
+            && request.reservations[0].key.len() == quotagate_protocol::MAX_KEY
     );
-    assert!(out.body().len() <= crate::protocol::MAX_BODY, "{}", out.body().len());
+    assert!(out.body().len() <= quotagate_protocol::MAX_BODY, "{}", out.body().len());
 }
 
 #[test]
@@ -72,9 +72,9 @@ fn call_stays_within_the_bounds_of_the_protocol() {
     }
     let mut seen = 0;
     while let Some(out) = w.next_call(at(6)) {
-        assert!(out.body().len() <= crate::protocol::MAX_BODY);
+        assert!(out.body().len() <= quotagate_protocol::MAX_BODY);
         let request: ReserveRequest = serde_json::from_slice(&out.body()).unwrap();
-        assert!(request.reservations.len() <= crate::protocol::MAX_ITEMS);
+        assert!(request.reservations.len() <= quotagate_protocol::MAX_ITEMS);
         assert!(request.reservations.iter().all(|r| r.check().is_ok()));
         seen += request.reservations.len();
         let grants: Vec<_> = request.reservations.iter().map(|_| grant(1, 1)).collect();
@@ -100,7 +100,7 @@ fn request_with_more_policies_than_fit_a_call_is_decided() {
         assert!(matches!(w.submit("all", all, at(0)), Submitted::Waiting(_)));
         let out = w.next_call(at(0)).unwrap();
         let request: ReserveRequest = serde_json::from_slice(&out.body()).unwrap();
-        assert!(out.body().len() <= crate::protocol::MAX_BODY);
+        assert!(out.body().len() <= quotagate_protocol::MAX_BODY);
         assert_eq!(request.reservations.len(), fit);
         w.replied(out.id, &reply(&vec![grant(1, 1); fit]), at(1));
         let decision = w.next_decision().unwrap().1;

@@ -1,10 +1,11 @@
 //! Which requests count: by the status of their answer (`count: {status}`), and refused ones
 //! (`count_denied`).
 
+use quotagate_protocol::MAX_UNITS;
+
 use super::*;
 use crate::answered::Answered;
 use crate::config::{Abandoned, Answers};
-use crate::protocol::MAX_UNITS;
 
 pub(super) fn answered(statuses: impl Into<Box<[u16]>>, abandoned: Abandoned) -> Count {
     Count::Answered(Answers { statuses: statuses.into(), abandoned, ..Answers::default() })

@@ -1,8 +1,9 @@
 //! Requests of policies with dials and runtime overrides.
 
+use quotagate_protocol::MAX_UNITS;
+
 use super::*;
 use crate::config::{Dialed, Precision};
-use crate::protocol::MAX_UNITS;
 use crate::response::{Now, quota_headers};
 
 /// A fetch brings these dials and the names of these policies with runtime overrides.

@@ -18,11 +18,12 @@ mod two_stores;
 
 use std::num::NonZeroU64;
 
+use quotagate_protocol::{Grant, Mode, OnFailure, ReserveReply, ReserveRequest, Window};
+
 use super::*;
 use crate::config::Count;
 use crate::decision::{self, Admission, Balance, Refusal, Standing, Uncounted};
 use crate::evaluate::Check;
-use crate::protocol::{Grant, Mode, OnFailure, ReserveReply, ReserveRequest, Window};
 
 fn at(ms: u64) -> Monotonic {
     Monotonic::new(Duration::from_millis(ms))

@@ -2,8 +2,9 @@
 
 use std::collections::VecDeque;
 
+use quotagate_protocol::Reservation;
+
 use super::*;
-use crate::protocol::Reservation;
 
 /// How long a call takes.
 const CALL: u64 = 1;

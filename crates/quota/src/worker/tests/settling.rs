@@ -1,7 +1,8 @@
 //! Reserved costs that are replaced by the real ones (`cost: {reserve, settle}`).
 
+use quotagate_protocol::Sliding;
+
 use super::*;
-use crate::protocol::Sliding;
 use crate::settle::{Missing, Settle};
 use crate::worker::call::MAX_ADJUSTMENTS;
 

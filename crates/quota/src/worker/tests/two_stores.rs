@@ -1,7 +1,8 @@
 //! One of two stores is dead: only the calls that it gets fail.
 
+use quotagate_protocol::Reservation;
+
 use super::*;
-use crate::protocol::Reservation;
 use crate::testing::invariants::Random;
 
 /// What ten seconds of requests meet behind a proxy that asks a dead store and a healthy one.

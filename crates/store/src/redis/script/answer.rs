@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use quotagate_quota::protocol::{Grant, Window};
+use quotagate_protocol::{Grant, Window};
 use redis::{ServerError, ServerErrorKind, Value};
 
 use super::Operation;
@@ -164,7 +164,7 @@ pub fn lacks_rights(reason: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use quotagate_quota::protocol::{Adjustment, Kind, Reservation};
+    use quotagate_protocol::{Adjustment, Kind, Reservation};
 
     use super::super::Call;
     use super::*;

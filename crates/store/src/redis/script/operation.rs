@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use quotagate_quota::protocol::{Adjustment, Window};
+use quotagate_protocol::{Adjustment, Window};
 use redis::{Cmd, RedisWrite, Value};
 
 use super::answer::{self, Answer};
@@ -199,7 +199,7 @@ const fn double(number: u64) -> [u8; 8] {
 
 #[cfg(test)]
 mod tests {
-    use quotagate_quota::protocol::{Kind, Reservation};
+    use quotagate_protocol::{Kind, Reservation};
 
     use super::*;
 

@@ -9,8 +9,8 @@ mod pending;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use quotagate_quota::protocol::dials::{DialsReply, MAX_REPORT};
-use quotagate_quota::protocol::{Adjustment, MAX_ITEMS, ReserveReply, ReserveRequest};
+use quotagate_protocol::dials::{DialsReply, MAX_REPORT};
+use quotagate_protocol::{Adjustment, MAX_ITEMS, ReserveReply, ReserveRequest};
 
 use self::held::{Held, Permit};
 use self::pending::Claim;
@@ -58,7 +58,7 @@ impl CallEndpoint {
     /// use std::sync::Arc;
     /// use std::time::Instant;
     ///
-    /// use quotagate_quota::protocol::ReserveRequest;
+    /// use quotagate_protocol::ReserveRequest;
     /// use quotagate_store::server::{CallEndpoint, Connections};
     ///
     /// # let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;

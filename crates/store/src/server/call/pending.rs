@@ -7,7 +7,7 @@
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use quotagate_quota::protocol::Adjustment;
+use quotagate_protocol::Adjustment;
 use tokio::sync::Notify;
 
 use super::held::{Held, Permit};

@@ -1,7 +1,7 @@
 //! `quotagate dial list`.
 
 use quotagate_operate::api::{Board, DialEntry};
-use quotagate_quota::protocol::dials::ALL_POLICIES;
+use quotagate_protocol::dials::ALL_POLICIES;
 
 use crate::operate::display::{Table, Weight, ends, mode, on_failure, say, window};
 use crate::operate::failure::Failure;

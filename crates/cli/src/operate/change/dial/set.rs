@@ -4,8 +4,8 @@ use clap::ArgGroup;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use hyper::Method;
 use quotagate_operate::api::{self, Changed, DialEntry, PolicyInfo, SetDial};
-use quotagate_quota::protocol::dials::ALL_POLICIES;
-use quotagate_quota::protocol::{Mode, OnFailure};
+use quotagate_protocol::dials::ALL_POLICIES;
+use quotagate_protocol::{Mode, OnFailure};
 
 use crate::operate::change::undo::{self, Before, remark, until};
 use crate::operate::display::{mode, on_failure, say};

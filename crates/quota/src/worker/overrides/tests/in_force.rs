@@ -1,11 +1,11 @@
 //! What is in force after a reply, and which log lines say what was ignored.
 
 use proptest::prelude::*;
+use quotagate_protocol::MAX_UNITS;
 use serde_json::{Value, json};
 
 use super::*;
 use crate::config::MAX_POLICIES;
-use crate::protocol::MAX_UNITS;
 use crate::worker::Change;
 
 const POLICIES: usize = 3;

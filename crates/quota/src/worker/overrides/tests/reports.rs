@@ -1,11 +1,11 @@
 //! What a fetch reports.
 
+use quotagate_protocol::OnFailure;
+use quotagate_protocol::dials::{MAX_REPORT, Report};
 use serde_json::json;
 
 use super::*;
 use crate::config::WrongDocument;
-use crate::protocol::OnFailure;
-use crate::protocol::dials::{MAX_REPORT, Report};
 use crate::worker::Counted;
 
 #[test]

@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{LazyLock, Mutex, PoisonError};
 use std::time::Duration;
 
-use quotagate_quota::protocol::{Adjustment, Fixed, Kind, Reservation};
+use quotagate_protocol::{Adjustment, Fixed, Kind, Reservation};
 use redis::aio::MultiplexedConnection;
 use redis::{Pipeline, RedisError, ServerError, Value};
 

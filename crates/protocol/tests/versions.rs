@@ -2,8 +2,8 @@
 
 #![cfg(test)]
 
-use quotagate_quota::protocol::dials::{DialsReply, Report};
-use quotagate_quota::protocol::{Adjustment, Kind, Reservation, ReserveReply, ReserveRequest};
+use quotagate_protocol::dials::{DialsReply, Report};
+use quotagate_protocol::{Adjustment, Kind, Reservation, ReserveReply, ReserveRequest};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
