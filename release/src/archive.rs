@@ -7,13 +7,13 @@ use quotagate_workspace::paths;
 
 use crate::{
     documents::Documents,
-    examples::{self, Layout},
+    examples::{self, ExampleLayout},
     parts::{Parts, Programs},
     tarball::{Tarball, gzip},
 };
 
 /// Where things are, for a reader whose current folder is the root of the archive.
-const LAYOUT: Layout = Layout {
+const LAYOUT: ExampleLayout = ExampleLayout {
     command: "bin/quotagate",
     wasm: "wasm",
     module: "lib",

@@ -19,14 +19,14 @@ const FOLDERS: [(&str, &str); 5] = [
 
 /// Where a reader of the examples finds the parts.
 #[derive(Debug, Clone, Copy)]
-pub struct Layout {
+pub struct ExampleLayout {
     /// The command, with its folder.
     pub command: &'static str,
     /// The folder of the Wasm filters.
     pub wasm: &'static str,
     /// The folder of the native module.
     pub module: &'static str,
-    /// The folder of the examples, relative to the place that [`Layout::here`] names.
+    /// The folder of the examples, relative to the place that [`ExampleLayout::here`] names.
     pub examples: &'static str,
     /// Where to run the commands in comments.
     pub here: &'static str,
@@ -45,7 +45,7 @@ pub struct Example {
 ///
 /// # Errors
 /// When a file cannot be read.
-pub fn of(layout: Layout) -> Result<Vec<Example>> {
+pub fn of(layout: ExampleLayout) -> Result<Vec<Example>> {
     let mut examples = Vec::new();
     for (below, name) in FOLDERS {
         for file in files(&paths::root().join("envoy").join(below))? {
@@ -59,7 +59,7 @@ pub fn of(layout: Layout) -> Result<Vec<Example>> {
     Ok(examples)
 }
 
-impl Layout {
+impl ExampleLayout {
     /// Replaces the paths of the source tree.
     fn applied_to(self, text: &str) -> String {
         let Self { command, wasm, module, examples, here } = self;
@@ -106,7 +106,7 @@ mod tests {
 
     #[test]
     fn examples_do_not_speak_of_the_source_tree() {
-        let layout = Layout {
+        let layout = ExampleLayout {
             command: "bin/quotagate",
             wasm: "wasm",
             module: "lib",

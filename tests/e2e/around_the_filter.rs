@@ -127,7 +127,7 @@ fn with_grpc_web_in_front_the_status_in_trailers_counts() -> Result<()> {
     let rig = Rig::start_with(document(json!([policy])), |options| {
         options.edit(edits::http2_upstream).edit(grpc_web)
     })?;
-    let mut client = http2::Client::connect(rig.envoy.port())?;
+    let mut client = http2::Http2Client::connect(rig.envoy.port())?;
     let call = |status: &str| {
         Request::post("/auth.Login/Login", b"\0\0\0\0\0")
             .header("content-type", "application/grpc-web+proto")

@@ -85,7 +85,7 @@ fn body_larger_than_envoys_buffers_waits_and_passes() -> Result<()> {
 fn http2_client_sends_little_while_its_request_waits() -> Result<()> {
     let mut rig = Rig::start(document(json!([per_caller(1)])))?;
     let upload = Request::post("/upload", &vec![b'a'; 3 << 20]);
-    let mut client = http2::Client::connect(rig.envoy.port())?;
+    let mut client = http2::Http2Client::connect(rig.envoy.port())?;
     rig.freeze()?;
     let (status, ahead) = thread::scope(|scope| -> Result<(u16, u64)> {
         let sending = scope.spawn(|| client.send(&upload));

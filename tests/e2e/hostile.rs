@@ -77,7 +77,7 @@ fn any_byte_in_any_value_is_data() -> Result<()> {
     let mut target = Target::start()?;
     let values: Vec<Vec<u8>> =
         every_byte().into_iter().chain(VALUES.map(|value| value.as_bytes().to_vec())).collect();
-    let mut http2 = http2::Client::connect(target.rig.envoy.port())?;
+    let mut http2 = http2::Http2Client::connect(target.rig.envoy.port())?;
     for value in &values {
         // Envoy rejects control characters.
         let carried = !value.iter().any(|byte| matches!(byte, 0..=8 | 10..=31 | 127));
@@ -118,7 +118,7 @@ fn long_and_numerous_values_are_data() -> Result<()> {
         Request::get(&format!("/a?page={long}")),
         (0..80).fold(Request::get("/a"), |request, i| request.header("x-tenant", i.to_string())),
     ];
-    let mut http2 = http2::Client::connect(target.rig.envoy.port())?;
+    let mut http2 = http2::Http2Client::connect(target.rig.envoy.port())?;
     for request in &carried {
         target.pass(request)?;
         target.send2(&mut http2, request);
@@ -187,7 +187,7 @@ fn forged_quota_headers_and_payloads_are_ignored() -> Result<()> {
         names.into_iter().fold(request, |request, name| request.header(name, payload))
     };
     let probe = |request: Request| forge(request).header("x-probe", "forger");
-    let mut http2 = http2::Client::connect(rig.envoy.port())?;
+    let mut http2 = http2::Http2Client::connect(rig.envoy.port())?;
     for used in 1..=2 {
         let request = probe(Request::get("/probe"));
         let response =
@@ -241,7 +241,7 @@ fn claims_of_any_text_are_data() -> Result<()> {
 #[test]
 fn tricks_in_paths_are_data() -> Result<()> {
     let mut target = Target::start()?;
-    let mut http2 = http2::Client::connect(target.rig.envoy.port())?;
+    let mut http2 = http2::Http2Client::connect(target.rig.envoy.port())?;
     let paths = [
         "/",
         "//",

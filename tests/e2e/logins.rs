@@ -174,7 +174,7 @@ fn client_that_leaves_gets_a_refund_with_abandoned_refund() -> Result<()> {
 fn grpc_answer_counts_by_its_grpc_status() -> Result<()> {
     let rig =
         Rig::start_with(document(json!([failed_logins()])), |o| o.edit(edits::http2_upstream))?;
-    let mut client = http2::Client::connect(rig.envoy.port())?;
+    let mut client = http2::Http2Client::connect(rig.envoy.port())?;
     let grpc = Request::post("/auth.Login/Login", b"")
         .header("x-answer-header-content-type", "application/grpc");
     let mut used = 0;

@@ -5,13 +5,13 @@ use std::time::Duration;
 use anyhow::Result;
 use quotagate_support::envoy::StoreAddress;
 use quotagate_support::http::Request;
-use quotagate_support::http2::{Answer, Client};
+use quotagate_support::http2::{Answer, Http2Client};
 use quotagate_support::{edits, ports, wait};
 use serde_json::{Value, json};
 
 use crate::rig::{Rig, document, one_each, per_caller};
 
-fn call(client: &mut Client, path: &str) -> Result<Answer> {
+fn call(client: &mut Http2Client, path: &str) -> Result<Answer> {
     client.send(&Request::post(path, b"").header("content-type", "application/grpc"))
 }
 
@@ -36,7 +36,7 @@ fn grpc_clients_get_a_grpc_status_and_retry_time() -> Result<()> {
         unavailable
     ]));
     let mut rig = Rig::start(document)?;
-    let mut client = Client::connect(rig.envoy.port())?;
+    let mut client = Http2Client::connect(rig.envoy.port())?;
     assert_eq!(call(&mut client, "/exhausted")?.response.text(), "hello from the upstream\n");
     let exhausted = call(&mut client, "/exhausted")?;
     assert_grpc(&exhausted, "8", "exhausted");
@@ -64,7 +64,7 @@ fn custom_status_is_resource_exhausted_to_grpc() -> Result<()> {
     let mut document = document(json!([per_caller(0)]));
     document["response"] = json!({"denied": {"status": 403, "body": "no"}});
     let rig = Rig::start(document)?;
-    let mut client = Client::connect(rig.envoy.port())?;
+    let mut client = Http2Client::connect(rig.envoy.port())?;
     let answer = call(&mut client, "/a.B/C")?;
     assert_eq!((answer.response.status, answer.grpc_status()), (200, Some("8")));
     assert_eq!(
@@ -81,7 +81,7 @@ fn custom_status_is_resource_exhausted_to_grpc() -> Result<()> {
 #[test]
 fn http2_clients_get_the_same_headers() -> Result<()> {
     let rig = Rig::start(document(json!([per_caller(1)])))?;
-    let mut client = Client::connect(rig.envoy.port())?;
+    let mut client = Http2Client::connect(rig.envoy.port())?;
     let admitted = client.send(&Request::get("/"))?.response;
     assert_eq!((admitted.status, admitted.header("x-ratelimit-remaining")), (200, Some("0")));
     let refused = client.send(&Request::get("/"))?.response;
@@ -96,7 +96,7 @@ fn http2_clients_get_the_same_headers() -> Result<()> {
 #[test]
 fn surrounding_spaces_in_http2_give_no_fresh_quota() -> Result<()> {
     let rig = Rig::start(document(json!([one_each("one", &["tenant"])])))?;
-    let mut client = Client::connect(rig.envoy.port())?;
+    let mut client = Http2Client::connect(rig.envoy.port())?;
     let mut status = |tenant: &str| -> Result<u16> {
         Ok(client.send(&Request::get("/one").header("x-tenant", tenant))?.response.status)
     };

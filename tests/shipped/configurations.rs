@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use std::fs;
 
 use anyhow::Result;
-use quotagate_support::edits::{self, Change};
+use quotagate_support::edits::{self, ConfigEdit};
 use quotagate_support::envoy::{self, Envoy, EnvoyOptions};
 use quotagate_support::http::{Client, Request};
 use quotagate_support::store::StoreProcess;
@@ -32,7 +32,7 @@ struct Rig {
 }
 
 impl Rig {
-    fn start(edit: Change) -> Result<Self> {
+    fn start(edit: ConfigEdit) -> Result<Self> {
         let store = StoreProcess::start("memory:", &[])?;
         let upstream = Upstream::start()?;
         let options = EnvoyOptions::new(upstream.port(), store.port()).edit(edit).edit(patient);

@@ -31,7 +31,7 @@ const PATIENCE: Duration = Duration::from_secs(5);
 
 /// One measurement.
 #[derive(Debug, Clone, Copy)]
-pub struct Measured {
+pub struct ScriptMeasurement {
     name: &'static str,
     connections: usize,
     pipeline: usize,
@@ -50,7 +50,7 @@ struct Kind {
 }
 
 /// Measures a Redis of its own.
-pub fn run() -> Result<Vec<Measured>> {
+pub fn run() -> Result<Vec<ScriptMeasurement>> {
     let redis = Redis::start()?;
     let info = redis.cli(&["INFO", "server"])?.lines();
     let pid = cpu::of_redis(&info).context("Redis names no process")?;
@@ -74,7 +74,7 @@ pub fn run() -> Result<Vec<Measured>> {
             })?;
             let rate = COMMANDS as f64 / start.elapsed().as_secs_f64();
             let each = cpu::micros(cpu::used(pid)?.saturating_sub(before)) * 1e3 / COMMANDS as f64;
-            all.push(Measured { name: kind.name, connections, pipeline, rate, each });
+            all.push(ScriptMeasurement { name: kind.name, connections, pipeline, rate, each });
         }
     }
     counted(&redis, 2 * USERS)?;
@@ -163,13 +163,13 @@ fn counted(redis: &Redis, counters: usize) -> Result<()> {
 }
 
 /// As Markdown.
-pub fn table(all: &[Measured]) -> String {
+pub fn table(all: &[ScriptMeasurement]) -> String {
     let mut lines = vec![
         "| Redis | connections | pipeline | a second | Redis ns each | budget ns | |".to_owned(),
         "|---|---:|---:|---:|---:|---:|---|".to_owned(),
     ];
     lines.extend(all.iter().map(|measured| {
-        let Measured { name, connections, pipeline, rate, each } = measured;
+        let ScriptMeasurement { name, connections, pipeline, rate, each } = measured;
         // The network makes up most of a call of one command. The cost of the script shows if many
         // share a call.
         let judged = *name == FIXED && *pipeline > 1;
@@ -203,8 +203,13 @@ mod tests {
 
     #[test]
     fn only_pipelined_reservations_have_a_budget() {
-        let of =
-            |name, pipeline, each| Measured { name, connections: 4, pipeline, rate: 1.0, each };
+        let of = |name, pipeline, each| ScriptMeasurement {
+            name,
+            connections: 4,
+            pipeline,
+            rate: 1.0,
+            each,
+        };
         let text =
             table(&[of("PING", 16, 9e9), of("reservation", 1, 9e9), of("reservation", 16, 9e9)]);
         assert_eq!(text.matches("above its budget").count(), 1, "{text}");

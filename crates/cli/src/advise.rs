@@ -18,7 +18,7 @@ const MOST_USERS: u64 = 100;
 
 /// The flags of `quotagate advise`.
 #[derive(clap::Args)]
-pub(crate) struct Args {
+pub(crate) struct AdviseArgs {
     /// Access logs of Envoy, as JSON or text, plain, gzip or zstd; `-` reads standard input
     #[arg(required = true, value_name = "LOG")]
     logs: Vec<PathBuf>,
@@ -101,7 +101,7 @@ pub(crate) struct Args {
 ///
 /// # Errors
 /// One sentence about a wrong flag or an unreadable log.
-pub(crate) fn run(args: Args) -> Result<ExitCode, String> {
+pub(crate) fn run(args: AdviseArgs) -> Result<ExitCode, String> {
     let (json, plot) = (args.json, args.plot.clone());
     // With the lower limit, fewer logs are open at once.
     let _ = raise_file_limit();
@@ -149,7 +149,7 @@ fn length(text: &str) -> Result<Length, String> {
     seconds(text).map(Length::Seconds).map_err(|error| format!("{error}; or one of {units}"))
 }
 
-fn options(args: Args) -> Options {
+fn options(args: AdviseArgs) -> Options {
     let mut windows = args.window;
     windows.sort_unstable();
     windows.dedup();

@@ -26,7 +26,7 @@ const TIMEOUT: Duration = Duration::from_secs(5);
 const MAX_ANSWER: usize = 64 * 1024;
 
 #[derive(clap::Args)]
-pub(crate) struct Args {
+pub(crate) struct HealthArgs {
     /// Ask whether every request can be counted (/readyz), not only whether the process runs
     /// (/healthz)
     #[arg(long)]
@@ -70,7 +70,7 @@ struct Readiness {
 ///
 /// # Errors
 /// One sentence about a wrong flag, or about a system call that failed.
-pub(crate) fn run(args: &Args) -> Result<ExitCode, String> {
+pub(crate) fn run(args: &HealthArgs) -> Result<ExitCode, String> {
     let Target { address, path } = &args.target;
     let path = match path.as_deref() {
         Some(_) if args.ready => {

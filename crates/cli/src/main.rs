@@ -33,11 +33,11 @@ struct Cli {
 #[derive(Subcommand)]
 enum Command {
     /// Run the store: the service that keeps the counters
-    Serve(serve::Args),
+    Serve(serve::ServeArgs),
     /// Check policy documents offline: faults and likely mistakes
-    Check(check::Args),
+    Check(check::CheckArgs),
     /// Read access logs and recommend a quota
-    Advise(advise::Args),
+    Advise(advise::AdviseArgs),
     /// Print the JSON Schema of the policy document, for editors
     Schema {
         /// Print the reference page of the document instead, in Markdown
@@ -45,7 +45,7 @@ enum Command {
         markdown: bool,
     },
     /// Ask a running store whether it is healthy, for health checks
-    Health(health::Args),
+    Health(health::HealthArgs),
     #[command(flatten)]
     Operate(operate::Operation),
     /// Print a script with which a shell completes these commands

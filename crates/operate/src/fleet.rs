@@ -30,7 +30,7 @@ use quotagate_store::store::Store;
 use self::identity::Identity;
 use self::merge::Aged;
 use self::others::{Others, Reading};
-use self::publish::Publisher;
+use self::publish::PicturePublisher;
 use self::requests::Requests;
 use crate::api::{PublisherKind, Rates, Top};
 use crate::millis;
@@ -51,7 +51,7 @@ pub struct Fleet {
 }
 
 /// What they saw until one moment.
-pub struct Sight<'a> {
+pub struct FleetSight<'a> {
     fleet: &'a Fleet,
     others: Arc<Reading>,
 }
@@ -68,7 +68,7 @@ impl Fleet {
         if !self.control().durable() {
             return std::future::pending().await;
         }
-        let mut publisher = Publisher::new(&self.watch);
+        let mut publisher = PicturePublisher::new(&self.watch);
         let mut ticks = tokio::time::interval(publish::EVERY);
         ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         loop {
@@ -78,9 +78,9 @@ impl Fleet {
     }
 
     /// What was seen until now. Reads from the backend, at most every 3 s and for at most 0.7 s.
-    pub async fn look(&self) -> Sight<'_> {
+    pub async fn look(&self) -> FleetSight<'_> {
         let others = self.others.read(self.control(), self.me.id()).await;
-        Sight { fleet: self, others }
+        FleetSight { fleet: self, others }
     }
 
     fn control(&self) -> &dyn ControlStore {
@@ -88,7 +88,7 @@ impl Fleet {
     }
 }
 
-impl Sight<'_> {
+impl FleetSight<'_> {
     /// The fullest and the most refused partitions, and uncounted requests.
     pub fn top(&self, wanted: Wanted<'_>, limit: usize) -> Top {
         let limit = limit.clamp(1, MAX_LISTED);
@@ -194,7 +194,7 @@ mod tests {
             read(vec![seen("ai", "newer", 5_000), seen("gone", "too old", 60_000)]),
         ];
         let others = Reading { at: Instant::now(), pictures, incomplete: None };
-        let sentences = Sight { fleet: &fleet, others: Arc::new(others) }.refused_documents();
+        let sentences = FleetSight { fleet: &fleet, others: Arc::new(others) }.refused_documents();
         assert_eq!(sentences.len(), 2, "{sentences:?}");
         assert!(sentences[0].contains("document of ai: ") && sentences[0].ends_with(": newer"));
         assert!(sentences[1].contains("document of shop: ") && sentences[1].ends_with(": its own"));
@@ -211,7 +211,7 @@ mod tests {
             let pictures: Vec<(Publisher, u64, Picture)> =
                 paces.iter().copied().map(read).collect();
             let others = Reading { at: Instant::now(), pictures, incomplete: None };
-            Sight { fleet: &fleet, others: Arc::new(others) }
+            FleetSight { fleet: &fleet, others: Arc::new(others) }
         };
         assert_eq!(look(&[]).pace(pace(4.0, Some(1.0))), pace(4.0, Some(1.0)));
         let two = look(&[pace(12.0, Some(2.0)), pace(0.0, None)]);

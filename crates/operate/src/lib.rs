@@ -41,7 +41,7 @@ pub use self::domain::boards::Boards;
 pub use self::domain::directory::Directory;
 pub use self::domain::views::{Full, Views, Watched};
 pub use self::fault::Fault;
-pub use self::fleet::{Fleet, Sight};
+pub use self::fleet::{Fleet, FleetSight};
 pub use self::operate::Operate;
 
 /// Most domains whose dials are kept in memory.

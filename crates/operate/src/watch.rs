@@ -34,7 +34,7 @@ pub use self::picture::{Pace, Series, Sighting, Wanted};
 use self::policy::{Debt, Families, PolicyMetrics};
 pub use self::policy::{STEP, STEPS};
 pub use self::table::are_alike;
-use self::table::{Seen, Sight, Table};
+use self::table::{Observation, Seen, Table};
 use self::top::Sketch;
 use crate::api::{QuotaFrom, Refused, Usage};
 use crate::millis;
@@ -85,9 +85,9 @@ impl Watch {
         }
         if !partition.is_empty() {
             match self.table.see(ask, grant) {
-                Sight::Watched => {}
-                Sight::Ended(fullness) => metrics.ended(fullness),
-                Sight::NoRoom => drop(self.unwatched.inc()),
+                Observation::Watched => {}
+                Observation::Ended(fullness) => metrics.ended(fullness),
+                Observation::NoRoom => drop(self.unwatched.inc()),
             }
         }
     }

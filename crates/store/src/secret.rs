@@ -29,10 +29,10 @@ pub type PasswordFile = SecretFile<PasswordLine>;
 /// content is never shown.
 pub struct SecretFile<T> {
     path: PathBuf,
-    state: RwLock<State<T>>,
+    state: RwLock<SecretState<T>>,
 }
 
-struct State<T> {
+struct SecretState<T> {
     last: Option<Arc<T>>,
     /// Whether the log says that the file is wrong.
     logged: bool,
@@ -62,7 +62,10 @@ pub enum SecretError {
 impl<T: Secret> SecretFile<T> {
     /// The file at `path`, which is not read yet.
     pub fn new(path: &Path) -> Self {
-        Self { path: path.to_owned(), state: RwLock::new(State { last: None, logged: false }) }
+        Self {
+            path: path.to_owned(),
+            state: RwLock::new(SecretState { last: None, logged: false }),
+        }
     }
 
     /// The file at `path`, which is read now.
@@ -92,7 +95,7 @@ impl<T: Secret> SecretFile<T> {
         match (found, &state.last) {
             (Ok(secret), _) => {
                 let secret = Arc::new(secret);
-                *state = State { last: Some(Arc::clone(&secret)), logged: false };
+                *state = SecretState { last: Some(Arc::clone(&secret)), logged: false };
                 Ok(secret)
             }
             (Err(error), Some(last)) => {

@@ -16,7 +16,7 @@ use quotagate_workspace::paths;
 
 use crate::{
     archive::Common,
-    examples::{self, Layout},
+    examples::{self, ExampleLayout},
     parts::{Parts, Programs},
     tarball::gzip,
 };
@@ -24,7 +24,7 @@ use crate::{
 /// The revision of the packaging, after the version.
 const REVISION: u32 = 1;
 /// Where the examples say that things are.
-const LAYOUT: Layout = Layout {
+const LAYOUT: ExampleLayout = ExampleLayout {
     command: "quotagate",
     wasm: "/usr/share/quotagate",
     module: "/usr/lib/quotagate",

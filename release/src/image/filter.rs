@@ -13,7 +13,7 @@ use serde_json::json;
 
 use super::{
     labels,
-    layout::Layout,
+    layout::ImageLayout,
     manifest::{Image, Layer},
 };
 use crate::{Parts, tarball::Tarball};
@@ -26,7 +26,12 @@ const CONTENT: &str = "application/vnd.module.wasm.content.layer.v1+wasm";
 const RUNTIME: &str = "application/vnd.module.wasm.config.v1+json";
 
 /// Adds an image with one layer, and returns the descriptor of its manifest.
-pub fn image(parts: &Parts, title: &str, module: &[u8], layout: &mut Layout) -> Result<Descriptor> {
+pub fn image(
+    parts: &Parts,
+    title: &str,
+    module: &[u8],
+    layout: &mut ImageLayout,
+) -> Result<Descriptor> {
     let mut files = Tarball::default();
     files.file(MODULE, 0o644, module);
     let layer = Layer::of(&files, parts.epoch, layout)?;
@@ -46,7 +51,7 @@ pub fn artifact(
     parts: &Parts,
     title: &str,
     module: Vec<u8>,
-    layout: &mut Layout,
+    layout: &mut ImageLayout,
 ) -> Result<Descriptor> {
     let runtime = json!({
         "type": "envoy_proxy",

@@ -19,11 +19,11 @@ use crate::tarball::Tarball;
 
 /// The blobs of an image. Add layers, then what names them, and [`archive`](Self::archive) last.
 #[derive(Default)]
-pub struct Layout {
+pub struct ImageLayout {
     blobs: BTreeMap<String, Vec<u8>>,
 }
 
-impl Layout {
+impl ImageLayout {
     /// Adds bytes.
     pub fn blob(&mut self, media_type: MediaType, bytes: Vec<u8>) -> Result<Descriptor> {
         let digest = digest(&bytes)?;

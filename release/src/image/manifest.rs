@@ -8,7 +8,7 @@ use oci_spec::image::{
     ImageManifestBuilder, MediaType, Os, PlatformBuilder, RootFsBuilder, SCHEMA_VERSION,
 };
 
-use super::layout::{self, Layout};
+use super::layout::{self, ImageLayout};
 use crate::{
     Parts,
     tarball::{Tarball, gzip},
@@ -25,7 +25,7 @@ pub struct Layer {
 
 impl Layer {
     /// Adds a layer to a layout.
-    pub fn of(files: &Tarball, epoch: u64, layout: &mut Layout) -> Result<Self> {
+    pub fn of(files: &Tarball, epoch: u64, layout: &mut ImageLayout) -> Result<Self> {
         let tar = files.bytes(epoch)?;
         let diff_id = layout::digest(&tar)?;
         // Fetchers of filters accept no other media type.
@@ -50,7 +50,7 @@ impl Image {
         self,
         parts: &Parts,
         layers: &[Layer],
-        layout: &mut Layout,
+        layout: &mut ImageLayout,
     ) -> Result<Descriptor> {
         let created = super::created(parts)?;
         let diff_ids: Vec<String> = layers.iter().map(|layer| layer.diff_id.to_string()).collect();

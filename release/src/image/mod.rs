@@ -17,7 +17,7 @@ use oci_spec::image::{
 };
 
 use crate::Parts;
-use layout::Layout;
+use layout::ImageLayout;
 
 /// Writes the store's image and those of both Wasm filters, each of these in two forms. `licences`
 /// are those of the crates that are linked in.
@@ -25,21 +25,21 @@ use layout::Layout;
 /// # Errors
 /// When a part cannot be read, or a file cannot be written.
 pub fn write(parts: &Parts, licences: &str, folder: &Path) -> Result<()> {
-    let write = |name: &str, layout: Layout, root: Descriptor| {
+    let write = |name: &str, layout: ImageLayout, root: Descriptor| {
         let file = folder.join(format!("quotagate-{name}-{}.oci.tar", parts.version));
         let archive = layout.archive(root, &parts.version, parts.epoch)?;
         fs::write(&file, archive).with_context(|| format!("cannot write {}", file.display()))
     };
-    let mut layout = Layout::default();
+    let mut layout = ImageLayout::default();
     let root = store::image(parts, licences, &mut layout)?;
     write("store", layout, root)?;
     for (form, file) in [("", &parts.filter), ("-bodies", &parts.bodies_filter)] {
         let module = read(file)?;
         let title = format!("quotagate-filter{form}");
-        let mut layout = Layout::default();
+        let mut layout = ImageLayout::default();
         let root = filter::image(parts, &title, &module, &mut layout)?;
         write(&format!("filter{form}"), layout, root)?;
-        let mut layout = Layout::default();
+        let mut layout = ImageLayout::default();
         let root = filter::artifact(parts, &title, module, &mut layout)?;
         write(&format!("filter{form}-artifact"), layout, root)?;
     }

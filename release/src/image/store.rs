@@ -9,7 +9,7 @@ use quotagate_workspace::paths;
 
 use super::{
     labels,
-    layout::Layout,
+    layout::ImageLayout,
     manifest::{Image, Layer},
     read, roots,
 };
@@ -24,7 +24,7 @@ const ENVIRONMENT: [&str; 3] =
     ["PATH=/", "QUOTAGATE_LISTEN=0.0.0.0:9180", "QUOTAGATE_ADMIN=0.0.0.0:9181"];
 
 /// Adds the image to a layout, and returns the descriptor of its index.
-pub fn image(parts: &Parts, licences: &str, layout: &mut Layout) -> Result<Descriptor> {
+pub fn image(parts: &Parts, licences: &str, layout: &mut ImageLayout) -> Result<Descriptor> {
     // A layer of its own: the same for all architectures.
     let mut common = Tarball::default();
     common.file(roots::PATH, 0o644, roots::pem());
@@ -46,7 +46,7 @@ fn manifest(
     parts: &Parts,
     built: &Programs,
     common: &Layer,
-    layout: &mut Layout,
+    layout: &mut ImageLayout,
 ) -> Result<Descriptor> {
     let mut command = Tarball::default();
     command.file("quotagate", 0o755, read(&built.command)?);

@@ -19,7 +19,7 @@ const FULL: u32 = 6;
 /// Injects faults into a running system under load, and prints what came of them
 #[derive(Debug, Parser)]
 #[command(name = "quotagate-chaos", version)]
-struct Arguments {
+struct ChaosArguments {
     /// Only these faults
     #[arg(long, num_args = 1.., value_name = "NAME")]
     only: Vec<String>,
@@ -45,7 +45,7 @@ struct Arguments {
 }
 
 fn main() -> ExitCode {
-    match perform(&Arguments::parse()) {
+    match perform(&ChaosArguments::parse()) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("error: {error:#}");
@@ -54,7 +54,7 @@ fn main() -> ExitCode {
     }
 }
 
-fn perform(arguments: &Arguments) -> Result<()> {
+fn perform(arguments: &ChaosArguments) -> Result<()> {
     if let Some(identities) = arguments.crowd {
         return gather(identities);
     }
@@ -128,7 +128,7 @@ fn complaint(fault: &Fault, text: &str) -> String {
     complaint
 }
 
-impl Arguments {
+impl ChaosArguments {
     /// The page to write and its text; `None` for a partial run.
     fn page(&self) -> Result<Option<(PathBuf, String)>> {
         let whole = self.only.is_empty() && !self.quick && self.seconds >= FULL;

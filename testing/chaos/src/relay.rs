@@ -29,7 +29,7 @@ pub enum Weather {
 }
 
 #[derive(Debug)]
-struct Shared {
+struct RelayState {
     to: u16,
     weather: Mutex<Weather>,
     over: AtomicBool,
@@ -39,7 +39,7 @@ struct Shared {
 #[derive(Debug)]
 pub struct Relay {
     address: SocketAddr,
-    shared: Arc<Shared>,
+    shared: Arc<RelayState>,
 }
 
 impl Relay {
@@ -57,7 +57,7 @@ impl Relay {
     /// When the system refuses a thread.
     pub fn start_on(listener: TcpListener, to: u16) -> Result<Self> {
         let address = listener.local_addr()?;
-        let shared = Arc::new(Shared {
+        let shared = Arc::new(RelayState {
             to,
             weather: Mutex::new(Weather::Fair),
             over: AtomicBool::new(false),
@@ -102,7 +102,7 @@ impl Drop for Relay {
     }
 }
 
-impl Shared {
+impl RelayState {
     fn weather(&self) -> Weather {
         *self.weather.lock().unwrap_or_else(PoisonError::into_inner)
     }

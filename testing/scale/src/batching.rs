@@ -18,7 +18,7 @@ use std::time::Duration;
 use anyhow::Result;
 use quotagate_quota::worker::GATHER;
 
-use crate::setup::{Fleet, Network, Precision, Setup, Spread};
+use crate::setup::{Fleet, NetworkSetup, Precision, Setup, Spread};
 use crate::world;
 
 /// The load of a proxy on its store.
@@ -58,7 +58,7 @@ pub fn simulated(rate: f64, round_trip: Duration) -> Result<Batching> {
             rate,
             spread: Spread::All,
         },
-        network: Network { round_trip, sigma: 0.0, lost: 0.0, late: 0.0 },
+        network: NetworkSetup { round_trip, sigma: 0.0, lost: 0.0, late: 0.0 },
         quota: 1_000,
         window_s: NonZeroU32::MIN.saturating_add(59),
         precision: Precision::Exact,

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail};
 use clap::Parser;
 use quotagate_scale::report::{HEAD, row};
-use quotagate_scale::setup::{Fleet, Network, Precision, Setup, Spread};
+use quotagate_scale::setup::{Fleet, NetworkSetup, Precision, Setup, Spread};
 use quotagate_scale::suite::{self, Run};
 use quotagate_scale::{batching, pool};
 
@@ -126,7 +126,7 @@ impl Arguments {
                 rate: self.rate,
                 spread: Spread::All,
             },
-            network: Network {
+            network: NetworkSetup {
                 round_trip: Duration::try_from_secs_f64(self.round_trip / 1000.0)
                     .context("--round-trip")?,
                 sigma: self.sigma,

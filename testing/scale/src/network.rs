@@ -12,7 +12,7 @@ use crate::setup::{self, TIMEOUT};
 /// Draws the fate of calls.
 pub struct Network {
     random: Xoshiro256PlusPlus,
-    setup: setup::Network,
+    setup: setup::NetworkSetup,
     round_trip: LogNormal<f64>,
 }
 
@@ -39,7 +39,7 @@ impl Network {
     ///
     /// # Errors
     /// When the round trip or the spread is impossible.
-    pub fn new(setup: setup::Network, seed: u64) -> Result<Self> {
+    pub fn new(setup: setup::NetworkSetup, seed: u64) -> Result<Self> {
         let median = setup.round_trip.as_secs_f64();
         let round_trip = LogNormal::new(median.ln(), setup.sigma)
             .map_err(|e| anyhow!("a round trip of {median} s with sigma {}: {e}", setup.sigma))?;

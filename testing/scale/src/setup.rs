@@ -13,7 +13,7 @@ pub struct Setup {
     /// The fleet and its traffic.
     pub fleet: Fleet,
     /// The network between the proxies and the store.
-    pub network: Network,
+    pub network: NetworkSetup,
     /// Units of a partition a window.
     pub quota: u64,
     /// The window, in seconds.
@@ -56,7 +56,7 @@ pub enum Spread {
 
 /// The quality of the network.
 #[derive(Clone, Copy, Debug)]
-pub struct Network {
+pub struct NetworkSetup {
     /// The median of the time between a call and its reply, the store's work included.
     pub round_trip: Duration,
     /// The spread of that time: the sigma of a log-normal distribution; 0 means none.

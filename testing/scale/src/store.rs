@@ -47,8 +47,8 @@ impl Store {
     pub fn carry_out(&mut self, body: &[u8], now: Duration) -> Result<Vec<u8>> {
         let request: ReserveRequest<&str> =
             serde_json::from_slice(body).context("the body of a call")?;
-        for back in &request.refunds {
-            self.put_back(back, now)?;
+        for refund in &request.refunds {
+            self.refund(refund, now)?;
         }
         let grants = request.reservations.iter().map(|ask| self.take(ask, now).map(Ok));
         let reply = ReserveReply { dials: 0, grants: grants.collect::<Result<_>>()? };
@@ -80,12 +80,12 @@ impl Store {
         })
     }
 
-    fn put_back(&mut self, back: &Adjustment<&str>, now: Duration) -> Result<()> {
-        back.check()?;
+    fn refund(&mut self, refund: &Adjustment<&str>, now: Duration) -> Result<()> {
+        refund.check()?;
         let current = self.window.number_at(now);
-        let counter = self.counter(back.key)?;
-        if (counter.number, back.window) == (current, current) {
-            counter.used = counter.used.saturating_sub(back.units);
+        let counter = self.counter(refund.key)?;
+        if (counter.number, refund.window) == (current, current) {
+            counter.used = counter.used.saturating_sub(refund.units);
         }
         self.work.refunds += 1;
         Ok(())

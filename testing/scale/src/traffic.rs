@@ -60,8 +60,8 @@ impl Traffic {
         let proxy = match self.fleet.spread {
             Spread::All => self.random.random_range(0..proxies) as usize,
             Spread::Few(few) => {
-                let place = self.random.random_range(0..few.get()) as usize;
-                (scattered(partition) + place) % proxies as usize
+                let index = self.random.random_range(0..few.get()) as usize;
+                (scattered(partition) + index) % proxies as usize
             }
         };
         (gap, Request { proxy, partition })

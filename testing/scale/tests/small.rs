@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use quotagate_scale::batching::{model, simulated};
 use quotagate_scale::report::Report;
-use quotagate_scale::setup::{Fleet, Network, Precision, Setup, Spread};
+use quotagate_scale::setup::{Fleet, NetworkSetup, Precision, Setup, Spread};
 use quotagate_scale::world;
 
 const LEASE: Precision = Precision::Lease { ahead: Duration::from_millis(100) };
@@ -23,7 +23,12 @@ fn fleet() -> Setup {
             rate: 10_000.0,
             spread: Spread::All,
         },
-        network: Network { round_trip: Duration::from_millis(1), sigma: 0.5, lost: 0.0, late: 0.0 },
+        network: NetworkSetup {
+            round_trip: Duration::from_millis(1),
+            sigma: 0.5,
+            lost: 0.0,
+            late: 0.0,
+        },
         quota: 1_000_000,
         window_s: NonZeroU32::MIN,
         precision: Precision::Exact,
@@ -45,7 +50,7 @@ fn invariant_1_no_counter_of_a_fleet_admits_more_than_its_quota() {
     for precision in [Precision::Exact, LEASE] {
         for (lost, late) in [(0.0, 0.0), (0.05, 0.05)] {
             for (seed, quota) in [(1, 40), (2, 200)] {
-                let network = Network { lost, late, ..fleet().network };
+                let network = NetworkSetup { lost, late, ..fleet().network };
                 let report = run(&Setup { precision, network, seed, quota, ..fleet() });
                 let totals = report.totals;
                 assert!(

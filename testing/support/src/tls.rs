@@ -144,8 +144,8 @@ impl Authority {
             snippet(config)?;
             let chain = "/static_resources/listeners/0/filter_chains/0/transport_socket";
             let tls = yaml::at(config, &format!("{chain}/typed_config/common_tls_context"))?;
-            files.iter().try_for_each(|(place, file)| {
-                *yaml::at(tls, place)? = json!(file);
+            files.iter().try_for_each(|(path, file)| {
+                *yaml::at(tls, path)? = json!(file);
                 Ok(())
             })
         })

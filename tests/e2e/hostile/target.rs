@@ -129,7 +129,11 @@ impl Target {
     }
 
     /// Sends over HTTP/2. `None` for requests that HTTP/2 or its client cannot carry.
-    pub(super) fn send2(&mut self, client: &mut http2::Client, request: &Request) -> Option<u16> {
+    pub(super) fn send2(
+        &mut self,
+        client: &mut http2::Http2Client,
+        request: &Request,
+    ) -> Option<u16> {
         let answer = client.send(request).ok()?;
         Some(self.saw(request, &answer.response))
     }

@@ -33,10 +33,10 @@ pub(crate) struct Counts {
 }
 
 /// Requests that one thread has read and not yet counted, by shard.
-pub(crate) struct Batch(Vec<Part>);
+pub(crate) struct Batch(Vec<ShardBatch>);
 
 #[derive(Default)]
-struct Part {
+struct ShardBatch {
     taken: Vec<Taken>,
     /// The name of each user; empty if names are not needed.
     names: Vec<Rc<[u8]>>,
@@ -145,7 +145,7 @@ impl Counted {
 
 impl Batch {
     pub(crate) fn new() -> Self {
-        Self((0..SHARDS).map(|_| Part::default()).collect())
+        Self((0..SHARDS).map(|_| ShardBatch::default()).collect())
     }
 
     /// Adds units to the shard of the user.

@@ -6,4 +6,4 @@ mod schedule;
 
 pub(crate) use self::chunks::Chunk;
 pub(crate) use self::open::Progress;
-pub(crate) use self::schedule::{Faults, Piece, Schedule};
+pub(crate) use self::schedule::{ChunkPosition, Faults, Schedule};

@@ -66,7 +66,7 @@ enum Log {
 
 /// The position of a chunk.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Piece {
+pub(crate) struct ChunkPosition {
     /// The index of its log.
     pub(crate) log: usize,
     /// Its position in the decompressed log, in bytes.
@@ -115,7 +115,7 @@ impl<'r> Schedule<'r> {
         thread: usize,
         scarce: impl Fn() -> bool,
         chunk: &mut Chunk,
-    ) -> Option<Piece> {
+    ) -> Option<ChunkPosition> {
         loop {
             let (number, reached, open) = self.choose(thread, &scarce)?;
             let mut chunks = match open {
@@ -152,7 +152,7 @@ impl<'r> Schedule<'r> {
             drop(state);
             self.changed.notify_all();
             if !chunk.is_empty() || filled.too_long > 0 {
-                return Some(Piece {
+                return Some(ChunkPosition {
                     log: number,
                     offset: filled.offset,
                     too_long: filled.too_long,

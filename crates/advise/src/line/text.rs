@@ -41,14 +41,14 @@ impl Format {
     /// A sentence about the mistake in it.
     pub(crate) fn parse(format: &str) -> Result<Self, String> {
         let mut pieces = pieces(format.trim_end_matches('\n'))?.into_iter().peekable();
-        let head = pieces.next_if(|piece| matches!(piece, Piece::Text(_)));
-        let head = if let Some(Piece::Text(text)) = head { text } else { String::new() };
+        let head = pieces.next_if(|piece| matches!(piece, FormatPiece::Text(_)));
+        let head = if let Some(FormatPiece::Text(text)) = head { text } else { String::new() };
         let mut values = Vec::new();
-        while let Some(Piece::Operator(name)) = pieces.next() {
+        while let Some(FormatPiece::Operator(name)) = pieces.next() {
             let end = match pieces.next() {
                 None => None,
-                Some(Piece::Text(text)) => Some(Finder::new(text.as_bytes()).into_owned()),
-                Some(Piece::Operator(next)) => {
+                Some(FormatPiece::Text(text)) => Some(Finder::new(text.as_bytes()).into_owned()),
+                Some(FormatPiece::Operator(next)) => {
                     return Err(format!(
                         "there is no text between %{name}% and %{next}%, so the end of the first value is unknown"
                     ));
@@ -101,12 +101,12 @@ impl Format {
 }
 
 #[derive(Debug, PartialEq, Eq)]
-enum Piece {
+enum FormatPiece {
     Text(String),
     Operator(String),
 }
 
-fn pieces(format: &str) -> Result<Vec<Piece>, String> {
+fn pieces(format: &str) -> Result<Vec<FormatPiece>, String> {
     let mut pieces = Vec::new();
     let mut text = String::new();
     let mut rest = format;
@@ -120,14 +120,14 @@ fn pieces(format: &str) -> Result<Vec<Piece>, String> {
         let (name, behind) = operator(after)
             .ok_or_else(|| format!("the operator at \"%{}\" has no end", cut(after)))?;
         if !text.is_empty() {
-            pieces.push(Piece::Text(std::mem::take(&mut text)));
+            pieces.push(FormatPiece::Text(std::mem::take(&mut text)));
         }
-        pieces.push(Piece::Operator(name.to_owned()));
+        pieces.push(FormatPiece::Operator(name.to_owned()));
         rest = behind;
     }
     text.push_str(rest);
     if !text.is_empty() {
-        pieces.push(Piece::Text(text));
+        pieces.push(FormatPiece::Text(text));
     }
     Ok(pieces)
 }

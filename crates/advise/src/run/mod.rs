@@ -19,7 +19,7 @@ use self::progress::Bar;
 use crate::count::{Batch, Counted, Counts, Taken};
 use crate::display::shown;
 use crate::error::Error;
-use crate::input::{Chunk, Faults, Piece, Progress, Schedule};
+use crate::input::{Chunk, ChunkPosition, Faults, Progress, Schedule};
 use crate::line::{Line, Missing, Reader, Request};
 use crate::options::Options;
 use crate::window::{Numbers, Scale, Window};
@@ -185,7 +185,7 @@ impl Job<'_> {
 
     fn chunk(
         &self,
-        piece: Piece,
+        piece: ChunkPosition,
         chunk: &[u8],
         read: &mut Read,
         lanes: &mut [Lane<'_>],

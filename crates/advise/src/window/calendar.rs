@@ -83,7 +83,7 @@ pub(crate) struct Calendar {
 
 /// A part of a window, in Unix seconds.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Part {
+pub(crate) struct WindowPart {
     /// When the whole window begins.
     pub(crate) begin: i64,
     /// All these seconds belong to it, and the clocks do not change within them.
@@ -96,7 +96,7 @@ impl Calendar {
     }
 
     /// The part of a window around this time. None if the time is beyond the year 9999.
-    pub(crate) fn part(&self, second: i64) -> Option<Part> {
+    pub(crate) fn part(&self, second: i64) -> Option<WindowPart> {
         let at = Timestamp::from_second(second).ok()?;
         let offset = self.zone.to_offset(at);
         let local = self.unit.begin(offset.to_datetime(at))?;
@@ -111,7 +111,7 @@ impl Calendar {
         let begin = if within && self.unit < Unit::Day { begin_here } else { self.begin(local)? };
         let from = since.map_or(begin_here, |since| since.max(begin_here));
         let to = until.map_or(end_here, |until| until.min(end_here));
-        Some(Part { begin, seconds: from..to })
+        Some(WindowPart { begin, seconds: from..to })
     }
 
     /// The first moment of this local time, or the change of the clocks that skips it.
@@ -162,7 +162,7 @@ mod tests {
         {
             let calendar = calendar(unit, zone);
             let mut last: Option<((i16, i32), i64)> = None;
-            let mut part = Part { begin: 0, seconds: 0..0 };
+            let mut part = WindowPart { begin: 0, seconds: 0..0 };
             let step = if *days > 20 { 30 * 60 } else { 60 };
             for number in 0..days * 24 * 3600 / step {
                 let at = second(from) + number * step;

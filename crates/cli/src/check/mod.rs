@@ -22,7 +22,7 @@ use crate::standard::{error_line, print, write};
 
 /// The flags of `quotagate check`.
 #[derive(clap::Args)]
-pub(crate) struct Args {
+pub(crate) struct CheckArgs {
     /// Policy documents, or configurations of Envoy, Istio or Envoy Gateway that contain some, as
     /// JSON or YAML; `-` reads standard input
     #[arg(required = true, value_name = "FILE")]
@@ -43,7 +43,7 @@ pub(crate) struct Args {
 ///
 /// # Errors
 /// One sentence when standard output cannot be written.
-pub(crate) fn run(args: &Args) -> Result<ExitCode, String> {
+pub(crate) fn run(args: &CheckArgs) -> Result<ExitCode, String> {
     let mut is_readable = true;
     let reports: Vec<Report> = args
         .files

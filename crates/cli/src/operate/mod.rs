@@ -22,19 +22,19 @@ use look::{domains, history, top, usage};
 #[derive(clap::Subcommand)]
 pub(crate) enum Operation {
     /// Change a policy on the running fleet within 10 s, without a new configuration
-    Dial(dial::Args),
+    Dial(dial::DialArgs),
     /// Set a runtime override for one partition of a policy: another quota, unlimited or blocked
-    Override(overrides::Args),
+    Override(overrides::OverrideArgs),
     /// Show how much of each policy's quota a partition has used
-    Usage(usage::Args),
+    Usage(usage::UsageArgs),
     /// Delete the counter of a partition, so that its quota starts afresh
-    Reset(reset::Args),
+    Reset(reset::ResetArgs),
     /// Show the partitions that are fullest, and those that are refused most
-    Top(top::Args),
+    Top(top::TopArgs),
     /// Show changes of dials, overrides and counters, newest first
-    History(history::Args),
+    History(history::HistoryArgs),
     /// Show the domains that filters have reported, or forget one
-    Domains(domains::Args),
+    Domains(domains::DomainsArgs),
 }
 
 /// Runs a command to its end.

@@ -22,7 +22,7 @@ use tracing::Level;
 use crate::values;
 
 #[derive(clap::Args)]
-pub struct Args {
+pub struct ServeArgs {
     /// The address for Envoy's calls: host:port (port 0: any free one) or unix:/path.sock
     #[arg(long, env = "QUOTAGATE_LISTEN", default_value = "127.0.0.1:9180", value_name = "ADDR")]
     listen: ListenAddr,
@@ -96,7 +96,7 @@ fn drain(text: &str) -> Result<Duration, String> {
 ///
 /// # Errors
 /// One sentence about a wrong flag or a failed system call, without credentials.
-pub fn run(args: Args) -> Result<(), String> {
+pub fn run(args: ServeArgs) -> Result<(), String> {
     tracing_subscriber::fmt()
         .with_writer(std::io::stderr)
         .with_ansi(std::io::stderr().is_terminal())
@@ -126,7 +126,7 @@ fn runtime(threads: Option<u8>) -> io::Result<Runtime> {
 }
 
 /// The store URL, with its password.
-fn store_url(args: &Args) -> Result<StoreUrl, String> {
+fn store_url(args: &ServeArgs) -> Result<StoreUrl, String> {
     let url: StoreUrl = args.store.parse().map_err(|error| format!("--store: {error}"))?;
     url.read_files().map_err(|error| format!("--store: {error}"))?;
     let Some(file) = &args.password_file else {
@@ -147,7 +147,7 @@ fn shows(argument: &OsStr, value: &str) -> bool {
     argument.to_str().is_some_and(|argument| argument.ends_with(value))
 }
 
-async fn serve(args: Args) -> Result<(), String> {
+async fn serve(args: ServeArgs) -> Result<(), String> {
     let url = store_url(&args)?;
     if let Err(error) = raise_file_limit() {
         tracing::warn!("cannot raise the limit of open files: {error}");

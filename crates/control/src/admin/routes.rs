@@ -24,7 +24,7 @@ const CHANGES: usize = 50;
 /// Partitions in each list without a `limit`.
 const LISTED: usize = 10;
 
-type App = State<Arc<Control>>;
+type AdminState = State<Arc<Control>>;
 type Reply<T> = Result<Json<T>, Refusal>;
 
 /// The paths under `/v1/`.
@@ -41,11 +41,11 @@ pub fn router() -> Router<Arc<Control>> {
         .route(api::EVENTS, get(events::serve))
 }
 
-async fn boards(State(app): App, asked: Asked) -> Reply<Vec<api::Board>> {
+async fn boards(State(app): AdminState, asked: Asked) -> Reply<Vec<api::Board>> {
     Ok(Json(app.operate.boards.read_all(asked.domain()).await?))
 }
 
-async fn set_dial(State(app): App, Body(wish): Body<api::SetDial>) -> Reply<Changed> {
+async fn set_dial(State(app): AdminState, Body(wish): Body<api::SetDial>) -> Reply<Changed> {
     change(app, async move |app| {
         let made = app.operate.dials.set(&wish).await?;
         app.operate.watch.forget(&made.domain, &wish.policy);
@@ -54,7 +54,7 @@ async fn set_dial(State(app): App, Body(wish): Body<api::SetDial>) -> Reply<Chan
     .await
 }
 
-async fn clear_dial(State(app): App, Body(wish): Body<api::ClearDial>) -> Reply<Changed> {
+async fn clear_dial(State(app): AdminState, Body(wish): Body<api::ClearDial>) -> Reply<Changed> {
     change(app, async move |app| {
         let made = app.operate.dials.clear(&wish).await?;
         app.operate.watch.forget(&made.domain, &wish.policy);
@@ -63,7 +63,7 @@ async fn clear_dial(State(app): App, Body(wish): Body<api::ClearDial>) -> Reply<
     .await
 }
 
-async fn overrides(State(app): App, asked: Asked) -> Reply<Vec<api::OverrideEntry>> {
+async fn overrides(State(app): AdminState, asked: Asked) -> Reply<Vec<api::OverrideEntry>> {
     let (domain, policy) = (asked.domain(), asked.policy());
     let found =
         app.operate.overrides.list(domain, policy, asked.limit.unwrap_or(usize::MAX)).await?;
@@ -73,30 +73,36 @@ async fn overrides(State(app): App, asked: Asked) -> Reply<Vec<api::OverrideEntr
     Ok(Json(found))
 }
 
-async fn set_override(State(app): App, Body(wish): Body<api::SetOverride>) -> Reply<Changed> {
+async fn set_override(
+    State(app): AdminState,
+    Body(wish): Body<api::SetOverride>,
+) -> Reply<Changed> {
     change(app, async move |app| app.operate.overrides.set(&wish).await).await
 }
 
-async fn clear_override(State(app): App, Body(wish): Body<api::ClearOverride>) -> Reply<Changed> {
+async fn clear_override(
+    State(app): AdminState,
+    Body(wish): Body<api::ClearOverride>,
+) -> Reply<Changed> {
     change(app, async move |app| app.operate.overrides.clear(&wish).await).await
 }
 
-async fn history(State(app): App, asked: Asked) -> Reply<Vec<api::Event>> {
+async fn history(State(app): AdminState, asked: Asked) -> Reply<Vec<api::Event>> {
     let limit = asked.limit.unwrap_or(CHANGES);
     Ok(Json(app.operate.history.list(asked.domain(), limit).await?))
 }
 
-async fn usage(State(app): App, asked: Asked) -> Reply<api::UsageReply> {
+async fn usage(State(app): AdminState, asked: Asked) -> Reply<api::UsageReply> {
     let last = |key: &str, number| app.operate.watch.quota(key, number);
     let partition = asked.partition.as_deref().unwrap_or_default();
     Ok(Json(app.operate.counters.usage(asked.domain(), partition, &last).await?))
 }
 
-async fn reset(State(app): App, Body(wish): Body<api::Reset>) -> Reply<Changed> {
+async fn reset(State(app): AdminState, Body(wish): Body<api::Reset>) -> Reply<Changed> {
     change(app, async move |app| app.operate.counters.reset(&wish).await).await
 }
 
-async fn top(State(app): App, asked: Asked) -> Reply<api::Top> {
+async fn top(State(app): AdminState, asked: Asked) -> Reply<api::Top> {
     let (domain, policy) = (asked.domain(), asked.policy());
     let sight = app.operate.fleet.look().await;
     let top = sight.top(Wanted { domain, policy }, asked.limit.unwrap_or(LISTED));
@@ -111,11 +117,14 @@ async fn top(State(app): App, asked: Asked) -> Reply<api::Top> {
     Ok(Json(top))
 }
 
-async fn domains(State(app): App) -> Reply<Vec<api::DomainInfo>> {
+async fn domains(State(app): AdminState) -> Reply<Vec<api::DomainInfo>> {
     Ok(Json(app.operate.domains.list().await?))
 }
 
-async fn forget_domain(State(app): App, Body(wish): Body<api::ForgetDomain>) -> Reply<Changed> {
+async fn forget_domain(
+    State(app): AdminState,
+    Body(wish): Body<api::ForgetDomain>,
+) -> Reply<Changed> {
     change(app, async move |app| app.operate.domains.forget(&wish).await).await
 }
 

@@ -29,7 +29,7 @@ const REGISTER: Duration = Duration::from_secs(60);
 const REFUSED: Duration = Duration::from_secs(60);
 
 /// What was written last.
-pub struct Publisher {
+pub struct PicturePublisher {
     pulse: u64,
     totals: Totals,
     written: Option<Instant>,
@@ -40,7 +40,7 @@ pub struct Publisher {
     not_before: Instant,
 }
 
-impl Publisher {
+impl PicturePublisher {
     /// Nothing was written yet.
     pub fn new(watch: &Watch) -> Self {
         let totals = watch.calls.totals();
@@ -164,7 +164,7 @@ mod tests {
     #[tokio::test]
     async fn nothing_is_written_without_traffic() {
         let (store, me, watch) = parts();
-        let mut publisher = Publisher::new(&watch);
+        let mut publisher = PicturePublisher::new(&watch);
         publisher.publish(store.control(), &me, &watch).await;
         assert_eq!(published(&store, &me).await, None);
         assert_eq!(store.control().read(HashName::Publishers, "").await.unwrap().fields, []);
@@ -208,10 +208,10 @@ mod tests {
         let now = store.control().read(HashName::Publishers, "").await.unwrap().now;
         count(&watch, "a");
         enter(now).await;
-        Publisher::new(&watch).publish(store.control(), &me, &watch).await;
+        PicturePublisher::new(&watch).publish(store.control(), &me, &watch).await;
         assert_eq!(published(&store, &me).await, None, "{MAX_PUBLISHERS} others publish");
         enter(now.saturating_sub(INDEX_KEPT * 2)).await;
-        Publisher::new(&watch).publish(store.control(), &me, &watch).await;
+        PicturePublisher::new(&watch).publish(store.control(), &me, &watch).await;
         assert!(published(&store, &me).await.is_some());
         let index = store.control().read(HashName::Publishers, "").await.unwrap();
         assert_eq!(index.fields.len(), 1, "the others are gone");

@@ -174,11 +174,11 @@ impl Debt {
 /// The requests reported within one [`STEP`].
 struct Step {
     begun: Instant,
-    counts: Counts,
+    counts: OutcomeCounts,
 }
 
 /// Requests by outcome, in the order of [`PolicyReport`]'s counts.
-type Counts = [u64; 6];
+type OutcomeCounts = [u64; 6];
 
 impl Step {
     const fn at(begun: Instant) -> Self {

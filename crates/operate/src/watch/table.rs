@@ -49,7 +49,7 @@ pub struct Seen {
 
 /// The result of [`Table::see`].
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Sight {
+pub enum Observation {
     /// The partition is watched.
     Watched,
     /// The same, and its previous window is over: how full that window was.
@@ -134,12 +134,12 @@ impl Default for Table {
 
 impl Table {
     /// Records an answered reservation. A partition with an unlimited quota is not watched.
-    pub fn see(&self, ask: &CheckedReservation, grant: &Grant) -> Sight {
+    pub fn see(&self, ask: &CheckedReservation, grant: &Grant) -> Observation {
         if grant.quota >= MAX_UNITS {
-            return Sight::Watched;
+            return Observation::Watched;
         }
         let seen = Seen::new(ask, grant);
-        let Some(mut shard) = self.shard(&ask.key) else { return Sight::NoRoom };
+        let Some(mut shard) = self.shard(&ask.key) else { return Observation::NoRoom };
         let room = shard.len() < MAX_WATCHED / SHARDS;
         match shard.get_mut(ask.key.as_str()) {
             // An answer of the next window has overtaken this one.
@@ -149,13 +149,13 @@ impl Table {
                 let ended = !old.is_alike(&seen) || old.number != seen.number;
                 let old = std::mem::replace(old, seen);
                 if ended {
-                    return Sight::Ended(old.fullness());
+                    return Observation::Ended(old.fullness());
                 }
             }
             None if room => drop(shard.insert(ask.key.as_str().into(), seen)),
-            None => return Sight::NoRoom,
+            None => return Observation::NoRoom,
         }
-        Sight::Watched
+        Observation::Watched
     }
 
     /// Removes partitions whose window is over, and reports how full it was.
@@ -275,7 +275,7 @@ mod tests {
         Grant { window_s: 0, granted: 1, used, quota: 10, reset_ms: 60_000, window }
     }
 
-    fn see(table: &Table, partition: &str, used: u64, window: u64) -> Sight {
+    fn see(table: &Table, partition: &str, used: u64, window: u64) -> Observation {
         let ask = CheckedReservation::new(ask(partition));
         table.see(&ask.unwrap(), &grant(used, window))
     }
@@ -286,7 +286,7 @@ mod tests {
         for (partition, used, window) in
             [("a", 3, 7), ("b", 10, 7), ("c", 5, 7), ("a", 4, 7), ("b", 1, 6)]
         {
-            assert_eq!(see(&table, partition, used, window), Sight::Watched);
+            assert_eq!(see(&table, partition, used, window), Observation::Watched);
         }
         let found = table.fullest(2, now, |_| true);
         let found: Vec<_> = found.iter().map(|(key, seen)| (&**key, seen.used)).collect();
@@ -307,14 +307,14 @@ mod tests {
     #[test]
     fn sight_reports_a_window_that_the_next_one_follows_at_once() {
         let table = Table::default();
-        assert_eq!(see(&table, "a", 9, 7), Sight::Watched);
-        assert_eq!(see(&table, "a", 1, 8), Sight::Ended(0.9));
+        assert_eq!(see(&table, "a", 9, 7), Observation::Watched);
+        assert_eq!(see(&table, "a", 1, 8), Observation::Ended(0.9));
         assert_eq!(
             see(&table, "a", 9, 7),
-            Sight::Watched,
+            Observation::Watched,
             "an answer of the next window came first"
         );
-        assert_eq!(see(&table, "a", 2, 8), Sight::Watched);
+        assert_eq!(see(&table, "a", 2, 8), Observation::Watched);
     }
 
     #[test]
@@ -326,9 +326,9 @@ mod tests {
             let grant = Grant { reset_ms: 10, window: slice, ..grant(used, slice) };
             table.see(&ask.unwrap(), &grant)
         };
-        assert_eq!(see(3, 100), Sight::Watched);
-        assert_eq!(see(9, 119), Sight::Watched, "the next slice is no other window");
-        assert_eq!(see(5, 120), Sight::Ended(0.9), "fullness is recorded once a window");
+        assert_eq!(see(3, 100), Observation::Watched);
+        assert_eq!(see(9, 119), Observation::Watched, "the next slice is no other window");
+        assert_eq!(see(5, 120), Observation::Ended(0.9), "fullness is recorded once a window");
         assert_eq!(table.asked("d:p:{a}", 7), Some(10));
         let after = |seconds| now + Duration::from_secs(seconds);
         table.sweep(after(62), |_, _| panic!("its units may still count"));
@@ -347,9 +347,9 @@ mod tests {
             let ask = CheckedReservation::new(Reservation { kind, window_s: 0, ..ask("a") });
             table.see(&ask.unwrap(), &Grant { window_s, ..grant(used, number) })
         };
-        assert_eq!(see(9, 1_000_000, 90_000), Sight::Watched);
-        assert_eq!(see(1, 1_090_000, 86_400), Sight::Ended(0.9));
-        assert_eq!(see(9, 1_000_000, 90_000), Sight::Watched, "an overtaken answer");
+        assert_eq!(see(9, 1_000_000, 90_000), Observation::Watched);
+        assert_eq!(see(1, 1_090_000, 86_400), Observation::Ended(0.9));
+        assert_eq!(see(9, 1_000_000, 90_000), Observation::Watched, "an overtaken answer");
         let seen = table.get("d:p:{a}").unwrap();
         assert_eq!((seen.used, seen.window_s), (1, 86_400));
     }
@@ -357,7 +357,7 @@ mod tests {
     #[test]
     fn the_table_is_bounded() {
         let table = Table::default();
-        let finds_room = |name: &str| see(&table, name, 1, 1) != Sight::NoRoom;
+        let finds_room = |name: &str| see(&table, name, 1, 1) != Observation::NoRoom;
         let watched = (0..MAX_WATCHED + 5000).filter(|n| finds_room(&n.to_string())).count();
         assert!(
             watched == table.len() && watched <= MAX_WATCHED && watched > MAX_WATCHED / 2,

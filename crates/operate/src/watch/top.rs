@@ -21,11 +21,11 @@ const SLICES: usize = 5;
 #[derive(Default)]
 pub struct Sketch {
     /// The newest last, each with the time it began.
-    slices: VecDeque<(Instant, Counts)>,
+    slices: VecDeque<(Instant, SketchCounts)>,
 }
 
 /// By key: the count, and how much of it may belong to other keys.
-type Counts = HashMap<Box<str>, (u64, u64)>;
+type SketchCounts = HashMap<Box<str>, (u64, u64)>;
 
 impl Sketch {
     /// Counts refusals of a key.
@@ -39,7 +39,7 @@ impl Sketch {
             .back()
             .is_none_or(|(begun, _)| now.saturating_duration_since(*begun) >= SLICE)
         {
-            self.slices.push_back((now, Counts::new()));
+            self.slices.push_back((now, SketchCounts::new()));
             if self.slices.len() > SLICES {
                 self.slices.pop_front();
             }

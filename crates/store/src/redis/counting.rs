@@ -12,8 +12,8 @@ use super::backend::Redis;
 use super::node::{Link, Node, Topology};
 use super::routing::{Route, Router, Urgency, no_primary};
 use super::script::{
-    Answer, Call, Form, MAX_OPERATIONS, Operation, OverrideSource, Rejection, lacks_rights,
-    override_key, refuses_all, unexpected,
+    Form, MAX_OPERATIONS, Operation, OverrideSource, Rejection, ScriptAnswer, ScriptCall,
+    lacks_rights, override_key, refuses_all, unexpected,
 };
 use crate::store::{Batch, OnReserved, Reserved, StoreError};
 
@@ -92,8 +92,8 @@ impl Redis {
         for (operation, answer) in group.iter().zip(answers) {
             let Operation::Reserve { index, .. } = *operation else { continue };
             match answer {
-                Answer::Granted(grant) => on_reserved(index, Ok(grant)),
-                Answer::Failed(error) => {
+                ScriptAnswer::Granted(grant) => on_reserved(index, Ok(grant)),
+                ScriptAnswer::Failed(error) => {
                     if error.is_outage() {
                         self.reread_map();
                     }
@@ -113,9 +113,9 @@ impl Redis {
         node: &Arc<Node>,
         group: &[Operation<'_>],
         deadline: Instant,
-    ) -> Vec<Answer> {
+    ) -> Vec<ScriptAnswer> {
         let fail =
-            |error: StoreError| group.iter().map(|_| Answer::Failed(error.clone())).collect();
+            |error: StoreError| group.iter().map(|_| ScriptAnswer::Failed(error.clone())).collect();
         let mut link = match self.link(node, deadline).await {
             Ok(link) => link,
             Err(error) => {
@@ -124,7 +124,8 @@ impl Redis {
             }
         };
         let now = node.now();
-        let calls = group.chunks(self.per_command(node)).map(|operations| Call { operations, now });
+        let calls =
+            group.chunks(self.per_command(node)).map(|operations| ScriptCall { operations, now });
         let mut commands = Pipeline::with_capacity(calls.len());
         for call in calls.clone() {
             commands.add_command(call.command(&self.prefix, Form::Digest, &node.override_source()));
@@ -151,7 +152,7 @@ impl Redis {
         let mut commands = Pipeline::new();
         let adjusts = |operation: &&Operation<'_>| !matches!(operation, Operation::Reserve { .. });
         for adjustment in group.iter().filter(adjusts) {
-            let call = Call { operations: slice::from_ref(adjustment), now: node.now() };
+            let call = ScriptCall { operations: slice::from_ref(adjustment), now: node.now() };
             commands.add_command(call.command(
                 &self.prefix,
                 Form::Digest,
@@ -164,7 +165,13 @@ impl Redis {
     }
 
     /// Reads the answers to a command, and learns from them about the server.
-    fn read(&self, node: &Node, link: &Link, reply: &Value, call: Call<'_>) -> Vec<Answer> {
+    fn read(
+        &self,
+        node: &Node,
+        link: &Link,
+        reply: &Value,
+        call: ScriptCall<'_>,
+    ) -> Vec<ScriptAnswer> {
         let (answers, clock) = call.read(reply);
         clock.inspect(|now| node.observe(*now));
         self.errors.answer(reply);
@@ -175,8 +182,8 @@ impl Redis {
         }
         for answer in &answers {
             match answer {
-                Answer::Rejected(rejection) => node.learn(link, rejection),
-                Answer::Failed(StoreError::Refused(reason))
+                ScriptAnswer::Rejected(rejection) => node.learn(link, rejection),
+                ScriptAnswer::Failed(StoreError::Refused(reason))
                     if refuses_all(reason).is_some() || lacks_rights(reason) =>
                 {
                     node.probe_soon();
@@ -185,7 +192,8 @@ impl Redis {
             }
         }
         if let Some(answer) = answers.last() {
-            link.silence().set_rejects(matches!(answer, Answer::Rejected(Rejection::NotNow(_))));
+            link.silence()
+                .set_rejects(matches!(answer, ScriptAnswer::Rejected(Rejection::NotNow(_))));
         }
         answers
     }
@@ -195,7 +203,7 @@ impl Redis {
         &self,
         node: &Arc<Node>,
         operation: &Operation<'_>,
-        proof: Answer,
+        proof: ScriptAnswer,
         deadline: Instant,
     ) -> Reserved {
         let (mut router, mut route) =
@@ -205,23 +213,23 @@ impl Redis {
         let mut answer = proof;
         loop {
             match answer {
-                Answer::Granted(grant) => return Ok(grant),
-                Answer::Failed(error) => return Err(error),
-                Answer::Adjusted => return Err(StoreError::unexpected_reply()),
-                Answer::OtherWindow(_) if rolled.is_some() => return Err(StoreError::Rolled),
-                Answer::OtherWindow(now) => rolled = Some(now),
-                Answer::OverrideElsewhere => {
+                ScriptAnswer::Granted(grant) => return Ok(grant),
+                ScriptAnswer::Failed(error) => return Err(error),
+                ScriptAnswer::Adjusted => return Err(StoreError::unexpected_reply()),
+                ScriptAnswer::OtherWindow(_) if rolled.is_some() => return Err(StoreError::Rolled),
+                ScriptAnswer::OtherWindow(now) => rolled = Some(now),
+                ScriptAnswer::OverrideElsewhere => {
                     read = Some(self.read_override(&route.node, operation.key(), deadline).await?);
                 }
                 // The slot migrates, and the declared key of the override is not on this node.
-                Answer::Rejected(rejection)
+                ScriptAnswer::Rejected(rejection)
                     if rejection.is_try_again()
                         && read.is_none()
                         && route.node.override_source() == OverrideSource::Declared =>
                 {
                     read = Some(self.read_override(&route.node, operation.key(), deadline).await?);
                 }
-                Answer::Rejected(rejection) => router.follow(rejection).await?,
+                ScriptAnswer::Rejected(rejection) => router.follow(rejection).await?,
             }
             route = router.next().await?;
             let source = read.clone().unwrap_or_else(|| route.node.override_source());
@@ -238,14 +246,14 @@ impl Redis {
         now: Duration,
         source: &OverrideSource,
         deadline: Instant,
-    ) -> Answer {
-        let call = Call { operations: slice::from_ref(operation), now };
+    ) -> ScriptAnswer {
+        let call = ScriptCall { operations: slice::from_ref(operation), now };
         let command = call.command(&self.prefix, route.form, source);
         match self.send_one(&route.node, command, route.asking, deadline).await {
             Ok((link, reply)) => {
                 self.read(&route.node, &link, &reply, call).pop().unwrap_or_else(unexpected)
             }
-            Err(error) => Answer::Failed(error),
+            Err(error) => ScriptAnswer::Failed(error),
         }
     }
 

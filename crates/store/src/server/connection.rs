@@ -19,12 +19,12 @@ const FETCH: Duration = Duration::from_secs(5);
 
 /// What the server waits for on one connection.
 pub struct Connection {
-    state: Mutex<State>,
+    state: Mutex<ConnectionState>,
     /// Holds a permit once the connection has made an HTTP/2 request.
     http2: Notify,
 }
 
-struct State {
+struct ConnectionState {
     /// Requests that are being answered.
     under_way: usize,
     /// When the next request must have arrived, unless one is under way.
@@ -47,7 +47,8 @@ impl Connection {
     /// A connection that was just made.
     pub fn new() -> Self {
         let next_request = Instant::now() + FIRST_REQUEST;
-        let state = State { under_way: 0, next_request, unfetched: BTreeSet::new(), number: 0 };
+        let state =
+            ConnectionState { under_way: 0, next_request, unfetched: BTreeSet::new(), number: 0 };
         Self { state: Mutex::new(state), http2: Notify::new() }
     }
 
@@ -93,12 +94,12 @@ impl Connection {
     }
 
     /// Nothing panics while the lock is held, so the content of a poisoned lock is intact.
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, ConnectionState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl State {
+impl ConnectionState {
     /// When the connection must be closed, if nothing changes.
     fn limit(&self) -> Option<Instant> {
         match self.unfetched.first() {

@@ -10,10 +10,10 @@ use hyper::header::{self, HeaderValue};
 use hyper::{Response, StatusCode};
 
 /// The body of an answer: one frame, until it is taken.
-pub struct Payload(Option<Answer>);
+pub struct Payload(Option<AnswerBytes>);
 
 /// The bytes of an answer, and its grants until the bytes are on their way.
-pub struct Answer {
+pub struct AnswerBytes {
     bytes: Bytes,
     grants: Option<Box<dyn RefundOnDrop>>,
 }
@@ -25,13 +25,13 @@ pub trait RefundOnDrop: Send {
 }
 
 impl Body for Payload {
-    type Data = Answer;
+    type Data = AnswerBytes;
     type Error = Infallible;
 
     fn poll_frame(
         mut self: Pin<&mut Self>,
         _: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Answer>, Infallible>>> {
+    ) -> Poll<Option<Result<Frame<AnswerBytes>, Infallible>>> {
         Poll::Ready(self.0.take().map(|answer| Ok(Frame::data(answer))))
     }
 
@@ -44,7 +44,7 @@ impl Body for Payload {
     }
 }
 
-impl Buf for Answer {
+impl Buf for AnswerBytes {
     fn remaining(&self) -> usize {
         self.bytes.remaining()
     }
@@ -69,7 +69,7 @@ pub fn json(
     body: Vec<u8>,
     grants: Option<Box<dyn RefundOnDrop>>,
 ) -> Response<Payload> {
-    let mut response = Response::new(Payload(Some(Answer { bytes: body.into(), grants })));
+    let mut response = Response::new(Payload(Some(AnswerBytes { bytes: body.into(), grants })));
     *response.status_mut() = status;
     response
         .headers_mut()

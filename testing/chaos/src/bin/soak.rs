@@ -13,7 +13,7 @@ use quotagate_support::paths;
 /// Runs everything under mixed load for minutes, and holds every window to its quota
 #[derive(Debug, Parser)]
 #[command(name = "soak", version)]
-struct Arguments {
+struct SoakArguments {
     /// How long
     #[arg(default_value_t = 10, value_parser = clap::value_parser!(u64).range(1..=1440))]
     minutes: u64,
@@ -26,7 +26,7 @@ struct Arguments {
 }
 
 fn main() -> ExitCode {
-    match perform(&Arguments::parse()) {
+    match perform(&SoakArguments::parse()) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("error: {error:#}");
@@ -35,7 +35,7 @@ fn main() -> ExitCode {
     }
 }
 
-fn perform(arguments: &Arguments) -> Result<()> {
+fn perform(arguments: &SoakArguments) -> Result<()> {
     let soaked = soak::run(Duration::from_secs(arguments.minutes * 60), arguments.seed)?;
     let page = page::page(&soaked, arguments.seed);
     println!("{page}");

@@ -134,20 +134,20 @@ fn crowd(port: u16, who: Who, number: u64, requests: u64) -> Result<Answers> {
 /// Clients at a steady pace, until they are [sent home](Regulars::home).
 #[derive(Debug)]
 pub(super) struct Regulars {
-    shared: Arc<Shared>,
+    shared: Arc<RegularsState>,
     honest: Vec<JoinHandle<Result<()>>>,
     victim: JoinHandle<Result<u64>>,
 }
 
 #[derive(Debug, Default)]
-struct Shared {
+struct RegularsState {
     over: AtomicBool,
     honest: Mutex<Honest>,
 }
 
 impl Regulars {
     pub(super) fn start(port: u16) -> Result<Self> {
-        let shared = Arc::new(Shared::default());
+        let shared = Arc::new(RegularsState::default());
         let honest = (0..HONEST_CONNECTIONS)
             .map(|number| {
                 let shared = Arc::clone(&shared);
@@ -173,14 +173,14 @@ impl Regulars {
     }
 }
 
-impl Shared {
+impl RegularsState {
     fn seen(&self) -> Honest {
         std::mem::take(&mut *self.honest.lock().unwrap_or_else(PoisonError::into_inner))
     }
 }
 
 /// Sends each request when it is due, or at once if the previous answer came later than that.
-fn honest(shared: &Shared, port: u16, number: u32) -> Result<()> {
+fn honest(shared: &RegularsState, port: u16, number: u32) -> Result<()> {
     let mut client = Client::connect(port)?;
     // The clients do not start all at once.
     let mut due = Instant::now() + BEAT * number / HONEST_CONNECTIONS;
@@ -198,7 +198,7 @@ fn honest(shared: &Shared, port: u16, number: u32) -> Result<()> {
 }
 
 /// Always asks for more than the quota. Returns the most that it got in one window.
-fn victim(shared: &Shared, port: u16) -> Result<u64> {
+fn victim(shared: &RegularsState, port: u16) -> Result<u64> {
     let mut client = Client::connect(port)?;
     let (mut window, mut admitted, mut most) = (0, 0, 0);
     while !shared.over.load(Relaxed) {

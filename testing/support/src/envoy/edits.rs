@@ -13,13 +13,13 @@ use crate::{
 };
 
 /// A change to a whole configuration.
-pub type Change = Box<dyn Fn(&mut Value) -> Result<()>>;
+pub type ConfigEdit = Box<dyn Fn(&mut Value) -> Result<()>>;
 
 /// Inserts the parts of a file of `envoy/` where they belong, by their names.
 ///
 /// # Errors
 /// When there is no such file, or it has a part that belongs nowhere in the configuration.
-pub fn snippet(name: &str) -> Result<Change> {
+pub fn snippet(name: &str) -> Result<ConfigEdit> {
     parts(yaml::read(&paths::root().join("envoy").join(name))?)
 }
 
@@ -27,13 +27,13 @@ pub fn snippet(name: &str) -> Result<Change> {
 ///
 /// # Errors
 /// When there is no such file, or it has a part that belongs nowhere in the configuration.
-pub fn snippet_around(name: &str) -> Result<Change> {
+pub fn snippet_around(name: &str) -> Result<ConfigEdit> {
     let mut file = yaml::read(&paths::root().join("envoy").join(name))?;
     file.as_object_mut().context("not an object")?.remove("configuration");
     parts(file)
 }
 
-fn parts(file: Value) -> Result<Change> {
+fn parts(file: Value) -> Result<ConfigEdit> {
     let Value::Object(parts) = file else { bail!("a snippet is an object of parts") };
     let known = [
         "transport_socket",
@@ -46,10 +46,10 @@ fn parts(file: Value) -> Result<Change> {
     if let Some(other) = parts.keys().find(|key| !known.contains(&key.as_str())) {
         bail!("where does {other} belong?");
     }
-    Ok(Box::new(move |config| parts.iter().try_for_each(|(key, part)| place(config, key, part))))
+    Ok(Box::new(move |config| parts.iter().try_for_each(|(key, part)| insert(config, key, part))))
 }
 
-fn place(config: &mut Value, key: &str, part: &Value) -> Result<()> {
+fn insert(config: &mut Value, key: &str, part: &Value) -> Result<()> {
     let into = match key {
         // Before all existing filters.
         "http_filters" => {

@@ -31,11 +31,11 @@ pub enum StoreAddress {
 }
 
 /// A change to the whole configuration.
-type Change = dyn Fn(&mut Value) -> Result<()>;
+type ConfigChange = dyn Fn(&mut Value) -> Result<()>;
 
 /// See [`edits`](crate::edits).
 #[derive(Clone)]
-struct Edit(Arc<Change>);
+struct Edit(Arc<ConfigChange>);
 
 impl fmt::Debug for Edit {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

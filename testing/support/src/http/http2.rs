@@ -16,7 +16,7 @@ const TIMEOUT: Duration = Duration::from_secs(90);
 
 /// A connection that carries one request after another.
 #[derive(Debug)]
-pub struct Client {
+pub struct Http2Client {
     runtime: Runtime,
     sender: http2::SendRequest<Full<Bytes>>,
 }
@@ -32,7 +32,7 @@ pub struct Answer {
     pub headers_only: bool,
 }
 
-impl Client {
+impl Http2Client {
     /// Connects to 127.0.0.1:`port`.
     ///
     /// # Errors
@@ -103,7 +103,7 @@ mod tests {
     #[test]
     fn upstream_answers_with_trailers() {
         let upstream = Upstream::start().unwrap();
-        let mut client = Client::connect(upstream.port()).unwrap();
+        let mut client = Http2Client::connect(upstream.port()).unwrap();
         let request = Request::post("/a.B/C", b"").header("x-answer-trailer-grpc-status", "16");
         let answer = client.send(&request.header("host", "a.example")).unwrap();
         assert_eq!(answer.trailers, [("grpc-status".to_owned(), b"16".to_vec())]);
@@ -115,7 +115,7 @@ mod tests {
         let upstream = Upstream::start().unwrap();
         let options = EnvoyOptions::new(upstream.port(), 1).bare();
         let envoy = Envoy::start(&options).unwrap();
-        let mut client = Client::connect(envoy.port()).unwrap();
+        let mut client = Http2Client::connect(envoy.port()).unwrap();
         for body in ["", "a"] {
             let request =
                 Request::post("/p?q", body.as_bytes()).header("x-answer-header-grpc-status", "7");

@@ -53,8 +53,8 @@ impl Clock {
 fn library() -> Result<PathBuf> {
     let program = std::env::current_exe()?;
     let directory = program.parent().context("a program is in a directory")?;
-    let places = [directory.join(LIBRARY), directory.join("deps").join(LIBRARY)];
-    let found = places.into_iter().find(|file| file.is_file());
+    let candidates = [directory.join(LIBRARY), directory.join("deps").join(LIBRARY)];
+    let found = candidates.into_iter().find(|file| file.is_file());
     found.with_context(|| {
         format!("{LIBRARY} is not there: run `cargo build --package quotagate-support`")
     })

@@ -14,19 +14,19 @@ use crate::values::{for_ms, units};
 
 /// The flags of `quotagate override`.
 #[derive(Debug, clap::Args)]
-pub(crate) struct Args {
+pub(crate) struct OverrideArgs {
     #[command(flatten)]
     pub(crate) common: Common,
     #[command(subcommand)]
-    command: Command,
+    command: OverrideCommand,
 }
 
 #[derive(Debug, clap::Subcommand)]
-enum Command {
+enum OverrideCommand {
     /// Set the override of a partition, in place of an earlier one
     Set(Set),
     /// Clear an override, so that the policy applies again
-    Clear(Clear),
+    Clear(ClearOverrideArgs),
     /// Show the overrides in force
     List(List),
 }
@@ -53,7 +53,7 @@ struct Set {
 }
 
 #[derive(Debug, clap::Args)]
-struct Clear {
+struct ClearOverrideArgs {
     /// The name of a policy
     policy: String,
     #[command(flatten)]
@@ -71,11 +71,11 @@ struct List {
 ///
 /// # Errors
 /// When the store refuses it, or does not answer.
-pub(crate) async fn run(args: &Args, session: Session) -> Result<(), Failure> {
+pub(crate) async fn run(args: &OverrideArgs, session: Session) -> Result<(), Failure> {
     match &args.command {
-        Command::Set(args) => set(args, &session).await,
-        Command::Clear(args) => clear(args, &session).await,
-        Command::List(args) => list(args, &session).await,
+        OverrideCommand::Set(args) => set(args, &session).await,
+        OverrideCommand::Clear(args) => clear(args, &session).await,
+        OverrideCommand::List(args) => list(args, &session).await,
     }
 }
 
@@ -153,7 +153,7 @@ fn say_undo(args: &Set, partition: &str, before: &Before<OverrideEntry>, session
     }
 }
 
-async fn clear(args: &Clear, session: &Session) -> Result<(), Failure> {
+async fn clear(args: &ClearOverrideArgs, session: &Session) -> Result<(), Failure> {
     let change = ClearOverride {
         domain: session.client.domain.clone(),
         policy: args.policy.clone(),

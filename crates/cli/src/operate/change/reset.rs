@@ -16,7 +16,7 @@ use crate::text::number;
 
 /// The flags of `quotagate reset`.
 #[derive(Debug, clap::Args)]
-pub(crate) struct Args {
+pub(crate) struct ResetArgs {
     /// The name of a policy
     policy: String,
     #[command(flatten)]
@@ -33,7 +33,7 @@ pub(crate) struct Args {
 /// # Errors
 /// When the operator declines or cannot be asked, when there is no such counter, or the store does
 /// not answer.
-pub(crate) async fn run(args: &Args, session: Session) -> Result<(), Failure> {
+pub(crate) async fn run(args: &ResetArgs, session: Session) -> Result<(), Failure> {
     if !args.yes && !io::stdin().is_terminal() {
         return Err(Failure::Usage(
             "reset asks before it deletes a counter: without a terminal, add --yes".to_owned(),
@@ -58,7 +58,7 @@ pub(crate) async fn run(args: &Args, session: Session) -> Result<(), Failure> {
 }
 
 /// Says what will be deleted, and waits for a yes.
-async fn confirm(args: &Args, partition: &str, session: &Session) -> Result<(), Failure> {
+async fn confirm(args: &ResetArgs, partition: &str, session: &Session) -> Result<(), Failure> {
     let found =
         session.client.get::<UsageReply>(api::USAGE, &[("partition", Some(partition))]).await;
     let found = match found {

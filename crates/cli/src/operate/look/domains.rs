@@ -10,15 +10,15 @@ use crate::text::{duration, number};
 
 /// The flags of `quotagate domains`.
 #[derive(Debug, clap::Args)]
-pub(crate) struct Args {
+pub(crate) struct DomainsArgs {
     #[command(flatten)]
     pub(crate) common: Common,
     #[command(subcommand)]
-    command: Option<Command>,
+    command: Option<DomainsCommand>,
 }
 
 #[derive(Debug, clap::Subcommand)]
-enum Command {
+enum DomainsCommand {
     /// Forget a domain that no filter reports any more: its policies and its name, not its counters
     Forget(Forget),
 }
@@ -33,10 +33,10 @@ struct Forget {
 ///
 /// # Errors
 /// When the store refuses it, or does not answer.
-pub(crate) async fn run(args: &Args, mut session: Session) -> Result<(), Failure> {
+pub(crate) async fn run(args: &DomainsArgs, mut session: Session) -> Result<(), Failure> {
     match &args.command {
         None => list(&session).await,
-        Some(Command::Forget(args)) => {
+        Some(DomainsCommand::Forget(args)) => {
             // The client suggests a domain if this name has a typing error.
             session.client.domain = Some(args.name.clone());
             forget(&args.name, &session).await

@@ -13,7 +13,7 @@ use crate::text::moment;
 
 /// The flags of `quotagate history`.
 #[derive(Debug, clap::Args)]
-pub(crate) struct Args {
+pub(crate) struct HistoryArgs {
     /// Changes to show
     #[arg(long, value_name = "N", default_value_t = 20,
           value_parser = clap::value_parser!(u64).range(1..=api::MAX_HISTORY as u64))]
@@ -34,7 +34,7 @@ struct Change {
 ///
 /// # Errors
 /// When the store refuses, or does not answer.
-pub(crate) async fn run(args: &Args, session: Session) -> Result<(), Failure> {
+pub(crate) async fn run(args: &HistoryArgs, session: Session) -> Result<(), Failure> {
     let client = &session.client;
     // A domain may have a history though no filter reports it any more.
     let domains = match &client.domain {

@@ -23,7 +23,7 @@ const NAMED: usize = 4;
 
 /// The flags of `quotagate top`.
 #[derive(Debug, clap::Args)]
-pub(crate) struct Args {
+pub(crate) struct TopArgs {
     /// Show partitions of this policy only
     #[arg(long, value_name = "NAME")]
     policy: Option<String>,
@@ -41,7 +41,7 @@ pub(crate) struct Args {
 ///
 /// # Errors
 /// When the store refuses, or does not answer at first.
-pub(crate) async fn run(args: &Args, session: Session) -> Result<(), Failure> {
+pub(crate) async fn run(args: &TopArgs, session: Session) -> Result<(), Failure> {
     if !args.watch {
         let answer = ask(args, &session).await?;
         return show(&answer, session.output);
@@ -58,7 +58,7 @@ pub(crate) async fn run(args: &Args, session: Session) -> Result<(), Failure> {
     }
 }
 
-async fn watch(args: &Args, session: &Session) -> Result<(), Failure> {
+async fn watch(args: &TopArgs, session: &Session) -> Result<(), Failure> {
     let mut answer = ask(args, session).await?;
     loop {
         let next = Instant::now() + EVERY;
@@ -86,7 +86,7 @@ async fn watch(args: &Args, session: &Session) -> Result<(), Failure> {
     }
 }
 
-async fn ask(args: &Args, session: &Session) -> Result<Answer<Top>, Failure> {
+async fn ask(args: &TopArgs, session: &Session) -> Result<Answer<Top>, Failure> {
     let limit = args.limit.to_string();
     session
         .client

@@ -11,7 +11,7 @@ use crate::text::{duration, number};
 
 /// The flags of `quotagate usage`.
 #[derive(Debug, clap::Args)]
-pub(crate) struct Args {
+pub(crate) struct UsageArgs {
     #[command(flatten)]
     partition: PartitionArgs,
     #[command(flatten)]
@@ -22,7 +22,7 @@ pub(crate) struct Args {
 ///
 /// # Errors
 /// When no policy has a counter for the partition now, or the store does not answer.
-pub(crate) async fn run(args: &Args, session: Session) -> Result<(), Failure> {
+pub(crate) async fn run(args: &UsageArgs, session: Session) -> Result<(), Failure> {
     let partition = args.partition.encode(&session, "").await?;
     let answer =
         session.client.get::<UsageReply>(api::USAGE, &[("partition", Some(&partition))]).await;

@@ -11,7 +11,7 @@ use tokio::time::{sleep, sleep_until, timeout};
 use super::clock::read_clock;
 use super::probe::{Trouble, Verdict, eviction_policy};
 use super::silence::Silence;
-use super::state::{Link, Shared, State};
+use super::state::{Link, NodeState, Shared};
 use super::target::{Target, Topology};
 use crate::redis::script;
 
@@ -36,7 +36,7 @@ const PROBES_PER_EVICTION: u32 = 5;
 const SENTINELS: Duration = Duration::from_secs(1);
 
 /// Keeps `target` connected, and publishes each change of the connection's state.
-pub async fn keep(target: Target, shared: Arc<Shared>, publish: watch::Sender<State>) {
+pub async fn keep(target: Target, shared: Arc<Shared>, publish: watch::Sender<NodeState>) {
     let mut pause = FIRST_RETRY;
     let mut logged = None;
     for generation in 1.. {
@@ -48,7 +48,7 @@ pub async fn keep(target: Target, shared: Arc<Shared>, publish: watch::Sender<St
                 tracing::info!("connected to {}", shared.name);
                 (pause, logged) = (FIRST_RETRY, None);
                 let link = Link { connection, generation, silence: Silence::default() };
-                publish.send_replace(State::Up(link.clone()));
+                publish.send_replace(NodeState::Up(link.clone()));
                 let since = Instant::now();
                 let reason = tokio::select! {
                     reason = watch_over(&shared, &link) => reason,
@@ -58,11 +58,11 @@ pub async fn keep(target: Target, shared: Arc<Shared>, publish: watch::Sender<St
                 // A server that closed a connection is often back at once, so calls wait for it.
                 // They do not wait for one that was silent.
                 publish.send_replace(if link.silence.is_silent() {
-                    State::Down(
+                    NodeState::Down(
                         format!("{}: it was silent, and the store reconnects", shared.name).into(),
                     )
                 } else {
-                    State::Connecting(Instant::now())
+                    NodeState::Connecting(Instant::now())
                 });
                 // A server that drops every connection must not cause a tight loop of connections.
                 if since.elapsed() < SHORT_LIFE {
@@ -73,7 +73,7 @@ pub async fn keep(target: Target, shared: Arc<Shared>, publish: watch::Sender<St
                 if logged.as_ref() != Some(&reason) {
                     tracing::warn!("cannot connect to {}: {reason}; retrying", shared.name);
                 }
-                publish.send_replace(State::Down(format!("{}: {reason}", shared.name).into()));
+                publish.send_replace(NodeState::Down(format!("{}: {reason}", shared.name).into()));
                 logged = Some(reason);
                 sleep(pause).await;
                 pause = (pause * 2).min(SLOWEST_RETRY);

@@ -22,7 +22,7 @@ use self::probe::Trouble;
 use self::silence::Look;
 pub use self::silence::silence_limit;
 pub use self::state::Link;
-use self::state::{Shared, State};
+use self::state::{NodeState, Shared};
 pub use self::target::{Target, Topology};
 use crate::address::HostPort;
 use crate::redis::script::{OverrideSource, Rejection};
@@ -35,14 +35,14 @@ const CONNECTING: Duration = Duration::from_millis(100);
 /// A Redis server and the task that keeps it connected. The task ends with this.
 pub struct Node {
     shared: Arc<Shared>,
-    state: watch::Receiver<State>,
+    state: watch::Receiver<NodeState>,
     keeper: AbortHandle,
 }
 
 impl Node {
     /// Starts to connect to `target`, where keys begin with `prefix`. Needs a Tokio runtime.
     pub fn start(target: Target, prefix: &str, patience: Arc<Patience>) -> Arc<Self> {
-        let (publish, state) = watch::channel(State::Connecting(Instant::now()));
+        let (publish, state) = watch::channel(NodeState::Connecting(Instant::now()));
         let shared = Arc::new(Shared::new(&target, prefix, patience));
         let keeper =
             tokio::spawn(keeper::keep(target, Arc::clone(&shared), publish)).abort_handle();
@@ -116,7 +116,7 @@ impl Node {
             return settled;
         }
         let mut state = self.state.clone();
-        let settled = state.wait_for(|state| !matches!(state, State::Connecting(_)));
+        let settled = state.wait_for(|state| !matches!(state, NodeState::Connecting(_)));
         // However the wait ends, the state has the answer.
         let _ = timeout_at(deadline.into(), settled).await;
         self.settled().unwrap_or_else(|| {
@@ -208,16 +208,16 @@ impl Node {
     /// `deadline`.
     fn connecting_until(&self, deadline: Instant) -> Instant {
         match *self.state.borrow() {
-            State::Connecting(since) => deadline.min(since + CONNECTING),
-            State::Up(_) | State::Down(_) => deadline,
+            NodeState::Connecting(since) => deadline.min(since + CONNECTING),
+            NodeState::Up(_) | NodeState::Down(_) => deadline,
         }
     }
 
     fn settled(&self) -> Option<Result<Link, StoreError>> {
         match &*self.state.borrow() {
-            State::Connecting(_) => None,
-            State::Up(link) => Some(Ok(link.clone())),
-            State::Down(reason) => Some(Err(StoreError::Unreachable(reason.to_string()))),
+            NodeState::Connecting(_) => None,
+            NodeState::Up(link) => Some(Ok(link.clone())),
+            NodeState::Down(reason) => Some(Err(StoreError::Unreachable(reason.to_string()))),
         }
     }
 }

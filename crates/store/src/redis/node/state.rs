@@ -16,7 +16,7 @@ use crate::address::HostPort;
 
 /// The connection of a node.
 #[derive(Clone)]
-pub enum State {
+pub enum NodeState {
     /// There has been none since then, and the first attempt to make one is under way.
     Connecting(Instant),
     /// It is connected.

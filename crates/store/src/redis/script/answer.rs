@@ -11,7 +11,7 @@ use crate::window::Position;
 
 /// The outcome of one operation of the counter script.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Answer {
+pub enum ScriptAnswer {
     /// A reservation was carried out.
     Granted(Grant),
     /// A refund or a charge was carried out.
@@ -81,7 +81,7 @@ pub(super) fn fields(reply: &Value) -> Option<(Duration, impl Iterator<Item = &[
 }
 
 /// The answer to every operation of a command that the script did not answer.
-pub(super) fn of_all(reply: &Value) -> Answer {
+pub(super) fn of_all(reply: &Value) -> ScriptAnswer {
     if let Value::ServerError(error) = reply { refused(error) } else { unexpected() }
 }
 
@@ -92,13 +92,15 @@ pub(super) fn read(
     operation: &Operation<'_>,
     sent: Duration,
     now: Duration,
-) -> Option<Answer> {
+) -> Option<ScriptAnswer> {
     let [first, used, quota] = fields else { return None };
     match (first, operation) {
         (Value::ServerError(error), _) => Some(refused(error)),
-        (Value::Int(-1), Operation::Reserve { .. }) => Some(Answer::OtherWindow(now)),
-        (Value::Int(-2), Operation::Reserve { .. }) => Some(Answer::OverrideElsewhere),
-        (Value::Int(-3), Operation::Refund(_) | Operation::Charge(_)) => Some(Answer::Adjusted),
+        (Value::Int(-1), Operation::Reserve { .. }) => Some(ScriptAnswer::OtherWindow(now)),
+        (Value::Int(-2), Operation::Reserve { .. }) => Some(ScriptAnswer::OverrideElsewhere),
+        (Value::Int(-3), Operation::Refund(_) | Operation::Charge(_)) => {
+            Some(ScriptAnswer::Adjusted)
+        }
         (granted, Operation::Reserve { reservation, .. }) => {
             let (position, granted, reset_ms) = match (reservation.window(), granted) {
                 (window @ Window::Sliding(_), Value::Array(of_slices)) => {
@@ -113,7 +115,7 @@ pub(super) fn read(
                     (position, granted, u64::try_from(left.as_millis()).ok()?)
                 }
             };
-            Some(Answer::Granted(Grant {
+            Some(ScriptAnswer::Granted(Grant {
                 granted: whole(granted)?,
                 used: whole(used)?,
                 quota: whole(quota)?,
@@ -126,12 +128,12 @@ pub(super) fn read(
     }
 }
 
-fn refused(error: &ServerError) -> Answer {
+fn refused(error: &ServerError) -> ScriptAnswer {
     let failed = || {
         let detail = error.details().unwrap_or_default();
-        Answer::Failed(StoreError::Refused(format!("{} {detail}", error.code())))
+        ScriptAnswer::Failed(StoreError::Refused(format!("{} {detail}", error.code())))
     };
-    Rejection::of(error).map_or_else(failed, Answer::Rejected)
+    Rejection::of(error).map_or_else(failed, ScriptAnswer::Rejected)
 }
 
 /// A whole number that is not negative.
@@ -140,8 +142,8 @@ pub fn whole(value: &Value) -> Option<u64> {
 }
 
 /// The outcome of an operation whose answer the script never gives.
-pub fn unexpected() -> Answer {
-    Answer::Failed(StoreError::unexpected_reply())
+pub fn unexpected() -> ScriptAnswer {
+    ScriptAnswer::Failed(StoreError::unexpected_reply())
 }
 
 /// The code of an error that Redis would return for every other counter as well, if it is one.
@@ -166,7 +168,7 @@ pub fn lacks_rights(reason: &str) -> bool {
 mod tests {
     use quotagate_protocol::{Adjustment, Kind, Reservation};
 
-    use super::super::Call;
+    use super::super::ScriptCall;
     use super::*;
     use crate::store::CheckedReservation;
 
@@ -206,12 +208,12 @@ mod tests {
             Grant { granted: 3, used: 57, quota: 100, reset_ms: 42_137, window: 7, window_s: 0 };
         let clock = Duration::from_millis(now_ms.unsigned_abs());
         let answers = vec![
-            Answer::Adjusted,
-            Answer::Granted(grant),
-            Answer::OtherWindow(clock),
-            Answer::OverrideElsewhere,
+            ScriptAnswer::Adjusted,
+            ScriptAnswer::Granted(grant),
+            ScriptAnswer::OtherWindow(clock),
+            ScriptAnswer::OverrideElsewhere,
         ];
-        let call = Call { operations: &operations, now: Duration::from_secs(7 * 60) };
+        let call = ScriptCall { operations: &operations, now: Duration::from_secs(7 * 60) };
         assert_eq!(call.read(&Value::Array(reply)), (answers, Some(clock)));
     }
 
@@ -220,7 +222,7 @@ mod tests {
         let reservation = &reservation();
         let now = Duration::from_secs(7 * 60);
         let read = |operation, reply: &Value| {
-            Call { operations: &[operation], now }.read(reply).0.pop().unwrap()
+            ScriptCall { operations: &[operation], now }.read(reply).0.pop().unwrap()
         };
         for reply in [
             Value::Okay,
@@ -232,7 +234,7 @@ mod tests {
             Value::Array([1_000, -4, 0, 0].map(Value::Int).to_vec()),
         ] {
             let answer = read(Operation::Reserve { index: 0, reservation }, &reply);
-            assert!(matches!(answer, Answer::Failed(StoreError::Refused(_))), "{reply:?}");
+            assert!(matches!(answer, ScriptAnswer::Failed(StoreError::Refused(_))), "{reply:?}");
         }
         let (kind, window_s, offset_s) = (Kind::Fixed, 60, 0);
         let refund = Adjustment {
@@ -244,6 +246,6 @@ mod tests {
             units: 1,
         };
         let granted = Value::Array([1_000, 3, 57, 100].map(Value::Int).to_vec());
-        assert!(matches!(read(Operation::Refund(&refund), &granted), Answer::Failed(_)));
+        assert!(matches!(read(Operation::Refund(&refund), &granted), ScriptAnswer::Failed(_)));
     }
 }

@@ -7,8 +7,8 @@ use std::sync::LazyLock;
 
 use redis::Cmd;
 
-pub use self::answer::{Answer, Rejection, lacks_rights, refuses_all, unexpected, whole};
-pub use self::operation::{Call, MAX_OPERATIONS, Operation, OverrideSource, override_key};
+pub use self::answer::{Rejection, ScriptAnswer, lacks_rights, refuses_all, unexpected, whole};
+pub use self::operation::{MAX_OPERATIONS, Operation, OverrideSource, ScriptCall, override_key};
 
 /// Reserves and refunds units of counters.
 pub static COUNTER: LazyLock<Script> = LazyLock::new(|| Script::new(include_str!("counter.lua")));

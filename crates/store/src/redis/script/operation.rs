@@ -5,7 +5,7 @@ use std::time::Duration;
 use quotagate_protocol::{Adjustment, Window};
 use redis::{Cmd, RedisWrite, Value};
 
-use super::answer::{self, Answer};
+use super::answer::{self, ScriptAnswer};
 use super::{COUNTER, Form};
 use crate::store::CheckedReservation;
 use crate::window::{CounterId, Position};
@@ -45,7 +45,7 @@ pub enum OverrideSource {
 
 /// The operations of one command, whose counters are all on one server.
 #[derive(Clone, Copy, Debug)]
-pub struct Call<'a> {
+pub struct ScriptCall<'a> {
     /// What the script does, in this order.
     pub operations: &'a [Operation<'a>],
     /// The server's clock, as predicted: units are reserved in the window of this moment.
@@ -87,7 +87,7 @@ impl<'a> Operation<'a> {
     }
 }
 
-impl Call<'_> {
+impl ScriptCall<'_> {
     /// The command that carries out the operations.
     pub fn command(&self, prefix: &str, form: Form, source: &OverrideSource) -> Cmd {
         let operations = self.operations;
@@ -128,7 +128,7 @@ impl Call<'_> {
 
     /// Reads the reply to the command: one answer for each operation, in their order. The server's
     /// clock comes with them if the script ran.
-    pub fn read(&self, reply: &Value) -> (Vec<Answer>, Option<Duration>) {
+    pub fn read(&self, reply: &Value) -> (Vec<ScriptAnswer>, Option<Duration>) {
         let Some((now, mut fields)) = answer::fields(reply) else {
             return (vec![answer::of_all(reply); self.operations.len()], None);
         };
@@ -228,7 +228,7 @@ mod tests {
         });
         let reservation = &reservation.unwrap();
         let operations = [Operation::Refund(&refund), Operation::Reserve { index: 0, reservation }];
-        let call = Call { operations: &operations, now: Duration::from_secs(7 * 60) };
+        let call = ScriptCall { operations: &operations, now: Duration::from_secs(7 * 60) };
         let text = |source| {
             String::from_utf8_lossy(&call.command("qg", Form::Digest, &source).get_packed_command())
                 .into_owned()

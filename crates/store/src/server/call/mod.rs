@@ -43,7 +43,7 @@ impl CarriedOut {
 }
 
 /// A checked call: its valid reservations, and what is wrong with the others.
-struct Call {
+struct CheckedCall {
     budget_ms: u32,
     batch: Batch,
     /// One for each reservation, in their order; `None` for one that is in the batch.
@@ -121,7 +121,7 @@ impl CallEndpoint {
         received: Instant,
         permit: Permit,
     ) -> Result<CarriedOut, Refusal> {
-        let Call { budget_ms, batch, faults } = self.check(request, received)?;
+        let CheckedCall { budget_ms, batch, faults } = self.check(request, received)?;
         let deadline = batch.deadline;
         if Instant::now() >= deadline && batch.refunds.is_empty() && batch.charges.is_empty() {
             return Err(Refusal::Late(budget_ms));
@@ -140,7 +140,7 @@ impl CallEndpoint {
         self.conclude(claim.take(), faults, budget_ms, deadline)
     }
 
-    fn check(&self, request: ReserveRequest, received: Instant) -> Result<Call, Refusal> {
+    fn check(&self, request: ReserveRequest, received: Instant) -> Result<CheckedCall, Refusal> {
         let ReserveRequest { budget_ms, mut refunds, mut charges, reservations } = request;
         let items = [refunds.len(), charges.len(), reservations.len()].into_iter().sum::<usize>();
         if items > MAX_ITEMS {
@@ -172,7 +172,7 @@ impl CallEndpoint {
             }
         }
         let deadline = received + Duration::from_millis(budget_ms.into());
-        Ok(Call {
+        Ok(CheckedCall {
             budget_ms,
             batch: Batch { deadline, refunds, charges, reservations: asks },
             faults,

@@ -21,11 +21,11 @@ struct Pending {
     batch: Arc<Batch>,
     /// Kept until the last reservation has an outcome, whether or not the caller waits.
     permit: Permit,
-    state: Mutex<State>,
+    state: Mutex<PendingState>,
     done: Notify,
 }
 
-struct State {
+struct PendingState {
     /// Empty once the caller no longer waits.
     reserved: Vec<Option<Reserved>>,
     /// How many of them have no outcome yet.
@@ -42,7 +42,7 @@ pub struct Claim(Arc<Pending>);
 /// Starts a task that carries out `batch`. The task runs to its end and keeps its `permit`, even if
 /// the caller leaves.
 pub fn start(endpoint: &Arc<CallEndpoint>, batch: Batch, permit: Permit) -> Claim {
-    let state = State {
+    let state = PendingState {
         reserved: vec![None; batch.reservations.len()],
         open: batch.reservations.len(),
         over: false,
@@ -89,7 +89,7 @@ impl Pending {
 
     /// Counts `reserved` more outcomes. The last one wakes the caller, even if refunds are still
     /// under way.
-    fn count(&self, state: &mut State, reserved: usize) {
+    fn count(&self, state: &mut PendingState, reserved: usize) {
         state.open -= reserved;
         if state.open == 0 && reserved > 0 {
             state.over = true;
@@ -98,7 +98,7 @@ impl Pending {
     }
 
     /// Nothing panics while the lock is held, so the content of a poisoned lock is intact.
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, PendingState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -12,25 +12,25 @@ use crate::operate::session::{Common, Session};
 
 /// The flags of `quotagate dial`.
 #[derive(Debug, clap::Args)]
-pub(crate) struct Args {
+pub(crate) struct DialArgs {
     #[command(flatten)]
     pub(crate) common: Common,
     #[command(subcommand)]
-    command: Command,
+    command: DialCommand,
 }
 
 #[derive(Debug, clap::Subcommand)]
-enum Command {
+enum DialCommand {
     /// Show all policies that filters have reported, and their dials
     List,
     /// Set a dial; fields that are not given keep their values
-    Set(set::Args),
+    Set(set::SetDialArgs),
     /// Clear a dial, so that the configuration applies again
-    Clear(Clear),
+    Clear(ClearDialArgs),
 }
 
 #[derive(Debug, clap::Args)]
-struct Clear {
+struct ClearDialArgs {
     /// The name of a policy, or *
     policy: String,
 }
@@ -39,11 +39,11 @@ struct Clear {
 ///
 /// # Errors
 /// When the store refuses it, or does not answer.
-pub(crate) async fn run(args: &Args, session: Session) -> Result<(), Failure> {
+pub(crate) async fn run(args: &DialArgs, session: Session) -> Result<(), Failure> {
     match &args.command {
-        Command::List => list::run(&session).await,
-        Command::Set(args) => set::run(args, &session).await,
-        Command::Clear(args) => clear(&args.policy, &session).await,
+        DialCommand::List => list::run(&session).await,
+        DialCommand::Set(args) => set::run(args, &session).await,
+        DialCommand::Clear(args) => clear(&args.policy, &session).await,
     }
 }
 

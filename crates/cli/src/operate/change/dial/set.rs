@@ -17,7 +17,7 @@ use crate::values::{for_ms, units};
 /// The flags of `quotagate dial set`.
 #[derive(Debug, clap::Args)]
 #[command(group(ArgGroup::new("dialled").args(["mode", "quota", "on_failure"]).required(true).multiple(true)))]
-pub(super) struct Args {
+pub(super) struct SetDialArgs {
     /// The name of a policy, or * for all
     policy: String,
     /// enforce: refuse requests over the quota; shadow: count and never refuse; off: do neither
@@ -53,7 +53,7 @@ fn failures() -> impl TypedValueParser<Value = OnFailure> {
 }
 
 /// Sets a dial, and says what changes and how to undo it.
-pub(super) async fn run(args: &Args, session: &Session) -> Result<(), Failure> {
+pub(super) async fn run(args: &SetDialArgs, session: &Session) -> Result<(), Failure> {
     if args.policy == ALL_POLICIES && args.quota.is_some() {
         return Err(Failure::Usage("--quota is for one policy: name it instead of *".to_owned()));
     }
@@ -90,7 +90,7 @@ pub(super) async fn run(args: &Args, session: &Session) -> Result<(), Failure> {
 }
 
 /// Says what the dial was before, which fields keep their values, and the command that restores it.
-fn say_undo(args: &Args, before: &Before<DialEntry>, session: &Session) {
+fn say_undo(args: &SetDialArgs, before: &Before<DialEntry>, session: &Session) {
     let clear = session.command(&["dial", "clear", &args.policy]);
     let was = match before {
         Before::Was(was) => was,
@@ -132,7 +132,7 @@ fn say_undo(args: &Args, before: &Before<DialEntry>, session: &Session) {
 }
 
 /// Says what changes; of the policy, if it is known.
-fn say_meaning(args: &Args, policy: Option<&PolicyInfo>) {
+fn say_meaning(args: &SetDialArgs, policy: Option<&PolicyInfo>) {
     say("Every proxy with traffic applies it within 10 s. What changes:");
     match args.mode {
         Some(Mode::Enforce) => say("  mode: requests over the quota are refused"),

@@ -21,8 +21,8 @@ pub use self::eviction::{Eviction, eviction_policy};
 use self::role::{Role, point_elsewhere};
 use super::target::Topology;
 use crate::redis::script::{
-    Answer, Call, Form, MAX_OPERATIONS, Operation, OverrideSource, Rejection, lacks_rights,
-    refuses_all,
+    Form, MAX_OPERATIONS, Operation, OverrideSource, Rejection, ScriptAnswer, ScriptCall,
+    lacks_rights, refuses_all,
 };
 use crate::redis::slots::{SLOTS, tag_of};
 use crate::store::{CheckedReservation, StoreError};
@@ -161,8 +161,8 @@ impl Probe {
             None if check_rights => (String::new(), Vec::new()),
             None => return Ok(Verdict::Unknown),
         };
-        let unread = |answers: &[Answer]| answers.contains(&Answer::OverrideElsewhere);
-        let denied = |answer: &Answer| matches!(answer, Answer::Failed(StoreError::Refused(why)) if lacks_rights(why));
+        let unread = |answers: &[ScriptAnswer]| answers.contains(&ScriptAnswer::OverrideElsewhere);
+        let denied = |answer: &ScriptAnswer| matches!(answer, ScriptAnswer::Failed(StoreError::Refused(why)) if lacks_rights(why));
         if check_rights || unread(&answers) || answers.iter().any(denied) {
             let missing = self.rights(connection).await?;
             if let Some(reason) = missing.needed(&self.user) {
@@ -174,7 +174,7 @@ impl Probe {
         }
         if unread(&answers) && self.override_source() == OverrideSource::Undeclared {
             let declared = self.count(connection, &tag, now, &OverrideSource::Declared).await?;
-            if declared.iter().any(|answer| matches!(answer, Answer::Granted(_))) {
+            if declared.iter().any(|answer| matches!(answer, ScriptAnswer::Granted(_))) {
                 tracing::info!(
                     "{name} lets scripts read declared keys only: commands declare the keys of overrides"
                 );
@@ -182,8 +182,8 @@ impl Probe {
                 answers = declared;
             }
         }
-        let moved = |answer: &Answer| {
-            matches!(answer, Answer::Rejected(Rejection::Moved(_) | Rejection::Ask(_)))
+        let moved = |answer: &ScriptAnswer| {
+            matches!(answer, ScriptAnswer::Rejected(Rejection::Moved(_) | Rejection::Ask(_)))
         };
         if !clustered && answers.iter().any(moved) {
             return Ok(Verdict::NotPrimary(OF_A_CLUSTER.to_owned()));
@@ -217,7 +217,7 @@ impl Probe {
         tag: &str,
         now: Duration,
         source: &OverrideSource,
-    ) -> Result<Vec<Answer>, RedisError> {
+    ) -> Result<Vec<ScriptAnswer>, RedisError> {
         let key = format!("probe:{{{tag}}}");
         let reservation = Reservation {
             key: key.clone(),
@@ -250,7 +250,8 @@ impl Probe {
         let mut per_command = if self.is_single_key() { 1 } else { MAX_OPERATIONS };
         let mut form = Form::Digest;
         loop {
-            let calls = operations.chunks(per_command).map(|operations| Call { operations, now });
+            let calls =
+                operations.chunks(per_command).map(|operations| ScriptCall { operations, now });
             let mut commands = Pipeline::new();
             for call in calls.clone() {
                 commands.add_command(call.command(&self.prefix, form, source));
@@ -268,7 +269,8 @@ impl Probe {
             }
             let answers: Vec<_> =
                 replies.iter().zip(calls).flat_map(|(reply, call)| call.read(reply).0).collect();
-            if form == Form::Text || !answers.contains(&Answer::Rejected(Rejection::NoScript)) {
+            if form == Form::Text || !answers.contains(&ScriptAnswer::Rejected(Rejection::NoScript))
+            {
                 return Ok(answers);
             }
             form = Form::Text;
@@ -276,26 +278,28 @@ impl Probe {
     }
 
     /// What the answers to a probe show.
-    fn verdict(&self, answers: &[Answer]) -> Verdict {
+    fn verdict(&self, answers: &[ScriptAnswer]) -> Verdict {
         let mut verdict = if answers.is_empty() { Verdict::Unknown } else { Verdict::Counts };
         for answer in answers {
             match answer {
-                Answer::Rejected(Rejection::NotNow(code)) if code == "READONLY" => {
+                ScriptAnswer::Rejected(Rejection::NotNow(code)) if code == "READONLY" => {
                     return Verdict::NotPrimary(format!(
                         "refuses writes (READONLY), as replicas do: {}",
                         point_elsewhere(self.topology)
                     ));
                 }
-                Answer::Rejected(Rejection::NotNow(code)) if code != "TRYAGAIN" => {
+                ScriptAnswer::Rejected(Rejection::NotNow(code)) if code != "TRYAGAIN" => {
                     return Verdict::Fails(Trouble::Refuses(advice(code)));
                 }
-                Answer::Rejected(_) | Answer::OtherWindow(_) => verdict = Verdict::Unknown,
-                Answer::Failed(StoreError::Refused(reason)) if lacks_rights(reason) => {
+                ScriptAnswer::Rejected(_) | ScriptAnswer::OtherWindow(_) => {
+                    verdict = Verdict::Unknown
+                }
+                ScriptAnswer::Failed(StoreError::Refused(reason)) if lacks_rights(reason) => {
                     return Verdict::Fails(Trouble::Rights(format!(
                         "does not let the store count: {reason}"
                     )));
                 }
-                Answer::Failed(StoreError::Refused(reason)) => {
+                ScriptAnswer::Failed(StoreError::Refused(reason)) => {
                     let advice = refuses_all(reason).map(advice);
                     let advice = advice.unwrap_or_else(|| format!("does not count: {reason}"));
                     return Verdict::Fails(Trouble::Refuses(advice));
