@@ -24,15 +24,13 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use quotagate_store::control::ControlStore;
-use quotagate_store::store::Store;
-
 use self::identity::Identity;
 use self::merge::Aged;
 use self::others::{Others, Reading};
 use self::publish::PicturePublisher;
 use self::requests::Requests;
 use crate::api::{PublisherKind, Rates, Top};
+use crate::control::ControlHandle;
 use crate::millis;
 use crate::watch::{Pace, RefusedDocumentSighting, Wanted, Watch};
 
@@ -43,7 +41,7 @@ const EPOCH: Duration = Duration::from_secs(24 * 60 * 60);
 
 /// What all processes saw that share the backend.
 pub struct Fleet {
-    store: Arc<dyn Store>,
+    control: ControlHandle,
     watch: Arc<Watch>,
     me: Identity,
     others: Others,
@@ -57,15 +55,15 @@ pub struct FleetSight<'a> {
 }
 
 impl Fleet {
-    pub(crate) fn new(store: Arc<dyn Store>, watch: Arc<Watch>, kind: PublisherKind) -> Self {
+    pub(crate) fn new(control: ControlHandle, watch: Arc<Watch>, kind: PublisherKind) -> Self {
         let (me, others) = (Identity::new(kind), Others::default());
-        Self { store, watch, me, others, started: Instant::now() }
+        Self { control, watch, me, others, started: Instant::now() }
     }
 
     /// Publishes what this process sees. Never returns. In a backend that only this process can
     /// read, it publishes nothing.
     pub(crate) async fn keep_published(&self) {
-        if !self.control().durable() {
+        if !self.control.durable() {
             return std::future::pending().await;
         }
         let mut publisher = PicturePublisher::new(&self.watch);
@@ -73,18 +71,14 @@ impl Fleet {
         ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         loop {
             ticks.tick().await;
-            publisher.publish(self.control(), &self.me, &self.watch).await;
+            publisher.publish(&*self.control, &self.me, &self.watch).await;
         }
     }
 
     /// What was seen until now. Reads from the backend, at most every 3 s and for at most 0.7 s.
     pub async fn look(&self) -> FleetSight<'_> {
-        let others = self.others.read(self.control(), self.me.id()).await;
+        let others = self.others.read(&*self.control, self.me.id()).await;
         FleetSight { fleet: self, others }
-    }
-
-    fn control(&self) -> &dyn ControlStore {
-        self.store.control()
     }
 }
 
@@ -174,7 +168,7 @@ mod tests {
     #[tokio::test]
     async fn refused_documents_of_all_processes_are_named_once() {
         let store = quotagate_store::open(&"memory:".parse().unwrap(), "qg");
-        let fleet = Fleet::new(store, Arc::default(), PublisherKind::Store);
+        let fleet = Fleet::new(ControlHandle::new(store), Arc::default(), PublisherKind::Store);
         let seen = |domain: &str, fault: &str, age_ms| RefusedDocumentSighting {
             domain: domain.to_owned(),
             document: RefusedDocument { fault: fault.to_owned(), ..RefusedDocument::default() },
@@ -203,7 +197,7 @@ mod tests {
     #[tokio::test]
     async fn calls_of_all_processes_are_added() {
         let store = quotagate_store::open(&"memory:".parse().unwrap(), "qg");
-        let fleet = Fleet::new(store, Arc::default(), PublisherKind::Store);
+        let fleet = Fleet::new(ControlHandle::new(store), Arc::default(), PublisherKind::Store);
         let pace = |per_s, ms| Pace { per_s, ms };
         let publisher = fleet.me.publisher();
         let read = |pace| (publisher.clone(), 0, Picture { pace, ..Picture::default() });

@@ -20,6 +20,7 @@
 
 pub mod api;
 mod change;
+mod control;
 pub mod document;
 mod domain;
 mod fault;

@@ -14,6 +14,7 @@ use crate::change::dials::Dials;
 use crate::change::domains::Domains;
 use crate::change::history::History;
 use crate::change::overrides::Overrides;
+use crate::control::ControlHandle;
 use crate::domain::boards::Boards;
 use crate::domain::directory::Directory;
 use crate::domain::views::Views;
@@ -79,10 +80,11 @@ impl Operate {
 
     fn of(store: Arc<dyn Store>, kind: PublisherKind) -> Self {
         let watch = Arc::new(Watch::default());
-        let fleet = Fleet::new(Arc::clone(&store), Arc::clone(&watch), kind);
-        let views = Arc::new(Views::new(Arc::clone(&store)));
-        let directory = Arc::new(Directory::new(Arc::clone(&store), Arc::clone(&views)));
-        let history = Arc::new(History::new(store, Arc::clone(&views), Arc::clone(&directory)));
+        let control = ControlHandle::new(store);
+        let fleet = Fleet::new(control.clone(), Arc::clone(&watch), kind);
+        let views = Arc::new(Views::new(control.clone()));
+        let directory = Arc::new(Directory::new(control.clone(), Arc::clone(&views)));
+        let history = Arc::new(History::new(control, Arc::clone(&views), Arc::clone(&directory)));
         let overrides = Arc::new(Overrides::new(Arc::clone(&directory), Arc::clone(&history)));
         let boards = Arc::new(Boards::new(Arc::clone(&directory), Arc::clone(&views)));
         Self {

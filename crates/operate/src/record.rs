@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use quotagate_protocol::dials::{ALL_POLICIES, Dial};
-use quotagate_protocol::{MAX_UNITS, Mode, OnFailure, Window};
-use quotagate_store::key::is_policy;
+use quotagate_protocol::dials::{ALL_POLICIES, Dial, DialFields};
+use quotagate_protocol::is_policy;
+use quotagate_protocol::{MAX_UNITS, Window};
 use serde::{Deserialize, Serialize};
 
 use crate::api::{Allow, DialEntry, PolicyInfo};
@@ -13,15 +13,9 @@ use crate::millis;
 /// The dial of a policy, or of all.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DialRecord {
-    /// Whether the policy refuses.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub mode: Option<Mode>,
-    /// Its quota.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub quota: Option<u64>,
-    /// What becomes of its requests while the store fails.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub on_failure: Option<OnFailure>,
+    /// What it sets.
+    #[serde(flatten)]
+    pub fields: DialFields,
     /// When it reverts, in milliseconds since the Unix epoch.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub until_ms: Option<u64>,
@@ -66,19 +60,14 @@ impl DialRecord {
             return Err("no policy can have this name".to_owned());
         }
         let dial: Self = serde_json::from_slice(value).map_err(|error| error.to_string())?;
-        match dial.quota {
+        match dial.fields.quota {
             Some(_) if policy == ALL_POLICIES => {
                 Err("all policies together have no quota".to_owned())
             }
             Some(quota) if quota > MAX_UNITS => Err(format!("the quota is above {MAX_UNITS}")),
-            _ if dial.is_empty() => Err("it sets no field".to_owned()),
+            _ if dial.fields.is_empty() => Err("it sets no field".to_owned()),
             _ => Ok(dial),
         }
-    }
-
-    /// Whether it sets no field.
-    pub const fn is_empty(&self) -> bool {
-        self.mode.is_none() && self.quota.is_none() && self.on_failure.is_none()
     }
 
     /// Milliseconds left at `now`: `None` once its time is over, `Some(None)` if it has no end.
@@ -88,35 +77,29 @@ impl DialRecord {
 
     /// The dial as filters read it.
     pub fn dial(&self, policy: &str, now: Duration) -> Option<Dial> {
-        let Self { mode, quota, on_failure, .. } = *self;
         let for_ms = self.left_at(now)?;
-        Some(Dial { policy: policy.to_owned(), mode, quota, on_failure, for_ms })
+        Some(Dial { policy: policy.to_owned(), fields: self.fields, for_ms })
     }
 
     /// The dial as operators read it.
     pub fn entry(&self, policy: &str, now: Duration) -> Option<DialEntry> {
-        let Self { mode, quota, on_failure, at_ms, .. } = *self;
-        let remaining_ms = self.left_at(now)?;
-        let policy = policy.to_owned();
         Some(DialEntry {
-            policy,
-            mode,
-            quota,
-            on_failure,
-            remaining_ms,
+            policy: policy.to_owned(),
+            fields: self.fields,
+            remaining_ms: self.left_at(now)?,
             by: self.by.clone(),
-            at_ms,
+            at_ms: self.at_ms,
         })
     }
+}
 
-    /// The fields that it sets, in words.
-    pub fn words(&self) -> String {
-        let mode = self.mode.map(|mode| format!("mode {}", word(&mode)));
-        let quota = self.quota.map(|quota| format!("quota {quota}"));
-        let on_failure =
-            self.on_failure.map(|on_failure| format!("on_failure {}", word(&on_failure)));
-        [mode, quota, on_failure].into_iter().flatten().collect::<Vec<_>>().join(", ")
-    }
+/// The fields that a dial sets, in words.
+pub fn dial_words(fields: DialFields) -> String {
+    let mode = fields.mode.map(|mode| format!("mode {}", word(&mode)));
+    let quota = fields.quota.map(|quota| format!("quota {quota}"));
+    let on_failure =
+        fields.on_failure.map(|on_failure| format!("on_failure {}", word(&on_failure)));
+    [mode, quota, on_failure].into_iter().flatten().collect::<Vec<_>>().join(", ")
 }
 
 /// Milliseconds left at `now` until `until_ms`: `None` once that is past, `Some(None)` without an
@@ -164,6 +147,8 @@ fn word(value: &impl Serialize) -> String {
 
 #[cfg(test)]
 mod tests {
+    use quotagate_protocol::Mode;
+
     use super::*;
 
     #[test]
@@ -174,7 +159,7 @@ mod tests {
         )
         .unwrap();
         assert_eq!(
-            (good.mode, good.quota, good.words()),
+            (good.fields.mode, good.fields.quota, dial_words(good.fields)),
             (Some(Mode::Shadow), Some(8), "mode shadow, quota 8".into())
         );
         assert_eq!(good.dial("a-1", Duration::from_secs(9)).unwrap().for_ms, None);
@@ -203,8 +188,8 @@ mod tests {
 
     #[test]
     fn a_dial_ends_when_its_time_is_over() {
-        let dial =
-            DialRecord { mode: Some(Mode::Off), until_ms: Some(5000), ..DialRecord::default() };
+        let fields = DialFields { mode: Some(Mode::Off), ..DialFields::default() };
+        let dial = DialRecord { fields, until_ms: Some(5000), ..DialRecord::default() };
         assert_eq!(dial.left_at(Duration::from_millis(4999)), Some(Some(1)));
         assert_eq!(dial.left_at(Duration::from_millis(5000)), None);
         assert!(dial.dial("p", Duration::from_secs(6)).is_none());

@@ -24,7 +24,7 @@ use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::Registry;
 use quotagate_protocol::dials::{ALL_POLICIES, MAX_REFUSALS, MAX_REPORTED_KEY, Report};
 
-use quotagate_store::key::{is_domain, is_policy};
+use quotagate_protocol::{CounterKey, is_domain, is_policy};
 use quotagate_store::store::{CheckedReservation, Reserved};
 
 use self::builds::Builds;
@@ -128,7 +128,7 @@ impl Watch {
             if own
                 && graphic
                 && refusals.key.len() <= MAX_REPORTED_KEY
-                && parts(&refusals.key).is_some()
+                && CounterKey::split(&refusals.key).is_some()
             {
                 self.sketch().add(&refusals.key, refusals.requests.min(policy::MOST), now);
             }
@@ -174,7 +174,7 @@ impl Watch {
     /// policies, has changed.
     pub fn forget(&self, domain: &str, policy: &str) {
         let meant = |key: &str| {
-            parts(key).is_some_and(|(of, name, _)| {
+            CounterKey::split(key).is_some_and(|CounterKey { domain: of, policy: name, .. }| {
                 of == domain && (policy == ALL_POLICIES || policy == name)
             })
         };
@@ -198,7 +198,7 @@ impl Watch {
     pub fn refused(&self, limit: usize, wanted: Wanted<'_>) -> Vec<Refused> {
         let most = self.sketch().most(limit, Instant::now(), |key| is_wanted(key, wanted));
         let refused = |(key, requests, error): (Box<str>, u64, u64)| {
-            let (domain, policy, partition) = parts(&key)?;
+            let CounterKey { domain, policy, partition } = CounterKey::split(&key)?;
             let (domain, policy, partition) =
                 (domain.to_owned(), policy.to_owned(), partition.to_owned());
             Some(Refused { domain, policy, partition, requests, error })
@@ -219,7 +219,7 @@ impl Watch {
     }
 
     fn sighting_of(&self, key: &str, seen: Seen, now: Instant) -> Option<Sighting> {
-        let (domain, policy, partition) = parts(key)?;
+        let CounterKey { domain, policy, partition } = CounterKey::split(key)?;
         let (metrics, _) = self.metrics_of(key)?;
         let quota = Some(seen.quota);
         let usage = Usage {
@@ -269,12 +269,5 @@ impl Watch {
 }
 
 fn is_wanted(key: &str, wanted: Wanted<'_>) -> bool {
-    wanted.is_all() || parts(key).is_some_and(|(domain, policy, _)| wanted.has(domain, policy))
-}
-
-/// Domain, policy and partition of a counter's key.
-fn parts(key: &str) -> Option<(&str, &str, &str)> {
-    let (name, partition) = key.strip_suffix('}')?.split_once(":{")?;
-    let (domain, policy) = name.split_once(':')?;
-    Some((domain, policy, partition))
+    wanted.is_all() || CounterKey::split(key).is_some_and(|key| wanted.has(key.domain, key.policy))
 }

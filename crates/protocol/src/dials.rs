@@ -39,11 +39,9 @@ pub struct DialsReply {
     pub overridden: Vec<String>,
 }
 
-/// The dial of one policy, or of all. A field that is absent stays as configured.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Dial {
-    /// The name of a policy, or [`ALL_POLICIES`].
-    pub policy: String,
+/// The fields of a policy that a dial sets. One that is absent stays as configured.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DialFields {
     /// Whether it refuses.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mode: Option<Mode>,
@@ -53,6 +51,43 @@ pub struct Dial {
     /// What happens to its requests while the store fails.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub on_failure: Option<OnFailure>,
+}
+
+impl DialFields {
+    /// Whether it sets no field.
+    pub const fn is_empty(&self) -> bool {
+        self.mode.is_none() && self.quota.is_none() && self.on_failure.is_none()
+    }
+
+    /// These fields, and those of `other` that are absent here.
+    #[must_use]
+    pub fn or(self, other: Self) -> Self {
+        Self {
+            mode: self.mode.or(other.mode),
+            quota: self.quota.or(other.quota),
+            on_failure: self.on_failure.or(other.on_failure),
+        }
+    }
+
+    /// These fields, except those that `other` sets, too.
+    #[must_use]
+    pub fn without(self, other: Self) -> Self {
+        Self {
+            mode: self.mode.filter(|_| other.mode.is_none()),
+            quota: self.quota.filter(|_| other.quota.is_none()),
+            on_failure: self.on_failure.filter(|_| other.on_failure.is_none()),
+        }
+    }
+}
+
+/// The dial of one policy, or of all.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Dial {
+    /// The name of a policy, or [`ALL_POLICIES`].
+    pub policy: String,
+    /// What it sets.
+    #[serde(flatten)]
+    pub fields: DialFields,
     /// Milliseconds from now until it expires. Absent if it does not expire.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub for_ms: Option<u64>,

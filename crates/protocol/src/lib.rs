@@ -8,11 +8,13 @@
 
 pub mod dials;
 mod grants;
+mod key;
 mod lenient;
 mod mode;
 mod reserve;
 mod window;
 
+pub use key::{CounterKey, is_domain, is_policy};
 pub use mode::{Mode, OnFailure};
 pub use reserve::{Adjustment, Grant, Invalid, Reservation, ReserveReply, ReserveRequest};
 pub use window::{

@@ -3,7 +3,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{BUILD, Kind, MAX_KEY, MAX_UNITS, MAX_WINDOW_S, Window, grants, is_default};
+use super::{BUILD, CounterKey, Kind, MAX_UNITS, MAX_WINDOW_S, Window, grants, is_default};
 
 /// The body of a call. `K` is `&str` or `Arc<str>` in the filter, which writes it, and `String` in
 /// the store.
@@ -26,7 +26,7 @@ pub struct ReserveRequest<K = String> {
 
 /// Units of one window of one counter: to refund, because they were granted and never spent, or to
 /// charge. Without effect once that window is over.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Adjustment<K = String> {
     /// `<domain>:<policy>:{<partition>}`.
     pub key: K,
@@ -46,7 +46,18 @@ pub struct Adjustment<K = String> {
 }
 
 /// Asks for units of one counter in its current window.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+///
+/// By default the window is fixed, and neither `spare` nor a flag is set.
+///
+/// ```
+/// use quotagate_protocol::Reservation;
+///
+/// let key = "shop:per-user:{alice}";
+/// let ask =
+///     Reservation { key, window_s: 60, quota: 10, want: 4, min: 1, ..Reservation::default() };
+/// assert!(ask.check().is_ok());
+/// ```
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Reservation<K = String> {
     /// `<domain>:<policy>:{<partition>}`.
     pub key: K,
@@ -135,7 +146,7 @@ impl<K: AsRef<str>> Reservation<K> {
     /// # Errors
     /// The first field out of its bounds.
     pub fn check(&self) -> Result<Window, Invalid> {
-        check_key(self.key.as_ref())?;
+        CounterKey::parse(self.key.as_ref())?;
         let window = check_window(&self.kind, self.window_s, self.offset_s)?;
         within("quota", self.quota, 0, MAX_UNITS)?;
         within("spare", self.spare, 0, MAX_UNITS)?;
@@ -152,7 +163,7 @@ impl<K: AsRef<str>> Adjustment<K> {
     /// # Errors
     /// The first field out of its bounds.
     pub fn check(&self) -> Result<Window, Invalid> {
-        check_key(self.key.as_ref())?;
+        CounterKey::parse(self.key.as_ref())?;
         let window = check_window(&self.kind, self.window_s, self.offset_s)?;
         within("window", self.window, 0, MAX_UNITS)?;
         within("units", self.units, 1, MAX_UNITS)?;
@@ -193,50 +204,13 @@ fn within(field: &'static str, value: u64, least: u64, most: u64) -> Result<(), 
     }
 }
 
-/// A key is `<domain>:<policy>:{<partition>}` in printable ASCII without spaces and with one pair
-/// of braces. So it stays one argument of a command and one hash slot of a Redis Cluster.
-fn check_key(key: &str) -> Result<(), Invalid> {
-    let well_formed = || {
-        let (name, partition) = key.strip_suffix('}')?.split_once(":{")?;
-        let (domain, policy) = name.split_once(':')?;
-        let plain = |part: &str, extra: &[u8]| {
-            !part.is_empty()
-                && part
-                    .bytes()
-                    .all(|b| b.is_ascii_graphic() && !b"{}".contains(&b) && !extra.contains(&b))
-        };
-        (plain(domain, b":") && plain(policy, b":") && plain(partition, b"")).then_some(())
-    };
-    if key.len() > MAX_KEY {
-        return Err(Invalid {
-            field: "key",
-            reason: format!("must be at most {MAX_KEY} bytes long"),
-        });
-    }
-    well_formed().ok_or_else(|| Invalid {
-        field: "key",
-        reason: "must be <domain>:<policy>:{<partition>} in printable ASCII".to_owned(),
-    })
-}
-
 #[cfg(test)]
 mod tests {
-    use super::super::{Calendar, Unit};
+    use super::super::{Calendar, MAX_KEY, Unit};
     use super::*;
 
     fn reservation(key: &str) -> Reservation<&str> {
-        Reservation {
-            key,
-            kind: Kind::Fixed,
-            window_s: 60,
-            offset_s: 0,
-            quota: 5,
-            want: 3,
-            min: 1,
-            spare: 0,
-            count_denied: false,
-            shadow: false,
-        }
+        Reservation { key, window_s: 60, quota: 5, want: 3, min: 1, ..Reservation::default() }
     }
 
     #[test]

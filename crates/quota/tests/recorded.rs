@@ -168,7 +168,7 @@ fn this_filter_takes_recorded_dials() {
             for dial in reply.dials {
                 let policies = &worker.config().policies;
                 let policy = policies.iter().find(|policy| *policy.name == *dial.policy).unwrap();
-                assert_eq!(policy.dialed_quota, dial.quota);
+                assert_eq!(policy.dialed_quota, dial.fields.quota);
                 taken += 1;
             }
         }

@@ -12,7 +12,6 @@ pub mod address;
 pub mod calendar;
 pub mod control;
 mod error;
-pub mod key;
 mod login;
 pub mod memory;
 pub mod redis;

@@ -59,15 +59,11 @@ pub type OnReserved<'a> = dyn Fn(usize, Reserved) + Sync + 'a;
 /// let store = Memory::new(steady_clock());
 /// let reservation = CheckedReservation::new(Reservation {
 ///     key: "shop:per-user:{alice}".to_owned(),
-///     kind: Kind::Fixed,
 ///     window_s: 86_400,
-///     offset_s: 0,
 ///     quota: 10,
 ///     want: 4,
 ///     min: 1,
-///     spare: 0,
-///     count_denied: false,
-///     shadow: false,
+///     ..Reservation::default()
 /// })?;
 /// let deadline = Instant::now() + Duration::from_millis(100);
 /// let reservations = vec![reservation.clone()];
@@ -136,7 +132,7 @@ pub trait Store: Send + Sync + 'static {
     fn health(&self) -> Health;
 
     /// Where the changes of operators are kept.
-    fn control(&self) -> &dyn ControlStore;
+    fn control(&self) -> &(dyn ControlStore + 'static);
 
     /// Adds the backend's own metrics to `registry`.
     fn register(&self, _registry: &mut Registry) {}

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
-use quotagate_protocol::{Kind, MAX_WINDOW_S, Reservation};
+use quotagate_protocol::{MAX_WINDOW_S, Reservation};
 use quotagate_store::store::{Batch, CheckedReservation, Store};
 use quotagate_support::cluster::Cluster;
 use quotagate_support::redis::Redis;
@@ -85,15 +85,11 @@ async fn call(store: &dyn Store, partitions: impl Iterator<Item = u32>) -> Resul
     let asks = partitions.map(|partition| {
         CheckedReservation::new(Reservation {
             key: format!("shop:per-caller:{{jwt.sub=u{partition:012}}}"),
-            kind: Kind::Fixed,
             window_s: MAX_WINDOW_S,
-            offset_s: 0,
             quota: 1_000_000,
             want: 1,
             min: 1,
-            spare: 0,
-            count_denied: false,
-            shadow: false,
+            ..Reservation::default()
         })
     });
     let deadline = Instant::now() + Duration::from_secs(5);

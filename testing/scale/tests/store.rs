@@ -25,15 +25,12 @@ fn reservation(random: &mut Xoshiro256PlusPlus) -> Reservation {
     let want = random.random_range(0..20);
     Reservation {
         key: key(random),
-        kind: Kind::Fixed,
         window_s: WINDOW_S,
-        offset_s: 0,
         quota: random.random_range(90..110),
         want,
         min: random.random_range(want.min(1)..=want),
         spare: random.random_range(u64::from(want == 0)..30),
-        count_denied: false,
-        shadow: false,
+        ..Reservation::default()
     }
 }
 

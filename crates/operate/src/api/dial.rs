@@ -1,5 +1,6 @@
 //! Dials.
 
+use quotagate_protocol::dials::DialFields;
 use quotagate_protocol::{Mode, OnFailure};
 use serde::{Deserialize, Serialize};
 
@@ -8,15 +9,9 @@ use serde::{Deserialize, Serialize};
 pub struct DialEntry {
     /// The name of a policy, or `*`.
     pub policy: String,
-    /// Whether it refuses.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub mode: Option<Mode>,
-    /// Its quota.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub quota: Option<u64>,
-    /// What becomes of its requests while the store fails.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub on_failure: Option<OnFailure>,
+    /// What it sets.
+    #[serde(flatten)]
+    pub fields: DialFields,
     /// Milliseconds until it reverts by itself; absent if it does not.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub remaining_ms: Option<u64>,
@@ -52,6 +47,14 @@ pub struct SetDial {
     pub for_ms: Option<u64>,
     /// The operator who sets it.
     pub by: String,
+}
+
+impl SetDial {
+    /// What it sets. They are no flattened field of the request, because reading one loses the path
+    /// of a wrong value.
+    pub const fn fields(&self) -> DialFields {
+        DialFields { mode: self.mode, quota: self.quota, on_failure: self.on_failure }
+    }
 }
 
 /// Clears a dial, readable or not; 404 if there is none.

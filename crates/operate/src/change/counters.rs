@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use futures_util::future::join_all;
-use quotagate_protocol::Window;
+use quotagate_protocol::{CounterKey, Window};
 
 use super::history::History;
 use super::overrides::{
@@ -19,6 +19,7 @@ use crate::api::{
     Allow, Changed, Event, MAX_FOUND, OverrideEntry, PolicyInfo, QuotaFrom, Reset, Usage,
     UsageReply,
 };
+use crate::control::ControlHandle;
 use crate::domain::directory::clean;
 use crate::domain::view::understand;
 use crate::{Fault, millis};
@@ -49,13 +50,14 @@ struct Candidates {
 
 /// Counters of partitions in their current windows.
 pub struct Counters {
+    control: ControlHandle,
     history: Arc<History>,
     overrides: Arc<Overrides>,
 }
 
 impl Counters {
-    pub(crate) const fn new(history: Arc<History>, overrides: Arc<Overrides>) -> Self {
-        Self { history, overrides }
+    pub(crate) fn new(history: Arc<History>, overrides: Arc<Overrides>) -> Self {
+        Self { control: history.control.clone(), history, overrides }
     }
 
     /// The counters of all partitions that contain a party, including composite ones, and its
@@ -75,12 +77,12 @@ impl Counters {
         let mut reply = UsageReply::default();
         let until = Instant::now() + SEARCH;
         for domain in &names {
-            let dials = self.history.control().read(HashName::Dials, domain).await?;
+            let dials = self.control.read(HashName::Dials, domain).await?;
             let now = dials.now;
             let readable = understand(&dials).0;
             let in_force = readable.into_iter().filter(|(_, dial)| dial.left_at(now).is_some());
             let quotas: Vec<_> =
-                in_force.filter_map(|(name, dial)| Some((name, dial.quota?))).collect();
+                in_force.filter_map(|(name, dial)| Some((name, dial.fields.quota?))).collect();
             let policies = self.overrides.directory.policies(domain).await?;
             let Candidates { partitions, unmatched, incomplete } =
                 self.candidates(domain, party, &policies, until).await?;
@@ -158,7 +160,7 @@ impl Counters {
         };
         let search = async {
             if Instant::now() < until {
-                return self.history.control().find(domain, first, MAX_FOUND).await;
+                return self.control.find(domain, first, MAX_FOUND).await;
             }
             let reason =
                 "the search ran out of time before the last domain: choose one with --domain"
@@ -179,14 +181,11 @@ impl Counters {
             entries.iter().all(|entry| partition.split(',').any(|own| own == *entry))
         };
         for key in keys {
-            let parts = key.strip_suffix('}').and_then(|key| key.split_once(":{"));
-            let Some((head, partition)) = parts.filter(|(_, partition)| contains(partition)) else {
-                continue;
-            };
-            let policy = head.split_once(':').map_or(head, |(_, policy)| policy);
+            let parts = CounterKey::split(&key).filter(|key| contains(key.partition));
+            let Some(CounterKey { policy, partition, .. }) = parts else { continue };
             found.partitions.insert((policy.to_owned(), partition.to_owned()));
         }
-        let snapshot = self.history.control().read(HashName::Overrides, domain).await?;
+        let snapshot = self.control.read(HashName::Overrides, domain).await?;
         for (field, value) in snapshot.fields {
             let parts = field.strip_suffix('}').and_then(|field| field.split_once(":{"));
             let Some((policy, partition)) = parts.filter(|(_, partition)| contains(partition))
@@ -214,7 +213,7 @@ impl Counters {
         let Some(window) = window(policy, partition) else { return Ok(None) };
         let (position, seen) = self.current(&key, &window).await?;
         let counter = units(&seen);
-        let over = self.history.control().get(Key::Override(&key)).await?;
+        let over = self.control.get(Key::Override(&key)).await?;
         let over = over.value.as_deref().and_then(read_allow);
         if counter.is_none() && over.is_none() {
             return Ok(None);
@@ -253,7 +252,7 @@ impl Counters {
         let (mut position, mut seen) = (Position::at(window, Duration::ZERO), KeyState::default());
         for _ in 0..TRIES {
             let key = Key::Counter { key, id: position.id };
-            seen = self.history.control().get(key).await?;
+            seen = self.control.get(key).await?;
             let (before, now) = (position.id, Position::at(window, seen.now));
             position = now;
             if now.id == before {
@@ -285,7 +284,7 @@ impl Counters {
         let window = window(&policy, &partition).ok_or_else(absent)?;
         let (position, seen) = self.current(&key, &window).await?;
         let key = Key::Counter { key: &key, id: position.id };
-        if !self.history.control().delete(key).await? {
+        if !self.control.delete(key).await? {
             return Err(absent());
         }
         let used =

@@ -6,24 +6,26 @@ use std::time::Duration;
 use quotagate_protocol::MAX_UNITS;
 use quotagate_protocol::dials::ALL_POLICIES;
 
-use quotagate_store::key::is_policy;
+use quotagate_protocol::is_policy;
 
 use super::history::{Edit, History};
 use crate::api::{Changed, ClearDial, Event, MAX_FOR_MS, SetDial};
+use crate::control::ControlHandle;
 use crate::domain::directory::{Directory, clean};
-use crate::record::{DialRecord, span, write};
+use crate::record::{DialRecord, dial_words, span, write};
 use crate::{Fault, millis};
 use quotagate_store::control::{Change, HashName};
 
 /// Dials: what operators change in a policy, or in all.
 pub struct Dials {
+    control: ControlHandle,
     directory: Arc<Directory>,
     history: Arc<History>,
 }
 
 impl Dials {
-    pub(crate) const fn new(directory: Arc<Directory>, history: Arc<History>) -> Self {
-        Self { directory, history }
+    pub(crate) fn new(directory: Arc<Directory>, history: Arc<History>) -> Self {
+        Self { control: history.control.clone(), directory, history }
     }
 
     /// Sets a dial.
@@ -42,21 +44,19 @@ impl Dials {
             let held = held.filter(|held| held.left_at(now).is_some()).unwrap_or_default();
             check_end(wish, &held, now)?;
             let dial = DialRecord {
-                mode: wish.mode.or(held.mode),
-                quota: wish.quota.or(held.quota),
-                on_failure: wish.on_failure.or(held.on_failure),
+                fields: wish.fields().or(held.fields),
                 until_ms: wish.for_ms.map(|for_ms| millis(now).saturating_add(for_ms)),
                 by: by.clone(),
                 at_ms: millis(now),
             };
-            if dial.is_empty() {
+            if dial.fields.is_empty() {
                 return Err(Fault::invalid(
                     "mode",
                     "set at least one of mode, quota and on_failure",
                 ));
             }
             let time = wish.for_ms.map_or_else(String::new, |ms| format!(", for {}", span(ms)));
-            let done = format!("set dial {}: {}{time}", wish.policy, dial.words());
+            let done = format!("set dial {}: {}{time}", wish.policy, dial_words(dial.fields));
             Ok(Edit { new: Some(write(&dial)), done })
         };
         let made = self.history.change(&domain, HashName::Dials, &wish.policy, &by, set).await?;
@@ -85,7 +85,7 @@ impl Dials {
         };
         match self.history.change(&domain, HashName::Dials, &wish.policy, &by, clear).await {
             Err(Fault::Absent(_)) if named && self.drop_unread(&domain, &wish.policy).await? => {
-                let now = self.history.control().read(HashName::Dials, &domain).await?.now;
+                let now = self.control.read(HashName::Dials, &domain).await?.now;
                 let event = Event { at_ms: millis(now), by, done: spoilt.clone() };
                 let made = self.history.record(&domain, event).await?;
                 Ok(self.history.reply(domain, made, None))
@@ -104,31 +104,25 @@ impl Dials {
     /// Deletes a field so large or broken that the backend leaves it out. Returns whether there was
     /// one.
     async fn drop_unread(&self, domain: &str, field: &str) -> Result<bool, Fault> {
-        let before = self.history.control().read(HashName::Dials, domain).await?;
+        let before = self.control.read(HashName::Dials, domain).await?;
         if before.left_out == 0 || before.get(field).is_some() {
             return Ok(false);
         }
         let field = field.to_owned();
         let change = Change { hash: HashName::Dials, field, old: None, new: None, event: None };
-        self.history.control().change(domain, &change).await?;
-        Ok(self.history.control().read(HashName::Dials, domain).await?.left_out < before.left_out)
+        self.control.change(domain, &change).await?;
+        Ok(self.control.read(HashName::Dials, domain).await?.left_out < before.left_out)
     }
 }
 
 /// All fields of a dial end together. Rejects a change that would make a timed field permanent, or
 /// end a permanent one, unless it names that field.
 fn check_end(wish: &SetDial, held: &DialRecord, now: Duration) -> Result<(), Fault> {
-    let kept = DialRecord {
-        mode: held.mode.filter(|_| wish.mode.is_none()),
-        quota: held.quota.filter(|_| wish.quota.is_none()),
-        on_failure: held.on_failure.filter(|_| wish.on_failure.is_none()),
-        ..DialRecord::default()
-    };
-    let names_none = wish.mode.is_none() && wish.quota.is_none() && wish.on_failure.is_none();
-    if kept.is_empty() || names_none {
+    let kept = held.fields.without(wish.fields());
+    if kept.is_empty() || wish.fields().is_empty() {
         return Ok(());
     }
-    let (policy, kept) = (&wish.policy, kept.words());
+    let (policy, kept) = (&wish.policy, dial_words(kept));
     match (held.until_ms, wish.for_ms) {
         (Some(until), None) => {
             let left = span(until.saturating_sub(millis(now)));

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use super::history::History;
 use crate::api::{Changed, DomainInfo, Event, ForgetDomain};
+use crate::control::ControlHandle;
 use crate::domain::boards::Boards;
 use crate::domain::directory::clean;
 use crate::record::DomainRecord;
@@ -12,13 +13,14 @@ use quotagate_store::control::{HashName, Upsert};
 
 /// The list of domains.
 pub struct Domains {
+    control: ControlHandle,
     history: Arc<History>,
     boards: Arc<Boards>,
 }
 
 impl Domains {
-    pub(crate) const fn new(history: Arc<History>, boards: Arc<Boards>) -> Self {
-        Self { history, boards }
+    pub(crate) fn new(history: Arc<History>, boards: Arc<Boards>) -> Self {
+        Self { control: history.control.clone(), history, boards }
     }
 
     /// Every known domain, by name.
@@ -31,7 +33,7 @@ impl Domains {
 
     /// The given domain, or every known one, by name.
     async fn some_or_all(&self, domain: Option<&str>) -> Result<Vec<DomainInfo>, Fault> {
-        let snapshot = self.history.control().read(HashName::Domains, "").await?;
+        let snapshot = self.control.read(HashName::Domains, "").await?;
         let now = millis(snapshot.now);
         let boards = self.boards.read_all(domain).await?;
         let list = boards.into_iter().map(|board| {
@@ -61,7 +63,7 @@ impl Domains {
         for info in self.some_or_all(Some(&domain)).await? {
             check_unused(&info)?;
         }
-        let policies = self.history.control().read(HashName::Policies, &domain).await?;
+        let policies = self.control.read(HashName::Policies, &domain).await?;
         let names = policies.fields.into_iter().map(|(name, _)| name).collect();
         self.remove(HashName::Policies, &domain, names, MAX_POLICIES).await?;
         self.remove(HashName::Domains, "", vec![domain.clone()], MAX_NAMES).await?;
@@ -69,7 +71,7 @@ impl Domains {
         if let Some(cached) = self.boards.views.get(&domain) {
             cached.forget_reports();
         }
-        let now = self.history.control().read(HashName::Domains, "").await?.now;
+        let now = self.control.read(HashName::Domains, "").await?.now;
         let done = format!("forgot domain {domain}");
         let event = Event { at_ms: millis(now), by: clean(&wish.by), done };
         let made = self.history.record(&domain, event).await?;
@@ -85,7 +87,7 @@ impl Domains {
     ) -> Result<(), Fault> {
         let upsert =
             Upsert { delete: dead, fields: Vec::new(), max_fields: most, keep_for: REMEMBERED };
-        Ok(self.history.control().upsert(hash, domain, &upsert).await?)
+        Ok(self.control.upsert(hash, domain, &upsert).await?)
     }
 }
 

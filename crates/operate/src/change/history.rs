@@ -3,10 +3,10 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use quotagate_store::control::{Change, ControlStore, HashName};
-use quotagate_store::store::Store;
+use quotagate_store::control::{Change, HashName};
 
 use crate::api::{Changed, Event, MAX_HISTORY};
+use crate::control::ControlHandle;
 use crate::domain::directory::Directory;
 use crate::domain::views::Views;
 use crate::record::write;
@@ -14,7 +14,7 @@ use crate::{Fault, TRIES, millis};
 
 /// The history of each domain, and the steps that change a domain.
 pub struct History {
-    store: Arc<dyn Store>,
+    pub(crate) control: ControlHandle,
     views: Arc<Views>,
     directory: Arc<Directory>,
 }
@@ -34,8 +34,12 @@ pub(crate) struct Made {
 }
 
 impl History {
-    pub(crate) fn new(store: Arc<dyn Store>, views: Arc<Views>, directory: Arc<Directory>) -> Self {
-        Self { store, views, directory }
+    pub(crate) fn new(
+        control: ControlHandle,
+        views: Arc<Views>,
+        directory: Arc<Directory>,
+    ) -> Self {
+        Self { control, views, directory }
     }
 
     /// The changes of a domain, the newest first.
@@ -44,13 +48,9 @@ impl History {
     /// If the domain is not known, or the backend fails.
     pub async fn list(&self, domain: Option<&str>, limit: usize) -> Result<Vec<Event>, Fault> {
         let domain = self.directory.domain(domain).await?;
-        let entries = self.control().history(&domain, limit.clamp(1, MAX_HISTORY)).await?;
+        let entries = self.control.history(&domain, limit.clamp(1, MAX_HISTORY)).await?;
         let read = |entry: Vec<u8>| serde_json::from_slice::<Event>(&entry).ok();
         Ok(entries.into_iter().filter_map(read).collect())
-    }
-
-    pub(crate) fn control(&self) -> &dyn ControlStore {
-        self.store.control()
     }
 
     /// Changes one field: `edit` computes the new value from the old one and the backend's time. If
@@ -64,7 +64,7 @@ impl History {
         edit: impl Fn(Option<&[u8]>, Duration) -> Result<Edit, Fault>,
     ) -> Result<Made, Fault> {
         for _ in 0..TRIES {
-            let snapshot = self.control().read(hash, domain).await?;
+            let snapshot = self.control.read(hash, domain).await?;
             let old = snapshot.get(field);
             let Edit { new, done } = edit(old, snapshot.now)?;
             let event = Event { at_ms: millis(snapshot.now), by: by.to_owned(), done };
@@ -75,7 +75,7 @@ impl History {
                 new,
                 event: Some(write(&event)),
             };
-            if let Some(version) = self.control().change(domain, &change).await? {
+            if let Some(version) = self.control.change(domain, &change).await? {
                 self.changed(domain, &event).await;
                 return Ok(Made { version, done: event.done });
             }
@@ -93,7 +93,7 @@ impl History {
             new: None,
             event: Some(write(&event)),
         };
-        let made = self.control().change(domain, &change).await?;
+        let made = self.control.change(domain, &change).await?;
         let version = made.ok_or(Fault::Contended)?;
         self.changed(domain, &event).await;
         Ok(Made { version, done: event.done })
@@ -108,7 +108,7 @@ impl History {
 
     /// The reply to the operator who made a change.
     pub(crate) fn reply(&self, domain: String, made: Made, partition: Option<String>) -> Changed {
-        let durable = self.control().durable();
+        let durable = self.control.durable();
         Changed { domain, version: made.version, durable, done: made.done, partition }
     }
 }

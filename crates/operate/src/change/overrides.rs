@@ -13,15 +13,16 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::future::join_all;
-use quotagate_protocol::{Kind, MAX_KEY, MAX_UNITS, Reservation};
+use quotagate_protocol::{CounterKey, MAX_KEY, MAX_UNITS};
 use quotagate_quota::request::naming::{DigestKey, Name};
 
-use quotagate_store::key::is_policy;
+use quotagate_protocol::is_policy;
 
 use super::dials::check_time;
 use super::history::{History, Made};
 use super::shape::arrange;
 use crate::api::{Allow, Changed, ClearOverride, Event, OverrideEntry, PolicyInfo, SetOverride};
+use crate::control::ControlHandle;
 use crate::domain::directory::{Directory, clean};
 use crate::record::{OverrideRecord, left_at, span, write};
 use crate::{Fault, MAX_OVERRIDES, TRIES, millis};
@@ -35,13 +36,14 @@ const YOUNG: Duration = Duration::from_secs(10);
 
 /// Runtime overrides of single partitions.
 pub struct Overrides {
+    control: ControlHandle,
     pub(crate) directory: Arc<Directory>,
     history: Arc<History>,
 }
 
 impl Overrides {
-    pub(crate) const fn new(directory: Arc<Directory>, history: Arc<History>) -> Self {
-        Self { directory, history }
+    pub(crate) fn new(directory: Arc<Directory>, history: Arc<History>) -> Self {
+        Self { control: history.control.clone(), directory, history }
     }
 
     /// Sets an override, and replaces an existing one.
@@ -68,7 +70,7 @@ impl Overrides {
         let time = wish.for_ms.map_or_else(String::new, |ms| format!(", for {}", span(ms)));
         let what = format!("override {} {partition}: {}{time}", wish.policy, words(wish.allow));
         for _ in 0..TRIES {
-            let snapshot = self.history.control().read(HashName::Overrides, &domain).await?;
+            let snapshot = self.control.read(HashName::Overrides, &domain).await?;
             let old = snapshot.get(&field).map(<[u8]>::to_vec);
             if old.is_none() && snapshot.fields.len() >= MAX_OVERRIDES {
                 return Err(Fault::Full(format!(
@@ -80,12 +82,11 @@ impl Overrides {
             let entry =
                 write(&OverrideRecord { allow: wish.allow, until_ms, by: by.clone(), at_ms });
             let listing = index(&field, old.clone(), Some(entry.clone()));
-            if self.history.control().change(&domain, &listing).await?.is_none() {
+            if self.control.change(&domain, &listing).await?.is_none() {
                 continue;
             }
             let event = |done: String| Event { at_ms, by: by.clone(), done };
-            if let Err(error) = self.history.control().set_override(&key, &value, wish.for_ms).await
-            {
+            if let Err(error) = self.control.set_override(&key, &value, wish.for_ms).await {
                 let doubtful = matches!(error, StoreError::NoAnswer(_));
                 let undo = if doubtful {
                     // It may be in force, so it stays listed. Listing drops the entry if it is not.
@@ -95,7 +96,7 @@ impl Overrides {
                 } else {
                     index(&field, Some(entry), old)
                 };
-                if let Err(second) = self.history.control().change(&domain, &undo).await {
+                if let Err(second) = self.control.change(&domain, &undo).await {
                     tracing::warn!(
                         "the list of overrides of {domain} may name one that is not set: {second}"
                     );
@@ -108,7 +109,7 @@ impl Overrides {
                 event: Some(write(&event)),
                 ..index(&field, Some(entry.clone()), Some(entry))
             };
-            let recorded = self.history.control().change(&domain, &said).await;
+            let recorded = self.control.change(&domain, &said).await;
             if let Some(version) = recorded
                 .map_err(|error| unrecorded(error, "the override is in force and listed"))?
             {
@@ -130,20 +131,19 @@ impl Overrides {
         let field = field(&wish.policy, &partition);
         let mut was = false;
         for _ in 0..TRIES {
-            let snapshot = self.history.control().read(HashName::Overrides, &domain).await?;
+            let snapshot = self.control.read(HashName::Overrides, &domain).await?;
             let old = snapshot.get(&field).map(<[u8]>::to_vec);
             // Checks that history can record the clear before it happens. If it can, this step
             // changes nothing.
             if self
-                .history
-                .control()
+                .control
                 .change(&domain, &index(&field, old.clone(), old.clone()))
                 .await?
                 .is_none()
             {
                 continue;
             }
-            was |= self.history.control().delete(Key::Override(&key)).await?;
+            was |= self.control.delete(Key::Override(&key)).await?;
             if old.is_none() && !was {
                 self.directory.check_policy(Some(&domain), &wish.policy).await?;
                 let Ok(shown) = serde_json::to_string(&partition) else {
@@ -157,7 +157,7 @@ impl Overrides {
             let done = format!("cleared override {} {partition}", wish.policy);
             let event = Event { at_ms: millis(snapshot.now), by: by.clone(), done };
             let gone = Change { event: Some(write(&event)), ..index(&field, old, None) };
-            let recorded = self.history.control().change(&domain, &gone).await;
+            let recorded = self.control.change(&domain, &gone).await;
             if let Some(version) =
                 recorded.map_err(|error| unrecorded(error, "the override is cleared"))?
             {
@@ -172,7 +172,7 @@ impl Overrides {
     /// arranged in the order of the policy.
     async fn cleared(&self, domain: &str, wish: &ClearOverride) -> Result<String, Fault> {
         let partition = canonical(domain, &wish.policy, &wish.partition)?;
-        let snapshot = self.history.control().read(HashName::Overrides, domain).await?;
+        let snapshot = self.control.read(HashName::Overrides, domain).await?;
         if snapshot.get(&field(&wish.policy, &partition)).is_some() {
             return Ok(partition);
         }
@@ -200,7 +200,7 @@ impl Overrides {
         let names = self.directory.some_or_all(domain).await?;
         let mut all = Vec::new();
         for domain in names {
-            let snapshot = self.history.control().read(HashName::Overrides, &domain).await?;
+            let snapshot = self.control.read(HashName::Overrides, &domain).await?;
             let policies = self.directory.policies(&domain).await?;
             let named =
                 |field: &str| field.split_once(":{").is_some_and(|(name, _)| Some(name) == policy);
@@ -241,14 +241,11 @@ impl Overrides {
             return Ok(None);
         };
         let Ok(key) = check_partition(domain, policy, partition) else { return Ok(None) };
-        let seen = self.history.control().get(Key::Override(&key)).await?;
+        let seen = self.control.get(Key::Override(&key)).await?;
         let Some(allow) = seen.value.as_deref().and_then(read_allow) else {
             let old = entry.at_ms.saturating_add(millis(YOUNG)) < millis(seen.now);
             if seen.value.is_none() && (old || left_at(entry.until_ms, seen.now).is_none()) {
-                self.history
-                    .control()
-                    .change(domain, &index(field, Some(value.to_vec()), None))
-                    .await?;
+                self.control.change(domain, &index(field, Some(value.to_vec()), None)).await?;
             }
             return Ok(None);
         };
@@ -324,21 +321,9 @@ pub(crate) fn check_partition(
     partition: &str,
 ) -> Result<String, Fault> {
     let domain = if domain.is_empty() { "any" } else { domain };
-    // The same rule as for reservations.
-    let reservation = Reservation {
-        key: format!("{domain}:{policy}:{{{partition}}}"),
-        kind: Kind::Fixed,
-        window_s: 1,
-        offset_s: 0,
-        quota: 0,
-        want: 1,
-        min: 1,
-        spare: 0,
-        count_denied: false,
-        shadow: false,
-    };
-    match reservation.check() {
-        Ok(_) if is_policy(policy) => Ok(reservation.key),
+    let key = format!("{domain}:{policy}:{{{partition}}}");
+    match CounterKey::parse(&key) {
+        Ok(_) if is_policy(policy) => Ok(key),
         Ok(_) => Err(Fault::invalid("policy", "must be 1 to 64 of the characters a-z 0-9 -")),
         Err(_) => Err(Fault::invalid(
             "partition",

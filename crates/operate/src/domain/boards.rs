@@ -198,7 +198,7 @@ impl Boards {
         Board {
             domain: domain.to_owned(),
             version: view.version(),
-            durable: self.directory.control().durable(),
+            durable: self.directory.control.durable(),
             policies: merged(written, self.views.get(domain).as_deref()),
             dials,
             overrides: u64::try_from(view.overrides.count_at(now)).unwrap_or(u64::MAX),

@@ -6,31 +6,28 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use quotagate_store::key::is_domain;
+use quotagate_protocol::is_domain;
 
 use super::views::{Views, Watched};
 use crate::api::{MAX_BY, PolicyInfo};
+use crate::control::ControlHandle;
 use crate::record::{DomainRecord, read_policy, write};
 use crate::{Fault, MAX_NAMES, MAX_POLICIES, REMEMBERED, millis};
-use quotagate_store::control::{ControlStore, Field, HashName, Snapshot, Upsert};
-use quotagate_store::store::{Store, StoreError};
+use quotagate_store::control::{Field, HashName, Snapshot, Upsert};
+use quotagate_store::store::StoreError;
 
 /// Policies recorded in the backend.
 pub(crate) type Written = Arc<[PolicyInfo]>;
 
 /// The domains and policies that proxies have reported, to this store or another.
 pub struct Directory {
-    store: Arc<dyn Store>,
+    pub(crate) control: ControlHandle,
     pub(crate) views: Arc<Views>,
 }
 
 impl Directory {
-    pub(crate) const fn new(store: Arc<dyn Store>, views: Arc<Views>) -> Self {
-        Self { store, views }
-    }
-
-    pub(crate) fn control(&self) -> &dyn ControlStore {
-        self.store.control()
+    pub(crate) const fn new(control: ControlHandle, views: Arc<Views>) -> Self {
+        Self { control, views }
     }
 
     /// The given domain, or all if none is given.
@@ -46,7 +43,7 @@ impl Directory {
 
     /// The names of all domains that proxies have reported.
     pub async fn domains(&self) -> Result<Vec<String>, Fault> {
-        let snapshot = self.control().read(HashName::Domains, "").await?;
+        let snapshot = self.control.read(HashName::Domains, "").await?;
         let since = millis(snapshot.now.saturating_sub(REMEMBERED));
         let mut names: BTreeSet<String> = BTreeSet::new();
         for (name, value) in &snapshot.fields {
@@ -99,7 +96,7 @@ impl Directory {
 
     /// The policies of a domain in the backend, recorded by this store or another.
     pub(crate) async fn written(&self, domain: &str) -> Result<Written, StoreError> {
-        let snapshot = self.control().read(HashName::Policies, domain).await?;
+        let snapshot = self.control.read(HashName::Policies, domain).await?;
         let since = millis(snapshot.now.saturating_sub(REMEMBERED));
         let written = snapshot.fields.iter().filter_map(|(name, value)| read_policy(name, value));
         Ok(written.filter(|policy| policy.seen_ms >= since).collect())
@@ -155,7 +152,7 @@ impl Directory {
         let Some(seen_ms) = cached.now().map(millis).filter(|_| !due.is_empty()) else { return };
         let domain = (cached.name.to_string(), write(&DomainRecord { seen_ms }));
         let written = async {
-            let known = self.control().read(HashName::Domains, "").await?;
+            let known = self.control.read(HashName::Domains, "").await?;
             let (live, dead) = sorted(&known, |name, value| {
                 let seen =
                     serde_json::from_slice::<DomainRecord>(value).ok().map(|seen| seen.seen_ms);
@@ -169,7 +166,7 @@ impl Directory {
                 return Ok(());
             }
             self.write_to(HashName::Domains, "", &[domain], dead, MAX_NAMES).await?;
-            let known = self.control().read(HashName::Policies, &cached.name).await?;
+            let known = self.control.read(HashName::Policies, &cached.name).await?;
             let (_, dead) =
                 sorted(&known, |name, value| read_policy(name, value).map(|policy| policy.seen_ms));
             self.write_to(HashName::Policies, &cached.name, &due, dead, MAX_POLICIES).await
@@ -198,7 +195,7 @@ impl Directory {
             max_fields: most,
             keep_for: REMEMBERED,
         };
-        self.control().upsert(hash, domain, &upsert).await
+        self.control.upsert(hash, domain, &upsert).await
     }
 }
 

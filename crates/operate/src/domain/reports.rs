@@ -10,7 +10,7 @@ use quotagate_protocol::dials::{
 };
 use quotagate_protocol::{MAX_UNITS, Window};
 
-use quotagate_store::key::is_policy;
+use quotagate_protocol::is_policy;
 
 use crate::api::PolicyInfo;
 use crate::record::write;

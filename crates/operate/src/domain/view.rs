@@ -10,7 +10,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use quotagate_protocol::dials::{Dial, DialsReply, MAX_REPLY};
 
-use quotagate_store::key::is_policy;
+use quotagate_protocol::is_policy;
 
 use crate::millis;
 use crate::record::{DialRecord, OverrideRecord, left_at, write};

@@ -12,14 +12,15 @@ use std::time::{Duration, Instant};
 
 use futures_util::future::join_all;
 use quotagate_protocol::dials::{DialsReply, Report};
-use quotagate_store::control::{ControlStore, Field};
-use quotagate_store::store::{Store, StoreError};
+use quotagate_store::control::Field;
+use quotagate_store::store::StoreError;
 use tokio::time::{timeout, timeout_at};
 
 use super::reports::Known;
 use super::view::View;
 use crate::MAX_DOMAINS;
 use crate::api::PolicyInfo;
+use crate::control::ControlHandle;
 
 /// How long a domain is read after a proxy last asked for it.
 const WANTED: Duration = Duration::from_secs(60);
@@ -36,7 +37,7 @@ const TRY: Duration = Duration::from_millis(600);
 
 /// The domains that proxies ask for: at most [`MAX_DOMAINS`].
 pub struct Views {
-    store: Arc<dyn Store>,
+    control: ControlHandle,
     watched: RwLock<HashMap<Box<str>, Arc<Watched>>>,
 }
 
@@ -164,17 +165,13 @@ impl Watched {
 }
 
 impl Views {
-    pub(crate) fn new(store: Arc<dyn Store>) -> Self {
-        Self { store, watched: RwLock::default() }
-    }
-
-    pub(crate) fn control(&self) -> &dyn ControlStore {
-        self.store.control()
+    pub(crate) fn new(control: ControlHandle) -> Self {
+        Self { control, watched: RwLock::default() }
     }
 
     /// Reads a domain; `last` is the previous view.
     pub(crate) async fn view(&self, domain: &str, last: Option<&View>) -> Result<View, StoreError> {
-        View::read(self.control(), domain, last).await
+        View::read(&*self.control, domain, last).await
     }
 
     /// The domains in memory.

@@ -4,8 +4,8 @@
 use std::time::Instant;
 
 use quotagate_protocol::{Kind, MAX_CALENDAR_S, MAX_UNITS, MAX_WINDOW_S, Window};
+use quotagate_protocol::{is_domain, is_policy};
 use quotagate_store::control::{Field, MAX_PUBLISHED, MAX_VALUE};
-use quotagate_store::key::{is_domain, is_policy};
 use serde::{Deserialize, Serialize};
 
 use crate::api::{Refused, Usage};

@@ -126,7 +126,7 @@ async fn register(
 mod tests {
     use std::sync::Arc;
 
-    use quotagate_protocol::{Grant, Kind, Reservation};
+    use quotagate_protocol::{Grant, Reservation};
     use quotagate_store::store::{CheckedReservation, Store};
 
     use super::*;
@@ -135,15 +135,11 @@ mod tests {
     fn count(watch: &Watch, partition: &str) {
         let ask = CheckedReservation::new(Reservation {
             key: format!("d:p:{{{partition}}}"),
-            kind: Kind::Fixed,
             window_s: 60,
-            offset_s: 0,
             quota: 10,
             want: 1,
             min: 1,
-            spare: 0,
-            count_denied: false,
-            shadow: false,
+            ..Reservation::default()
         });
         let grant =
             Grant { window_s: 0, granted: 1, used: 1, quota: 10, reset_ms: 60_000, window: 7 };

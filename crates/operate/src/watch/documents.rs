@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use prometheus_client::metrics::counter::Counter;
 use quotagate_protocol::dials::{MAX_FAULT, RefusedDocument, Report};
-use quotagate_store::key::is_domain;
+use quotagate_protocol::is_domain;
 use serde::{Deserialize, Serialize};
 
 use crate::millis;

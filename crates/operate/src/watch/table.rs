@@ -259,15 +259,11 @@ mod tests {
     fn ask(partition: &str) -> Reservation {
         Reservation {
             key: format!("d:p:{{{partition}}}"),
-            kind: Kind::Fixed,
             window_s: 60,
-            offset_s: 0,
             quota: 10,
             want: 1,
             min: 1,
-            spare: 0,
-            count_denied: false,
-            shadow: false,
+            ..Reservation::default()
         }
     }
 

@@ -18,7 +18,7 @@ async fn dials_can_be_set_while_their_slot_moves() {
         let wish = SetDial { quota: Some(quota), ..set("moving", "a") };
         let made = operate.dials.set(&wish).await.unwrap();
         let told = reply(&operate, "moving").await;
-        assert_eq!((told.version, told.dials[0].quota), (made.version, Some(quota)));
+        assert_eq!((told.version, told.dials[0].fields.quota), (made.version, Some(quota)));
         made.version
     };
     assert_eq!(set_quota(1).await, 1);
@@ -56,7 +56,11 @@ async fn dials_outlive_the_loss_of_their_primary() {
     })
     .await;
     cluster.kill_node(0).unwrap();
-    assert_eq!(reply(&operate, &domain).await.dials[0].quota, Some(8), "the last known dial stays");
+    assert_eq!(
+        reply(&operate, &domain).await.dials[0].fields.quota,
+        Some(8),
+        "the last known dial stays"
+    );
     let version = until("the replica takes a change", Duration::from_secs(20), async || {
         let wish = SetDial { quota: Some(9), ..set(&domain, "a") };
         operate.dials.set(&wish).await.ok().map(|made| made.version)

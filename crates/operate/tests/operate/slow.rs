@@ -46,7 +46,7 @@ impl Store for Slow {
         self.inner.health()
     }
 
-    fn control(&self) -> &dyn ControlStore {
+    fn control(&self) -> &(dyn ControlStore + 'static) {
         self
     }
 }

@@ -68,9 +68,7 @@ fn count(config: &Config, request: &Hostile<'_>) {
             quota: check.counter.quota,
             want: check.cost.get(),
             min: 1,
-            spare: 0,
-            count_denied: false,
-            shadow: false,
+            ..Reservation::default()
         };
         assert_eq!(reservation.check(), Ok(check.counter.window), "{reservation:?}");
     }

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use quotagate_protocol::{Kind, Reservation};
+use quotagate_protocol::Reservation;
 use quotagate_quota::config::Config;
 use quotagate_quota::request::Request;
 
@@ -53,18 +53,8 @@ pub fn key(config: &Config, request: &impl Request) -> Option<String> {
 
 /// Asserts that the store accepts the key.
 pub fn well_formed(key: &str) {
-    let reservation = Reservation {
-        key,
-        kind: Kind::Fixed,
-        window_s: 1,
-        offset_s: 0,
-        quota: 1,
-        want: 1,
-        min: 1,
-        spare: 0,
-        count_denied: false,
-        shadow: false,
-    };
+    let reservation =
+        Reservation { key, window_s: 1, quota: 1, want: 1, min: 1, ..Reservation::default() };
     assert_eq!(reservation.check().err(), None, "{key}");
 }
 

@@ -239,7 +239,7 @@ impl Store for Memory {
         Health::default()
     }
 
-    fn control(&self) -> &dyn ControlStore {
+    fn control(&self) -> &(dyn ControlStore + 'static) {
         self
     }
 }
@@ -249,7 +249,7 @@ mod tests {
     use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
     use std::sync::{OnceLock, mpsc};
 
-    use quotagate_protocol::{Kind, Reservation};
+    use quotagate_protocol::Reservation;
 
     use super::*;
 
@@ -257,15 +257,11 @@ mod tests {
     fn ask(n: u32, window_s: u32, want: u64) -> CheckedReservation {
         let reservation = Reservation {
             key: format!("test:p:{{{n}}}"),
-            kind: Kind::Fixed,
             window_s,
-            offset_s: 0,
             quota: 5,
             want,
             min: 1,
-            spare: 0,
-            count_denied: false,
-            shadow: false,
+            ..Reservation::default()
         };
         CheckedReservation::new(reservation).unwrap()
     }

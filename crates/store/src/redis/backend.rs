@@ -201,7 +201,7 @@ impl Store for Redis {
         }
     }
 
-    fn control(&self) -> &dyn ControlStore {
+    fn control(&self) -> &(dyn ControlStore + 'static) {
         self
     }
 

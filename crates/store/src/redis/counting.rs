@@ -289,7 +289,7 @@ fn adjustments<'a>(
 
 #[cfg(test)]
 mod tests {
-    use quotagate_protocol::{Kind, Reservation};
+    use quotagate_protocol::Reservation;
 
     use super::*;
     use crate::redis::Target;
@@ -308,15 +308,11 @@ mod tests {
         node.link(deadline).await.unwrap();
         let reservation = Reservation {
             key: "test:p:{*}".to_owned(),
-            kind: Kind::Fixed,
             window_s: 3600,
-            offset_s: 0,
             quota: 9,
             want: 2,
             min: 1,
-            spare: 0,
-            count_denied: false,
-            shadow: false,
+            ..Reservation::default()
         };
         let batch = Batch {
             deadline,

@@ -6,7 +6,7 @@ use std::process::Command;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use quotagate_protocol::{Adjustment, Grant, Kind, MAX_WINDOW_S, Reservation, Window};
+use quotagate_protocol::{Adjustment, Grant, MAX_WINDOW_S, Reservation, Window};
 use quotagate_store::control::Key;
 use quotagate_store::store::{Batch, CheckedReservation, Reserved, Store};
 use quotagate_store::window::Position;
@@ -20,15 +20,11 @@ pub const LONG: u32 = MAX_WINDOW_S;
 pub fn take(key: &str, quota: u64, want: u64) -> Reservation {
     Reservation {
         key: format!("test:p:{{{key}}}"),
-        kind: Kind::Fixed,
         window_s: LONG,
-        offset_s: 0,
         quota,
         want,
         min: 1,
-        spare: 0,
-        count_denied: false,
-        shadow: false,
+        ..Reservation::default()
     }
 }
 

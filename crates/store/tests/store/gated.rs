@@ -86,7 +86,7 @@ impl Store for Gated {
         self.health.lock().unwrap().clone()
     }
 
-    fn control(&self) -> &dyn ControlStore {
+    fn control(&self) -> &(dyn ControlStore + 'static) {
         self.memory.control()
     }
 }

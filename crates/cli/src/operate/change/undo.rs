@@ -1,6 +1,7 @@
 //! Commands that undo a change on the same store, quoted for a shell.
 
 use quotagate_operate::api::{Allow, DialEntry, OverrideEntry};
+use quotagate_protocol::dials::DialFields;
 
 use crate::operate::display::{mode, on_failure};
 use crate::operate::session::Session;
@@ -32,7 +33,7 @@ impl<T> Before<T> {
 }
 
 /// The fields that a dial sets: the flag, its value for a shell, and both in words.
-pub(crate) fn fields(dial: &DialEntry) -> Vec<(&'static str, String, String)> {
+pub(crate) fn fields(dial: DialFields) -> Vec<(&'static str, String, String)> {
     let quota =
         dial.quota.map(|quota| ("--quota", quota.to_string(), format!("quota {}", number(quota))));
     let word = |flag: &'static str, name: &str, word: &str| {

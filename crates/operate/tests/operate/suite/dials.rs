@@ -22,7 +22,7 @@ pub async fn sets_and_clears_dials(store: &Arc<dyn Store>) {
     let told = reply(&operate, "turns").await;
     assert_eq!((told.version, operate.views.version("turns")), (1, 1), "at once");
     assert_eq!(
-        (told.dials[0].policy.as_str(), told.dials[0].quota, told.dials[0].for_ms),
+        (told.dials[0].policy.as_str(), told.dials[0].fields.quota, told.dials[0].for_ms),
         ("a", Some(8), None)
     );
     operate
@@ -33,7 +33,10 @@ pub async fn sets_and_clears_dials(store: &Arc<dyn Store>) {
     let board = operate.boards.read_all(Some("turns")).await.unwrap().remove(0);
     assert_eq!((board.version, board.policies.len(), board.dials.len()), (2, 2, 2));
     let all = &board.dials[0];
-    assert_eq!((all.policy.as_str(), all.mode, all.by.as_str()), ("*", Some(Mode::Off), "ann"));
+    assert_eq!(
+        (all.policy.as_str(), all.fields.mode, all.by.as_str()),
+        ("*", Some(Mode::Off), "ann")
+    );
     assert!(all.remaining_ms.is_some_and(|left| (50_000..=60_000).contains(&left)), "{all:?}");
     let made = operate.dials.clear(&clear("turns", "a")).await.unwrap();
     assert_eq!((made.version, made.done.as_str()), (3, "cleared dial a"));
@@ -58,7 +61,7 @@ pub async fn merges_fields_of_a_dial(store: &Arc<dyn Store>) {
     let both =
         dial(SetDial { mode: Some(Mode::Shadow), for_ms: Some(90_000), ..set("merges", "a") })
             .await;
-    assert_eq!((both.quota, both.mode), (Some(8), Some(Mode::Shadow)));
+    assert_eq!((both.fields.quota, both.fields.mode), (Some(8), Some(Mode::Shadow)));
     assert!(both.for_ms.is_some_and(|left| left > 60_000), "{both:?}");
     let deny = SetDial { on_failure: Some(OnFailure::Deny), ..set("merges", "a") };
     let refused = operate.dials.set(&deny).await.unwrap_err().to_string();
@@ -72,7 +75,7 @@ pub async fn merges_fields_of_a_dial(store: &Arc<dyn Store>) {
     let all = SetDial { quota: Some(8), mode: Some(Mode::Shadow), ..deny };
     let stays = dial(all).await;
     assert_eq!(
-        (stays.quota, stays.on_failure, stays.for_ms),
+        (stays.fields.quota, stays.fields.on_failure, stays.for_ms),
         (Some(8), Some(OnFailure::Deny), None)
     );
     let timed = SetDial { quota: Some(9), for_ms: Some(60_000), ..set("merges", "a") };
@@ -99,7 +102,7 @@ pub async fn reverts_dials_by_themselves(store: &Arc<dyn Store>) {
     let mode = SetDial { mode: Some(Mode::Off), ..set("reverts", "a") };
     operate.dials.set(&mode).await.unwrap();
     assert_eq!(
-        reply(&operate, "reverts").await.dials[0].quota,
+        reply(&operate, "reverts").await.dials[0].fields.quota,
         None,
         "an ended dial is not merged"
     );
@@ -173,7 +176,7 @@ pub async fn keeps_every_one_of_many_concurrent_changes(store: &Arc<dyn Store>) 
     assert_eq!(versions, [1, 2, 3, 4, 5, 6, 7, 8]);
     let dial = reply(&operate, "many").await.dials.remove(0);
     assert!(
-        dial.quota.is_some() && dial.mode == Some(Mode::Shadow),
+        dial.fields.quota.is_some() && dial.fields.mode == Some(Mode::Shadow),
         "no change was lost: {dial:?}"
     );
     assert_eq!(operate.history.list(Some("many"), 100).await.unwrap().len(), 8);

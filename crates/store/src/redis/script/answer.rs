@@ -175,15 +175,11 @@ mod tests {
     fn reservation() -> CheckedReservation {
         let reservation = Reservation {
             key: "test:p:{*}".to_owned(),
-            kind: Kind::Fixed,
             window_s: 60,
-            offset_s: 0,
             quota: 100,
             want: 3,
             min: 1,
-            spare: 0,
-            count_denied: false,
-            shadow: false,
+            ..Reservation::default()
         };
         CheckedReservation::new(reservation).unwrap()
     }

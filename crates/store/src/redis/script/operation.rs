@@ -216,15 +216,11 @@ mod tests {
         };
         let reservation = CheckedReservation::new(Reservation {
             key: "test:p:{*}".to_owned(),
-            kind: Kind::Fixed,
             window_s: 60,
-            offset_s: 0,
             quota: 100,
             want: 3,
             min: 1,
-            spare: 0,
-            count_denied: false,
-            shadow: false,
+            ..Reservation::default()
         });
         let reservation = &reservation.unwrap();
         let operations = [Operation::Refund(&refund), Operation::Reserve { index: 0, reservation }];

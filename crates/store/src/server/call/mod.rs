@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use quotagate_protocol::dials::{DialsReply, MAX_REPORT};
-use quotagate_protocol::{Adjustment, MAX_ITEMS, ReserveReply, ReserveRequest};
+use quotagate_protocol::{Adjustment, MAX_ITEMS, ReserveReply, ReserveRequest, is_domain};
 
 use self::held::{Held, Permit};
 use self::pending::Claim;
@@ -18,7 +18,6 @@ use super::endpoint::CallEndpoint;
 use super::hooks::Event;
 use super::refusal::Refusal;
 use super::reply::RefundOnDrop;
-use crate::key::is_domain;
 use crate::store::{Batch, CheckedReservation, SECOND_LOOK, StoreError};
 use crate::window::known;
 

@@ -50,9 +50,11 @@ fn table(board: &Board) -> Table {
         let own = dial_of(&policy.name);
         // Field by field, the policy's own dial overrides the dial of all policies.
         let (new_mode, mode_of_all) =
-            first(own.and_then(|own| own.mode), all.and_then(|all| all.mode));
-        let (new_failure, failure_of_all) =
-            first(own.and_then(|own| own.on_failure), all.and_then(|all| all.on_failure));
+            first(own.and_then(|own| own.fields.mode), all.and_then(|all| all.fields.mode));
+        let (new_failure, failure_of_all) = first(
+            own.and_then(|own| own.fields.on_failure),
+            all.and_then(|all| all.fields.on_failure),
+        );
         let all = all.filter(|_| mode_of_all || failure_of_all);
         let both = |of: fn(&DialEntry) -> String| {
             let own = own.map(of);
@@ -60,7 +62,7 @@ fn table(board: &Board) -> Table {
         };
         let row = [
             policy.name.clone(),
-            changed(own.and_then(|own| own.quota).map(number), number(policy.quota), false),
+            changed(own.and_then(|own| own.fields.quota).map(number), number(policy.quota), false),
             window(&policy.kind, policy.window_s),
             changed(
                 new_mode.map(|m| mode(m).to_owned()),
@@ -81,10 +83,10 @@ fn table(board: &Board) -> Table {
     for dial in board.dials.iter().filter(|dial| !known(&dial.policy)) {
         let row = [
             dial.policy.clone(),
-            dial.quota.map(number).unwrap_or_default(),
+            dial.fields.quota.map(number).unwrap_or_default(),
             String::new(),
-            dial.mode.map(mode).unwrap_or_default().to_owned(),
-            dial.on_failure.map(on_failure).unwrap_or_default().to_owned(),
+            dial.fields.mode.map(mode).unwrap_or_default().to_owned(),
+            dial.fields.on_failure.map(on_failure).unwrap_or_default().to_owned(),
             ends(dial.remaining_ms),
             dial.by.clone(),
         ];

@@ -101,7 +101,7 @@ fn say_undo(args: &SetDialArgs, before: &Before<DialEntry>, session: &Session) {
             ));
         }
     };
-    let fields = undo::fields(was);
+    let fields = undo::fields(was.fields);
     let words = |of: &mut dyn Iterator<Item = &(&str, String, String)>| {
         of.map(|(_, _, words)| words.as_str()).collect::<Vec<_>>().join(", ")
     };
@@ -121,9 +121,9 @@ fn say_undo(args: &SetDialArgs, before: &Before<DialEntry>, session: &Session) {
         let time = if args.for_ms.is_some() { ", for the same time" } else { "" };
         say(&format!("These fields keep their values{time}: {kept}."));
     }
-    let is_new = (args.mode.is_some() && was.mode.is_none())
-        || (args.quota.is_some() && was.quota.is_none())
-        || (args.on_failure.is_some() && was.on_failure.is_none());
+    let is_new = (args.mode.is_some() && was.fields.mode.is_none())
+        || (args.quota.is_some() && was.fields.quota.is_none())
+        || (args.on_failure.is_some() && was.fields.on_failure.is_none());
     let again = undo::set_dial(session, was, &fields);
     let remark = remark(was.remaining_ms);
     // A field that was not set before can only be cleared with the whole dial.

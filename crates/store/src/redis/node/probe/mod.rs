@@ -221,15 +221,11 @@ impl Probe {
         let key = format!("probe:{{{tag}}}");
         let reservation = Reservation {
             key: key.clone(),
-            kind: Kind::Fixed,
             window_s: WINDOW_S,
-            offset_s: 0,
             quota: 1_000,
             want: 1,
             min: 1,
-            spare: 0,
-            count_denied: false,
-            shadow: false,
+            ..Reservation::default()
         };
         let Some(window) = Fixed::new(WINDOW_S, 0) else { return Ok(Vec::new()) };
         // Not checked: no domain and policy have this key, so that it is no counter of a filter.

@@ -1,0 +1,26 @@
+//! What operators change and read in the backend.
+
+use std::ops::Deref;
+use std::sync::Arc;
+
+use quotagate_store::control::ControlStore;
+use quotagate_store::store::Store;
+
+/// The control store of the backend, which every part of [`Operate`](crate::Operate) holds.
+#[derive(Clone)]
+pub struct ControlHandle(Arc<dyn Store>);
+
+impl ControlHandle {
+    /// The control store of this backend.
+    pub fn new(store: Arc<dyn Store>) -> Self {
+        Self(store)
+    }
+}
+
+impl Deref for ControlHandle {
+    type Target = dyn ControlStore;
+
+    fn deref(&self) -> &Self::Target {
+        self.0.control()
+    }
+}
