@@ -19,7 +19,7 @@ fn node_addresses(cluster: &Cluster) -> Result<Vec<String>> {
 }
 
 fn run_script(arguments: &[String]) -> (bool, String) {
-    let script = paths::root().join("docker/form-cluster.sh");
+    let script = paths::root().join("charts/example/files/form-cluster.sh");
     let output =
         Command::new("sh").arg(script).args(arguments).env("DEADLINE", "30").output().unwrap();
     let text = [output.stdout, output.stderr]

@@ -5,7 +5,7 @@ use std::{fs, process::Command};
 use quotagate_support::paths;
 use serde_json::{Value, json};
 
-use super::{current, objects};
+use super::objects;
 use crate::kubernetes::schemas;
 
 /// A copy of the example with its dependency, as `helm dependency build` makes it.
@@ -60,10 +60,4 @@ fn example_with_redis_cluster_matches_the_published_schemas() {
     assert_eq!(redis["spec"]["replicas"], nodes.as_array().unwrap().len());
     assert_eq!(nodes[5], "quotagate-redis-5.quotagate-redis:6379");
     assert_eq!(redis["spec"]["serviceName"], of("Service", "quotagate-redis")["metadata"]["name"]);
-}
-
-#[test]
-fn script_of_the_example_is_current() {
-    let script = fs::read_to_string(paths::root().join("docker/form-cluster.sh")).unwrap();
-    current(&paths::root().join("charts/example/files/form-cluster.sh"), &script);
 }
