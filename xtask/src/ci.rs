@@ -15,7 +15,8 @@ use crate::{
 };
 
 /// The crates whose tests need nothing but Rust.
-const PURE: [&str; 3] = ["quotagate-protocol", "quotagate-quota", "quotagate-advise"];
+const PURE: [&str; 4] =
+    ["quotagate-protocol", "quotagate-calendar", "quotagate-quota", "quotagate-advise"];
 
 /// The fast checks, before a full run is worth its time.
 pub fn check() -> Result<()> {

@@ -54,7 +54,7 @@ pub use self::advice::{
 pub use self::error::Error;
 pub use self::line::{Fields, Only};
 pub use self::options::{Limits, Options};
-pub use self::window::{Length, Unit, Window};
+pub use self::window::{Length, Window};
 
 /// Reads the logs and judges quotas.
 ///

@@ -7,7 +7,8 @@ use std::process::ExitCode;
 use std::thread;
 
 use clap::builder::RangedU64ValueParser;
-use quotagate_advise::{Error, Fields, Length, Limits, Only, Options, Unit};
+use quotagate_advise::{Error, Fields, Length, Limits, Only, Options};
+use quotagate_protocol::Unit;
 use quotagate_store::server::raise_file_limit;
 
 use crate::standard::{error_line, print};

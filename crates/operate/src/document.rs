@@ -2,9 +2,9 @@
 
 use std::path::Path;
 
+use quotagate_calendar::check_zone;
 use quotagate_protocol::Window;
 use quotagate_quota::config::{Config, Fault, Policy, RedisStore};
-use quotagate_store::calendar::check_zone;
 use quotagate_store::secret::PasswordFile;
 use quotagate_store::url::{StoreUrl, UrlError};
 

@@ -283,6 +283,27 @@ impl Kind {
 }
 
 impl Unit {
+    /// All of them, the shortest first.
+    pub const ALL: [Self; 6] =
+        [Self::Minute, Self::Hour, Self::Day, Self::Week, Self::Month, Self::Year];
+
+    /// Its name in policy documents.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Minute => "minute",
+            Self::Hour => "hour",
+            Self::Day => "day",
+            Self::Week => "week",
+            Self::Month => "month",
+            Self::Year => "year",
+        }
+    }
+
+    /// The unit of this name.
+    pub fn of(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|unit| unit.name() == name)
+    }
+
     /// The seconds that it mostly has.
     const fn usual_s(self) -> u32 {
         match self {

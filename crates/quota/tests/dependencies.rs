@@ -11,15 +11,19 @@ use serde_json::Value;
 const DIRECTIONS: &[(&str, &[&str])] = &[
     ("quotagate", &["quotagate-protocol", "quotagate-quota"]),
     ("quotagate-protocol", &[]),
+    ("quotagate-calendar", &["quotagate-protocol"]),
     ("quotagate-quota", &["quotagate-protocol"]),
-    ("quotagate-store", &["quotagate-protocol"]),
-    ("quotagate-operate", &["quotagate-protocol", "quotagate-quota", "quotagate-store"]),
+    ("quotagate-store", &["quotagate-calendar", "quotagate-protocol"]),
+    (
+        "quotagate-operate",
+        &["quotagate-calendar", "quotagate-protocol", "quotagate-quota", "quotagate-store"],
+    ),
     ("quotagate-control", &["quotagate-operate", "quotagate-protocol", "quotagate-store"]),
     (
         "quotagate-native",
         &["quotagate-operate", "quotagate-protocol", "quotagate-quota", "quotagate-store"],
     ),
-    ("quotagate-advise", &[]),
+    ("quotagate-advise", &["quotagate-calendar", "quotagate-protocol"]),
     (
         "quotagate-cli",
         &[

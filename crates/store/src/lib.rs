@@ -9,7 +9,6 @@
 use std::sync::Arc;
 
 pub mod address;
-pub mod calendar;
 pub mod control;
 mod error;
 mod login;

@@ -3,10 +3,8 @@
 use std::fmt;
 use std::time::Duration;
 
+use quotagate_calendar::{Span, UnknownZone, is_known, span_at};
 use quotagate_protocol::{Invalid, Sliding, Window};
-
-pub use crate::calendar::Span;
-use crate::calendar::{UnknownZone, is_known, span_at};
 
 /// A counter of a key. Two windows with equal ones count together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

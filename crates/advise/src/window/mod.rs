@@ -1,17 +1,14 @@
 //! The windows that quotas are judged for.
 
-mod calendar;
 mod number;
 mod zone;
 
 use std::fmt;
 
 use jiff::tz::TimeZone;
+use quotagate_protocol::Unit;
 use serde::{Serialize, Serializer};
 
-pub use self::calendar::Unit;
-
-pub(crate) use self::calendar::Calendar;
 pub(crate) use self::number::{Numbers, Scale};
 
 use crate::display;

@@ -4,7 +4,11 @@ use std::mem::swap;
 use std::ops::Range;
 use std::sync::OnceLock;
 
-use super::{Calendar, Window};
+use jiff::tz::TimeZone;
+use quotagate_calendar::window_at;
+use quotagate_protocol::Unit;
+
+use super::Window;
 
 /// Slices of a sliding window. Those that reach into it are one more.
 const SLICES: u32 = 20;
@@ -18,7 +22,7 @@ pub(crate) enum Scale {
     /// are counted from long before the first request.
     Sliding { slice_ms: i64, origin: OnceLock<i64> },
     /// The beginning of the window, in Unix seconds.
-    Calendar(Calendar),
+    Calendar(Unit, TimeZone),
 }
 
 impl Scale {
@@ -30,16 +34,14 @@ impl Scale {
                 let slice_ms = ms(*seconds) / i64::from(SLICES);
                 Self::Sliding { slice_ms, origin: OnceLock::new() }
             }
-            Window::Calendar { unit, time_zone } => {
-                Self::Calendar(Calendar::new(*unit, time_zone.clone()))
-            }
+            Window::Calendar { unit, time_zone } => Self::Calendar(*unit, time_zone.clone()),
         }
     }
 
     /// How many windows before one count together with it.
     pub(crate) fn reach(&self) -> u32 {
         match self {
-            Self::Fixed { .. } | Self::Calendar(_) => 0,
+            Self::Fixed { .. } | Self::Calendar(..) => 0,
             Self::Sliding { .. } => SLICES,
         }
     }
@@ -54,7 +56,7 @@ impl Scale {
                 let origin = origin.get().copied().unwrap_or_default();
                 (origin + number - i64::from(SLICES)) * slice_ms
             }
-            Self::Calendar(_) => number * 1000,
+            Self::Calendar(..) => number * 1000,
         }
     }
 }
@@ -64,12 +66,12 @@ impl Scale {
 #[derive(Debug)]
 pub(crate) struct Numbers<'s> {
     scale: &'s Scale,
-    parts: [(Range<i64>, Option<u32>); 2],
+    windows: [(Range<i64>, Option<u32>); 2],
 }
 
 impl<'s> Numbers<'s> {
     pub(crate) fn new(scale: &'s Scale) -> Self {
-        Self { scale, parts: [(0..0, None), (0..0, None)] }
+        Self { scale, windows: [(0..0, None), (0..0, None)] }
     }
 
     /// The number of the window at this time. None before 1970, long after 2100, and for slices
@@ -82,18 +84,18 @@ impl<'s> Numbers<'s> {
                 let origin = origin.get_or_init(|| slice.saturating_sub(1 << 31).max(0));
                 u32::try_from(slice.checked_sub(*origin)?).ok()
             }
-            Scale::Calendar(calendar) => {
+            Scale::Calendar(unit, zone) => {
                 let second = time_ms.div_euclid(1000);
-                let [(last, number), (before, number_before)] = &mut self.parts;
+                let [(last, number), (before, number_before)] = &mut self.windows;
                 if last.contains(&second) {
                     return *number;
                 }
                 swap(last, before);
                 swap(number, number_before);
                 if !last.contains(&second) {
-                    let part = calendar.part(second)?;
-                    // The window of 1970-01-01 may begin before, east of Greenwich.
-                    (*last, *number) = (part.seconds, u32::try_from(part.begin.max(0)).ok());
+                    let span = window_at(zone, *unit, u64::try_from(second).ok()?)?;
+                    let (start, end) = (i64::try_from(span.start), i64::try_from(span.end));
+                    (*last, *number) = (start.ok()?..end.ok()?, u32::try_from(span.start).ok());
                 }
                 *number
             }
@@ -109,7 +111,9 @@ impl<'s> Numbers<'s> {
                 let slice = time_ms.div_euclid(*slice_ms).saturating_sub(*origin);
                 u32::try_from(slice.max(0)).unwrap_or(u32::MAX)
             }
-            Scale::Fixed { .. } | Scale::Calendar(_) => self.at(time_ms.max(0)).unwrap_or(u32::MAX),
+            Scale::Fixed { .. } | Scale::Calendar(..) => {
+                self.at(time_ms.max(0)).unwrap_or(u32::MAX)
+            }
         }
     }
 }

@@ -6,7 +6,8 @@ use std::fs;
 
 use jiff::{Timestamp, tz::TimeZone};
 use proptest::prelude::*;
-use quotagate_advise::{Advice, Error, Fields, Length, Limits, Options, Unit, advise};
+use quotagate_advise::{Advice, Error, Fields, Length, Limits, Options, advise};
+use quotagate_protocol::Unit;
 
 use crate::brute::Brute;
 
@@ -253,4 +254,14 @@ fn times_years_apart_never_stop_a_sliding_count() {
     assert_eq!((advice.read.requests, advice.read.malformed), (4, 0));
     let advice = run(&requests, calendar(Unit::Week, "Asia/Tokyo")).unwrap();
     assert_eq!((advice.read.requests, advice.read.malformed), (4, 0));
+}
+
+/// The store counts them apart, too.
+#[test]
+fn hour_ends_where_clocks_go_back_by_half_an_hour() {
+    let before = (0, ms("2026-04-04T14:59:00Z"), 1);
+    let after = (0, ms("2026-04-04T15:10:00Z"), 1);
+    let options = Options { show_users: 1, ..calendar(Unit::Hour, "Australia/Lord_Howe") };
+    let advice = run(&[before, after], options).unwrap();
+    assert_eq!(advice.windows[0].top_users[0].most, 1);
 }

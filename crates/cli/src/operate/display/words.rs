@@ -1,7 +1,7 @@
 //! How values of the admin API are written in tables and sentences.
 
 use quotagate_operate::api::{OverrideEntry, Usage};
-use quotagate_protocol::{Calendar, Kind, Mode, OnFailure, Unit};
+use quotagate_protocol::{Calendar, Kind, Mode, OnFailure};
 
 use super::Weight;
 use crate::text::{duration, number};
@@ -41,20 +41,8 @@ pub(crate) fn window(kind: &Kind, seconds: u32) -> String {
     match kind {
         Kind::Fixed => length(),
         Kind::Sliding => format!("{} sliding", length()),
-        Kind::Calendar(Calendar { unit, time_zone }) => format!("{} {time_zone}", unit_name(*unit)),
+        Kind::Calendar(Calendar { unit, time_zone }) => format!("{} {time_zone}", unit.name()),
         Kind::Unknown => "of a kind that only a newer version of this command knows".to_owned(),
-    }
-}
-
-/// A unit of the calendar, as policies write it.
-const fn unit_name(unit: Unit) -> &'static str {
-    match unit {
-        Unit::Minute => "minute",
-        Unit::Hour => "hour",
-        Unit::Day => "day",
-        Unit::Week => "week",
-        Unit::Month => "month",
-        Unit::Year => "year",
     }
 }
 
@@ -101,6 +89,8 @@ pub(crate) fn without_effect(entry: &OverrideEntry) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
+    use quotagate_protocol::Unit;
+
     use super::*;
     use quotagate_operate::api::QuotaFrom;
 

@@ -108,14 +108,19 @@ fn zone(name: &str) -> Option<TimeZone> {
     (zone.iana_name() == Some(name) && !zone.is_unknown()).then_some(zone)
 }
 
-fn find(calendar: &Calendar, now: u64) -> Option<Span> {
-    let zone = zone(&calendar.time_zone)?;
+/// The window in this time zone that `now` (in Unix seconds) falls into. `None` beyond the calendar.
+pub fn window_at(zone: &TimeZone, unit: Unit, now: u64) -> Option<Span> {
     let at = Timestamp::from_second(i64::try_from(now.min(LAST_S)).ok()?).ok()?;
-    match calendar.unit {
-        Unit::Minute => within_clock(&zone, at, 60),
-        Unit::Hour => within_clock(&zone, at, 60 * 60),
-        unit @ (Unit::Day | Unit::Week | Unit::Month | Unit::Year) => whole_days(&zone, at, unit),
-    }
+    let span = match unit {
+        Unit::Minute => within_clock(zone, at, 60),
+        Unit::Hour => within_clock(zone, at, 60 * 60),
+        unit @ (Unit::Day | Unit::Week | Unit::Month | Unit::Year) => whole_days(zone, at, unit),
+    };
+    span.filter(|span| span.contains(now))
+}
+
+fn find(calendar: &Calendar, now: u64) -> Option<Span> {
+    window_at(&zone(&calendar.time_zone)?, calendar.unit, now)
 }
 
 /// The minute or the hour of the local clock, cut where the clock changes.
@@ -333,6 +338,67 @@ mod tests {
         ] {
             let text = check_zone(name).unwrap_err().to_string();
             assert!(text.contains(name) && text.contains(hint), "{text}");
+        }
+    }
+
+    #[test]
+    fn windows_begin_where_a_minute_by_minute_clock_shows_a_new_one() {
+        // Clocks that change at night, at midnight, by half an hour, often, and over a whole day.
+        let walks = [
+            ("Europe/Berlin", "2026-01-01T00:00:00Z", 400),
+            ("Europe/Berlin", "2028-02-20T00:00:00Z", 20),
+            ("America/New_York", "2026-02-25T00:00:00Z", 20),
+            ("America/Havana", "2026-10-25T00:00:00Z", 20),
+            ("America/Sao_Paulo", "2018-10-25T00:00:00Z", 20),
+            ("Africa/Casablanca", "2026-01-01T00:00:00Z", 120),
+            ("Australia/Lord_Howe", "2026-03-25T00:00:00Z", 20),
+            ("Australia/Lord_Howe", "2026-09-25T00:00:00Z", 20),
+            ("Pacific/Apia", "2011-12-20T00:00:00Z", 20),
+            ("Asia/Kathmandu", "2025-12-25T00:00:00Z", 10),
+            ("UTC", "2027-12-25T00:00:00Z", 70),
+        ];
+        for ((name, from, days), unit) in
+            walks.iter().flat_map(|walk| Unit::ALL.map(|unit| (walk, unit)))
+        {
+            let zone = zone(name).unwrap();
+            let mut last: Option<((i16, i32, i32), u64)> = None;
+            let mut span = Span::default();
+            let step = if *days > 20 { 30 * 60 } else { 60 };
+            for number in 0..days * 24 * 3600 / step {
+                let at = seconds(from) + number * step;
+                let moment = Timestamp::from_second(at.try_into().unwrap()).unwrap();
+                let local = moment.to_zoned(zone.clone()).datetime();
+                let date = local.date();
+                let day = i32::from(date.day_of_year());
+                let clock = i32::from(local.hour()) * 60 + i32::from(local.minute());
+                let offset = zone.to_offset(moment).seconds();
+                let iso = date.iso_week_date();
+                let (shown, restarts) = match unit {
+                    Unit::Minute => ((date.year(), day * 10_000 + clock, offset), true),
+                    Unit::Hour => ((date.year(), day * 100 + clock / 60, offset), clock % 60 == 0),
+                    Unit::Day => ((date.year(), day, 0), false),
+                    Unit::Week => ((iso.year(), i32::from(iso.week()), 0), false),
+                    Unit::Month => ((date.year(), i32::from(date.month()), 0), false),
+                    Unit::Year => ((date.year(), 0, 0), false),
+                };
+                let start = match last {
+                    Some((old, start)) if old == shown && !restarts => Some(start),
+                    Some(_) => Some(at),
+                    // The first window may have begun before.
+                    None => None,
+                };
+                let found = window_at(&zone, unit, at).unwrap();
+                assert!(found.contains(at), "{name} {local} {unit:?} {found:?}");
+                let start = start.unwrap_or(found.start);
+                assert_eq!(found.start, start, "{name} {local} {unit:?}");
+                // Whatever a window covers has the same beginning.
+                if span.contains(at) {
+                    assert_eq!(span, found, "{name} {local} {unit:?}");
+                } else {
+                    span = found;
+                }
+                last = Some((shown, start));
+            }
         }
     }
 }
