@@ -108,7 +108,8 @@ fn zone(name: &str) -> Option<TimeZone> {
     (zone.iana_name() == Some(name) && !zone.is_unknown()).then_some(zone)
 }
 
-/// The window in this time zone that `now` (in Unix seconds) falls into. `None` beyond the calendar.
+/// The window in this time zone that `now` (in Unix seconds) falls into. `None` beyond the
+/// calendar.
 pub fn window_at(zone: &TimeZone, unit: Unit, now: u64) -> Option<Span> {
     let at = Timestamp::from_second(i64::try_from(now.min(LAST_S)).ok()?).ok()?;
     let span = match unit {

@@ -19,7 +19,8 @@ use crate::error::Error;
 pub enum Length {
     /// So many seconds; at least 1.
     Seconds(u32),
-    /// A minute, day, month, ... of the calendar in [`Options::time_zone`](crate::Options::time_zone).
+    /// A minute, day, month, ... of the calendar in
+    /// [`Options::time_zone`](crate::Options::time_zone).
     Calendar(Unit),
 }
 

@@ -111,8 +111,9 @@ impl Memory {
         Self { _sweeper: Some(AbortOnDropHandle::new(sweeper)), ..self }
     }
 
-    /// The part of the map that holds `key`, locked. Whoever counts reads the clock after this, so
-    /// that no counter is made anew in a window that ended, and was swept, in between.
+    /// The part of the map that holds `key`, locked. Callers that count read the clock after
+    /// this. If they read it before, a window could end and be swept in between, and its counter
+    /// would begin again.
     fn shard(&self, key: &str) -> MutexGuard<'_, Shard> {
         let index = usize::try_from(self.hasher.hash_one(key) % SHARDS as u64).unwrap_or_default();
         lock(self.shards.others.get(index).unwrap_or(&self.shards.last))
@@ -284,8 +285,8 @@ mod tests {
         let shards = Arc::new(OnceLock::<Arc<Shards>>::new());
         let (swept, readings) = (Arc::clone(&shards), AtomicUsize::new(0));
         let memory = Memory::new(Arc::new(move || {
-            // A sweep after the end of the window goes ahead of whoever has read the clock just
-            // before the end, unless that one holds the lock.
+            // A sweep after the end of the window overtakes a reservation that has read the clock
+            // just before the end, unless the reservation holds the lock.
             if readings.fetch_add(1, Relaxed) == 1 {
                 let (shards, (done, end)) = (Arc::clone(&swept), mpsc::channel());
                 std::thread::spawn(move || {
