@@ -2,7 +2,7 @@
 
 use std::cell::{Cell, OnceCell};
 
-use quotagate_quota::answered::{CONTENT_TYPE, is_grpc};
+use quotagate_quota::exchange::counting::{CONTENT_TYPE, is_grpc};
 use quotagate_quota::request::Request;
 
 use crate::headers::HeaderMap;

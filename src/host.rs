@@ -5,10 +5,10 @@ use std::cell::{Cell, OnceCell};
 
 use proxy_wasm::hostcalls;
 use proxy_wasm::types::{Action, BufferType, MapType};
-use quotagate_quota::access_log::Entry;
-use quotagate_quota::answered::{CONTENT_TYPE, is_grpc};
+use quotagate_quota::access_log::AccessLogEntry;
 use quotagate_quota::driver;
-use quotagate_quota::mark::EXCEEDED;
+use quotagate_quota::exchange::counting::{CONTENT_TYPE, is_grpc};
+use quotagate_quota::response::mark::EXCEEDED;
 use quotagate_quota::response::{Answer, PUSHBACK, Upstream};
 
 use crate::headers::{HeaderMap, serialize};
@@ -294,8 +294,8 @@ fn has_response_header(name: &str) -> bool {
 
 /// Writes an entry to the active stream's filter state, which access logs show as
 /// `%FILTER_STATE(wasm.<name>:PLAIN)%`.
-pub fn note(entry: Option<Entry<'_>>) {
-    for (name, value) in entry.iter().flat_map(Entry::fields) {
+pub fn note(entry: Option<AccessLogEntry<'_>>) {
+    for (name, value) in entry.iter().flat_map(AccessLogEntry::fields) {
         set_property(name, value.as_bytes());
     }
 }

@@ -18,7 +18,7 @@ use crate::response::{tightest, used};
 
 /// The access log fields of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Entry<'a> {
+pub struct AccessLogEntry<'a> {
     /// What happened to the request.
     pub decision: Verdict,
     /// The name of the policy that the entry is about.
@@ -32,7 +32,7 @@ pub struct Entry<'a> {
     logged: &'a [LogField],
 }
 
-impl<'a> Entry<'a> {
+impl<'a> AccessLogEntry<'a> {
     /// The names and values of the fields that the configuration asks for. Unknown values are left
     /// out.
     pub fn fields(&self) -> impl Iterator<Item = (&'static str, Cow<'a, str>)> + use<'a> {
@@ -86,7 +86,7 @@ impl Verdict {
 
 /// The entry of a decided request. `None` if no policy counts it, or the configuration asks for no
 /// fields.
-pub fn entry<'a>(config: &'a Config, decision: &'a Decision) -> Option<Entry<'a>> {
+pub fn entry<'a>(config: &'a Config, decision: &'a Decision) -> Option<AccessLogEntry<'a>> {
     if config.access_log.is_empty() {
         return None;
     }
@@ -115,11 +115,15 @@ pub fn entry<'a>(config: &'a Config, decision: &'a Decision) -> Option<Entry<'a>
 }
 
 /// The entry of a request that lacks an identity of the policy at this index.
-pub fn missing_identity(config: &Config, policy: usize) -> Option<Entry<'_>> {
+pub fn missing_identity(config: &Config, policy: usize) -> Option<AccessLogEntry<'_>> {
     about(config, Verdict::MissingIdentity, policy, None, None)
 }
 
-fn known<'a>(config: &'a Config, decision: Verdict, standing: &'a Standing) -> Option<Entry<'a>> {
+fn known<'a>(
+    config: &'a Config,
+    decision: Verdict,
+    standing: &'a Standing,
+) -> Option<AccessLogEntry<'a>> {
     about(config, decision, standing.policy, Some(&standing.key), Some(used(standing)))
 }
 
@@ -127,7 +131,7 @@ fn unknown<'a>(
     config: &'a Config,
     decision: Verdict,
     uncounted: &'a Uncounted,
-) -> Option<Entry<'a>> {
+) -> Option<AccessLogEntry<'a>> {
     about(config, decision, uncounted.policy, Some(&uncounted.key), None)
 }
 
@@ -137,9 +141,9 @@ fn about<'a>(
     policy: usize,
     key: Option<&'a str>,
     used: Option<u64>,
-) -> Option<Entry<'a>> {
+) -> Option<AccessLogEntry<'a>> {
     let policy = &config.policies.get(policy)?.name;
-    Some(Entry {
+    Some(AccessLogEntry {
         decision,
         policy,
         partition: key.map(partition_of),
@@ -192,7 +196,7 @@ mod tests {
         Decision::Refuse(Refusal { standings, until: Monotonic::default() })
     }
 
-    fn text(entry: &Entry<'_>) -> String {
+    fn text(entry: &AccessLogEntry<'_>) -> String {
         let fields: Vec<String> =
             entry.fields().map(|(name, value)| format!("{name}={value}")).collect();
         fields.join(" ").replace("quotagate.", "").replace("header.x=", "")

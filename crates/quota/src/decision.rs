@@ -102,12 +102,12 @@ pub struct Held {
     /// The counter.
     pub counter: Counter,
     /// The units.
-    pub units: Units,
+    pub units: GrantedUnits,
 }
 
 /// Units of one window of a counter that the store granted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Units {
+pub struct GrantedUnits {
     /// How many.
     pub amount: u64,
     /// The number of the window that granted them.
@@ -119,7 +119,7 @@ pub struct Units {
     pub resets: Monotonic,
 }
 
-impl Units {
+impl GrantedUnits {
     /// The same units, but this many.
     #[must_use]
     pub const fn of(self, amount: u64) -> Self {
@@ -212,12 +212,12 @@ impl Admission {
     }
 
     /// Holds the units of a check until the response, if its policy does that.
-    pub(crate) fn hold(&mut self, check: &Check, units: Units, config: &Config) {
+    pub(crate) fn hold(&mut self, check: &Check, units: GrantedUnits, config: &Config) {
         let Some(policy) = check.policy(config).filter(|policy| policy.holds()) else { return };
         if units.amount > 0 {
             let held = Held { policy: check.policy, counter: check.counter.clone(), units };
             match policy.count {
-                Count::Answered(_) => self.held.push(held),
+                Count::Responses(_) => self.held.push(held),
                 Count::All => self.unsettled.push(held),
             }
         }

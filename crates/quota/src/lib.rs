@@ -10,7 +10,6 @@
 //! adapter drives them through [`driver::Driver`].
 
 pub mod access_log;
-pub mod answered;
 pub mod config;
 pub mod decision;
 mod document;
@@ -18,13 +17,10 @@ pub mod driver;
 pub mod duration;
 pub mod evaluate;
 pub mod exchange;
-pub mod mark;
 pub mod request;
 pub mod response;
-mod settle;
 pub mod stats;
 #[cfg(test)]
 mod testing;
 pub mod time;
-pub mod usage;
 pub mod worker;

@@ -21,7 +21,7 @@ use crate::worker::{CallOutcome, Counted};
 
 /// Statistics of one name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Family {
+pub struct StatFamily {
     /// Its name.
     pub name: &'static str,
     /// The names of its labels.
@@ -29,15 +29,15 @@ pub struct Family {
 }
 
 /// All families.
-pub const FAMILIES: [Family; 8] = [
-    Family { name: "quotagate_requests", labels: &["domain", "policy", "outcome"] },
-    Family { name: "quotagate_missing_identity", labels: &["domain", "policy"] },
-    Family { name: "quotagate_from_ledger", labels: &["domain", "policy"] },
-    Family { name: "quotagate_calls", labels: &["domain", "outcome"] },
-    Family { name: "quotagate_items_failed", labels: &["domain"] },
-    Family { name: "quotagate_suspensions", labels: &["domain"] },
-    Family { name: "quotagate_fetches_failed", labels: &["domain"] },
-    Family { name: "quotagate_documents_refused", labels: &["domain"] },
+pub const FAMILIES: [StatFamily; 8] = [
+    StatFamily { name: "quotagate_requests", labels: &["domain", "policy", "outcome"] },
+    StatFamily { name: "quotagate_missing_identity", labels: &["domain", "policy"] },
+    StatFamily { name: "quotagate_from_ledger", labels: &["domain", "policy"] },
+    StatFamily { name: "quotagate_calls", labels: &["domain", "outcome"] },
+    StatFamily { name: "quotagate_items_failed", labels: &["domain"] },
+    StatFamily { name: "quotagate_suspensions", labels: &["domain"] },
+    StatFamily { name: "quotagate_fetches_failed", labels: &["domain"] },
+    StatFamily { name: "quotagate_documents_refused", labels: &["domain"] },
 ];
 
 /// The index in [`FAMILIES`] and the labels of a counter. `None` if there is no such policy.

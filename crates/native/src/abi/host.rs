@@ -4,9 +4,9 @@ use std::ffi::c_void;
 use std::marker::PhantomData;
 use std::sync::atomic::{AtomicPtr, Ordering};
 
-use quotagate_quota::access_log::Entry;
-use quotagate_quota::answered::is_grpc;
-use quotagate_quota::mark::EXCEEDED;
+use quotagate_quota::access_log::AccessLogEntry;
+use quotagate_quota::exchange::counting::is_grpc;
+use quotagate_quota::response::mark::EXCEEDED;
 use quotagate_quota::response::{Answer, PUSHBACK, Upstream};
 
 use super::process;
@@ -250,7 +250,7 @@ impl<'h> Host<'h> {
 
     /// Writes an entry to the filter state, which access logs show as
     /// `%FILTER_STATE(<name>:PLAIN)%`. Envoy keeps the first value of each name.
-    pub fn note(&self, entry: &Entry<'_>) {
+    pub fn note(&self, entry: &AccessLogEntry<'_>) {
         for (name, value) in entry.fields() {
             // SAFETY: the stream exists, and the pointers are valid for the call. A stream without
             // filter state is not logged.

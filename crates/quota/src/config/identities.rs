@@ -8,7 +8,7 @@ use crate::document::names::Names;
 use crate::document::{At, List, Map, Node, Type};
 use crate::request::identity::Identity;
 use crate::request::partition::BuiltIn;
-use crate::request::source::{AnySource, Source};
+use crate::request::source::{AnySource, IdentitySource};
 
 /// The most sources of an identity.
 const MAX_SOURCES: usize = 16;
@@ -20,11 +20,11 @@ pub(super) type Identities<'a> = BTreeMap<&'a str, Option<Arc<Identity>>>;
 pub(super) enum IdentityMap {}
 
 /// An identity as it was read.
-pub(super) struct Named<'a> {
+pub(super) struct NamedIdentity<'a> {
     pub(super) name: &'a str,
     pub(super) node: Node<'a>,
     /// `None` if a source has a fault.
-    pub(super) sources: Option<Vec<(Source, Node<'a>)>>,
+    pub(super) sources: Option<Vec<(IdentitySource, Node<'a>)>>,
 }
 
 const NAME: Names = Names {
@@ -35,9 +35,9 @@ const NAME: Names = Names {
 type Sources = List<At<AnySource>, 1, MAX_SOURCES>;
 
 impl Type for IdentityMap {
-    type Out<'a> = Vec<Named<'a>>;
+    type Out<'a> = Vec<NamedIdentity<'a>>;
 
-    fn read<'a>(node: &Node<'a>) -> Option<Vec<Named<'a>>> {
+    fn read<'a>(node: &Node<'a>) -> Option<Vec<NamedIdentity<'a>>> {
         let members = Map::<Sources, MAX_IDENTITIES>::read(node)?.into_iter();
         let named = members.map(|(name, node, sources)| {
             if !NAME.accept(name) {
@@ -48,7 +48,7 @@ impl Type for IdentityMap {
                     "{name} is taken: partition_by means the request's own {name} by it"
                 ));
             }
-            Named { name, node, sources }
+            NamedIdentity { name, node, sources }
         });
         Some(named.collect())
     }
@@ -68,13 +68,13 @@ impl Type for IdentityMap {
 }
 
 /// The identities that policies refer to.
-pub(super) fn by_name<'a>(named: Vec<Named<'a>>) -> Identities<'a> {
+pub(super) fn by_name<'a>(named: Vec<NamedIdentity<'a>>) -> Identities<'a> {
     // 0 after the last bit: further identities are not watched.
     let mut bit = 1_u64;
-    let mut identity = |Named { name, sources, .. }: Named<'a>| {
-        let sources: Vec<Source> = sources?.into_iter().map(|(source, _)| source).collect();
+    let mut identity = |NamedIdentity { name, sources, .. }: NamedIdentity<'a>| {
+        let sources: Vec<IdentitySource> = sources?.into_iter().map(|(source, _)| source).collect();
         let mut token = 0;
-        if sources.iter().any(Source::reads_token) {
+        if sources.iter().any(IdentitySource::reads_token) {
             (token, bit) = (bit, bit << 1);
         }
         Some(Arc::new(Identity { name: name.into(), sources, token }))

@@ -199,14 +199,14 @@ fn holds_password(before: &str, scheme: &str) -> bool {
 }
 
 /// A prefix of keys in Redis.
-pub(super) enum Prefix {}
+pub(super) enum KeyPrefix {}
 
 const PREFIX: Names = Names {
     allowed: |b| b.is_ascii_alphanumeric() || b"._-".contains(&b),
     pattern: "[A-Za-z0-9._-]{1,64}",
 };
 
-impl Type for Prefix {
+impl Type for KeyPrefix {
     type Out<'a> = &'a str;
 
     fn read<'a>(node: &Node<'a>) -> Option<&'a str> {

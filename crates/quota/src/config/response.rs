@@ -10,7 +10,7 @@ use crate::document::{Distinct, Node, Type, Words, object, words};
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ResponseConfig {
     /// The families of quota headers. No two of them share a field.
-    pub families: Box<[Family]>,
+    pub families: Box<[HeaderFamily]>,
     /// How `X-RateLimit-Reset` writes the time.
     pub reset: Reset,
     /// The longest time after which a gRPC client is told to retry.
@@ -21,7 +21,7 @@ pub struct ResponseConfig {
 
 words! {
     /// A family of quota headers.
-    pub enum Family {
+    pub enum HeaderFamily {
         /// `RateLimit-Policy` and `RateLimit` of draft-ietf-httpapi-ratelimit-headers-11, one item
         /// for each policy.
         Ietf = "ietf",
@@ -76,7 +76,7 @@ impl ResponseFields<'_> {
     }
 }
 
-impl Family {
+impl HeaderFamily {
     /// All of them.
     pub const ALL: [Self; 4] = [Self::Ietf, Self::XRateLimit, Self::Draft07, Self::Draft03];
 
@@ -109,13 +109,13 @@ impl Family {
 /// The families of a document. No two of them share a field.
 enum Families {}
 
-type List = Distinct<Family, 0, { Family::ALL.len() }>;
+type HeaderFamilies = Distinct<HeaderFamily, 0, { HeaderFamily::ALL.len() }>;
 
 impl Type for Families {
-    type Out<'a> = Vec<Family>;
+    type Out<'a> = Vec<HeaderFamily>;
 
-    fn read(node: &Node<'_>) -> Option<Vec<Family>> {
-        let families = List::read(node)?;
+    fn read(node: &Node<'_>) -> Option<Vec<HeaderFamily>> {
+        let families = HeaderFamilies::read(node)?;
         let mut good = true;
         for (i, family) in families.iter().enumerate() {
             for earlier in families.iter().take(i) {
@@ -133,8 +133,8 @@ impl Type for Families {
 
     #[cfg(feature = "schema")]
     fn schema(book: &mut crate::document::book::Book) -> serde_json::Value {
-        let mut schema = List::schema(book);
-        let both = [Family::Ietf, Family::Draft07]
+        let mut schema = HeaderFamilies::schema(book);
+        let both = [HeaderFamily::Ietf, HeaderFamily::Draft07]
             .map(|family| serde_json::json!({"contains": {"const": family.name()}}));
         crate::document::book::set(&mut schema, "not", serde_json::json!({"allOf": both}));
         schema

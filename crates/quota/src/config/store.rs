@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use quotagate_protocol::OnFailure;
 
-use super::reach::{Prefix, Reach, ReachType, Token};
+use super::reach::{KeyPrefix, Reach, ReachType, Token};
 use super::time::UpToAMinute;
 use crate::document::{At, Node, NonEmpty, Type, object};
 
@@ -30,7 +30,7 @@ object! {
         /// What happens to requests while the store fails, unless their policy says otherwise.
         default("allow") on_failure: OnFailure = "deny",
         /// For `on_failure: local`: the part of a quota that each worker may admit by itself.
-        default(0.1) local_share: Share = 0.25,
+        default(0.1) local_share: Fraction = 0.25,
         /// Beside `cluster`: the bearer token that the store checks (`quotagate serve
         /// --token-file`).
         optional token: At<Token>,
@@ -38,7 +38,7 @@ object! {
         /// for each connection.
         optional password_file: At<NonEmpty> = "/run/secrets/redis",
         /// Beside `redis`: the first part of every key in Redis; `qg` if it is left out.
-        optional prefix: At<Prefix> = "qg",
+        optional prefix: At<KeyPrefix> = "qg",
         + reach: ReachType,
     }
     rule {"not": {"anyOf": [
@@ -60,9 +60,9 @@ impl StoreFields<'_> {
 }
 
 /// A number above 0 and at most 1. Envoy passes a number with a fraction on as a string.
-enum Share {}
+enum Fraction {}
 
-impl Type for Share {
+impl Type for Fraction {
     type Out<'a> = f64;
 
     fn read(node: &Node<'_>) -> Option<f64> {

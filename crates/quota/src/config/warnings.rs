@@ -3,13 +3,13 @@
 
 use quotagate_protocol::{OnFailure, Window};
 
-use super::identities::{Identities, Named};
+use super::identities::{Identities, NamedIdentity};
 use super::policy::{Counting, Policy, Precision};
 use super::store::StoreConfig;
+use crate::config::{CostSource, MissingCost, Settle};
 use crate::document::Node;
-use crate::request::allowance::{Allowance, Cost, Quotas};
-use crate::request::partition::Entry;
-use crate::settle::{Missing, Settle, Source};
+use crate::request::allowance::{Allowance, Cost, QuotaSources};
+use crate::request::partition::PartitionPart;
 
 /// In bytes. Shorter keys can be found by trying.
 const SHORT_DIGEST_KEY: usize = 16;
@@ -32,7 +32,7 @@ pub(super) fn digest_key(node: &Node<'_>, key: &str) {
 }
 
 /// Warns of sources that clients can exploit. `keyed`: the document has a key of digests.
-pub(super) fn identities(named: &[Named<'_>], keyed: bool) {
+pub(super) fn identities(named: &[NamedIdentity<'_>], keyed: bool) {
     for sources in named.iter().filter_map(|named| named.sources.as_ref()) {
         let last = sources.len().saturating_sub(1);
         for (i, (source, node)) in sources.iter().enumerate() {
@@ -69,12 +69,12 @@ pub(super) fn unused_identities(
 
 /// Warns if `on_missing` is left out and clients can evade the policy. `entries` are those of
 /// `partition_by`.
-pub(super) fn skipped(policy: &Node<'_>, entries: &[Entry]) {
-    let left_out = |entry: &Entry| match entry {
-        Entry::Identity(identity) => {
+pub(super) fn skipped(policy: &Node<'_>, entries: &[PartitionPart]) {
+    let left_out = |entry: &PartitionPart| match entry {
+        PartitionPart::Identity(identity) => {
             identity.sources.iter().all(|source| source.kind.is_written_by_client)
         }
-        Entry::BuiltIn(_) => false,
+        PartitionPart::BuiltIn(_) => false,
     };
     if entries.iter().any(left_out) {
         policy.field("on_missing").warn(
@@ -84,7 +84,7 @@ pub(super) fn skipped(policy: &Node<'_>, entries: &[Entry]) {
 }
 
 /// Warns of an `on_missing` without effect.
-pub(super) fn nobody_missing(policy: &Node<'_>, entries: &[Entry]) {
+pub(super) fn nobody_missing(policy: &Node<'_>, entries: &[PartitionPart]) {
     if entries.is_empty() {
         policy.field("on_missing").warn(
             "means nothing with partition_by: []: all requests share one counter, and no request lacks a name",
@@ -93,7 +93,7 @@ pub(super) fn nobody_missing(policy: &Node<'_>, entries: &[Entry]) {
 }
 
 /// Warns of quotas that make a lease or the cost of a request useless.
-pub(super) fn quotas(policy: &Node<'_>, quota: u64, quotas: &Quotas, counting: &Counting) {
+pub(super) fn quotas(policy: &Node<'_>, quota: u64, quotas: &QuotaSources, counting: &Counting) {
     let overrides = quotas.overrides.allowances().filter_map(|allowance| match allowance {
         Allowance::Units(units) => Some(units),
         Allowance::Unlimited => None,
@@ -137,9 +137,9 @@ pub(super) fn one_protocol(count: &Node<'_>, http: bool, grpc: bool) {
 
 /// Warns of a real cost that clients can hide. `cost` is the object with both.
 pub(super) fn missing_usage(cost: &Node<'_>, reserve: &Cost, settle: &Settle) {
-    let by_usage = settle.sources.iter().any(|source| matches!(source, Source::Usage(_)));
+    let by_usage = settle.sources.iter().any(|source| matches!(source, CostSource::Usage(_)));
     if by_usage
-        && settle.missing == Missing::Reserved
+        && settle.missing == MissingCost::Reserved
         && matches!(reserve, Cost::RequestJson { .. })
     {
         cost.field("if_missing").warn(

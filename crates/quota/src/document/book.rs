@@ -6,18 +6,18 @@ use serde_json::{Value, json};
 #[derive(Default)]
 pub(crate) struct Book {
     /// The objects.
-    pub(crate) objects: Vec<Object>,
+    pub(crate) objects: Vec<ObjectDoc>,
 }
 
 /// An object with known fields.
 #[derive(Default)]
-pub(crate) struct Object {
+pub(crate) struct ObjectDoc {
     /// Its name in the schema and on the page.
     pub(crate) name: &'static str,
     /// What it is for.
     pub(crate) doc: String,
     /// Its fields, in the order of the declaration.
-    pub(crate) fields: Vec<Field>,
+    pub(crate) fields: Vec<FieldDoc>,
     /// The names of alternative fields. Exactly one field of each group must be present.
     pub(crate) groups: Vec<Vec<&'static str>>,
     /// Further keywords of the schema.
@@ -25,7 +25,7 @@ pub(crate) struct Object {
 }
 
 /// A field of an object.
-pub(crate) struct Field {
+pub(crate) struct FieldDoc {
     /// Its name.
     pub(crate) name: &'static str,
     /// What it means.
@@ -55,7 +55,7 @@ impl Book {
         &mut self,
         name: &'static str,
         doc: &str,
-        describe: impl FnOnce(&mut Self) -> Object,
+        describe: impl FnOnce(&mut Self) -> ObjectDoc,
     ) -> Value {
         // These suffixes only distinguish a declaration from the type that it is read into.
         let short = name.strip_suffix("Document").or(name.strip_suffix("Type"));
@@ -63,8 +63,8 @@ impl Book {
         if !self.objects.iter().any(|object| object.name == name) {
             let at = self.objects.len();
             // Reserves its position before the objects within it.
-            self.objects.push(Object { name, ..Object::default() });
-            let object = Object { name, doc: prose(doc), ..describe(self) };
+            self.objects.push(ObjectDoc { name, ..ObjectDoc::default() });
+            let object = ObjectDoc { name, doc: prose(doc), ..describe(self) };
             if let Some(place) = self.objects.get_mut(at) {
                 *place = object;
             }
@@ -73,14 +73,14 @@ impl Book {
     }
 }
 
-impl Object {
+impl ObjectDoc {
     /// Adds a field.
-    pub(crate) fn field(&mut self, field: Field) {
+    pub(crate) fn field(&mut self, field: FieldDoc) {
         self.fields.push(field);
     }
 
     /// Adds alternative fields.
-    pub(crate) fn group(&mut self, fields: Vec<Field>) {
+    pub(crate) fn group(&mut self, fields: Vec<FieldDoc>) {
         self.groups.push(fields.iter().map(|field| field.name).collect());
         self.fields.extend(fields);
     }

@@ -2,7 +2,7 @@
 
 use serde_json::{Map, Value, json};
 
-use super::book::{Book, Field, Object, Presence};
+use super::book::{Book, FieldDoc, ObjectDoc, Presence};
 
 /// The schema of the document whose root is the first object of `book`.
 pub(crate) fn render(title: &str, book: &Book) -> Value {
@@ -19,7 +19,7 @@ pub(crate) fn render(title: &str, book: &Book) -> Value {
     schema
 }
 
-fn object(object: &Object) -> Map<String, Value> {
+fn object(object: &ObjectDoc) -> Map<String, Value> {
     let fields: Map<String, Value> =
         object.fields.iter().map(|f| (f.name.to_owned(), field(f))).collect();
     let required = object.fields.iter().filter(|f| matches!(f.presence, Presence::Required));
@@ -44,7 +44,7 @@ fn object(object: &Object) -> Map<String, Value> {
     schema
 }
 
-fn field(field: &Field) -> Value {
+fn field(field: &FieldDoc) -> Value {
     let mut schema = field.schema.clone();
     crate::document::book::set(&mut schema, "description", field.doc.as_str().into());
     if let Presence::Default(default) = &field.presence {

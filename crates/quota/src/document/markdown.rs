@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use serde_json::Value;
 
-use super::book::{Book, Field, Object, Presence};
+use super::book::{Book, FieldDoc, ObjectDoc, Presence};
 
 /// The page: `introduction`, then the objects of `book`.
 pub(crate) fn render(introduction: &str, book: &Book) -> String {
@@ -15,7 +15,7 @@ pub(crate) fn render(introduction: &str, book: &Book) -> String {
     page
 }
 
-fn section(page: &mut String, object: &Object) {
+fn section(page: &mut String, object: &ObjectDoc) {
     // Writing into a String cannot fail.
     let _ = write!(page, "\n## {}\n\n", object.name);
     wrap(page, &object.doc);
@@ -81,7 +81,7 @@ fn kind(schema: &Value) -> String {
     }
 }
 
-fn default(field: &Field) -> String {
+fn default(field: &FieldDoc) -> String {
     match &field.presence {
         Presence::Required => "required".to_owned(),
         Presence::Optional => String::new(),
@@ -138,7 +138,7 @@ fn number_text(number: &Value) -> String {
 }
 
 /// What a field means. For a choice of words, also what each word means.
-fn meaning(field: &Field) -> String {
+fn meaning(field: &FieldDoc) -> String {
     let mut meaning = field.doc.clone();
     let of_items = field.schema.get("items").and_then(|items| items.get("oneOf"));
     for word in

@@ -3,7 +3,7 @@
 use serde_json::{Map, Value};
 
 #[cfg(feature = "schema")]
-use super::book::{Book, Field};
+use super::book::{Book, FieldDoc};
 use super::{Node, suggest};
 
 /// An object whose fields are being read. [`finish`](Self::finish) reports the fields that no
@@ -26,7 +26,7 @@ pub(crate) trait Group {
 
     /// The alternatives.
     #[cfg(feature = "schema")]
-    fn fields(book: &mut Book) -> Vec<Field>;
+    fn fields(book: &mut Book) -> Vec<FieldDoc>;
 }
 
 impl<'a> Object<'a> {
@@ -173,8 +173,8 @@ macro_rules! object {
             fn schema(book: &mut $crate::document::book::Book) -> ::serde_json::Value {
                 book.object(stringify!($name), concat!($($doc, "\n",)* ""), |_book| {
                     #[allow(unused_mut, reason = "An object may have no groups")]
-                    let mut object = $crate::document::book::Object::default();
-                    $(object.field($crate::document::book::Field {
+                    let mut object = $crate::document::book::ObjectDoc::default();
+                    $(object.field($crate::document::book::FieldDoc {
                         name: $crate::document::field_name(stringify!($field)),
                         doc: $crate::document::book::prose(concat!($($field_doc, "\n",)* "")),
                         schema: <$of as $crate::document::Type>::schema(_book),
@@ -268,8 +268,8 @@ macro_rules! one_of {
             }
 
             #[cfg(feature = "schema")]
-            fn fields(book: &mut $crate::document::book::Book) -> Vec<$crate::document::book::Field> {
-                vec![$($crate::document::book::Field {
+            fn fields(book: &mut $crate::document::book::Book) -> Vec<$crate::document::book::FieldDoc> {
+                vec![$($crate::document::book::FieldDoc {
                     name: stringify!($field),
                     doc: $crate::document::book::prose(concat!($($field_doc, "\n",)* "")),
                     schema: <$of as $crate::document::Type>::schema(book),
@@ -292,7 +292,7 @@ macro_rules! one_of {
             #[cfg(feature = "schema")]
             fn schema(book: &mut $crate::document::book::Book) -> ::serde_json::Value {
                 book.object(stringify!($name), concat!($($doc, "\n",)* ""), |book| {
-                    let mut object = $crate::document::book::Object::default();
+                    let mut object = $crate::document::book::ObjectDoc::default();
                     object.group(<Self as $crate::document::Group>::fields(book));
                     object
                 })

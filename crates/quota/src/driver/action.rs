@@ -4,7 +4,7 @@ use quotagate_protocol::OnFailure;
 
 use crate::config::Config;
 use crate::exchange::{Arrival, Exchange};
-use crate::mark;
+use crate::response::mark;
 use crate::response::{self, Answer, Now};
 
 /// What the host does with a request that arrives, or that was held and is decided.

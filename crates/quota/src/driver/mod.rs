@@ -22,10 +22,10 @@ use quotagate_protocol::{OnFailure, ReserveReply};
 pub use action::Action;
 pub use ticks::TICK;
 
-use crate::answered::{Answered, GRPC_STATUS};
 use crate::config::Config;
 use crate::decision::{Admission, Decision, Uncounted};
 use crate::evaluate::Evaluation;
+use crate::exchange::counting::{GRPC_STATUS, ResponseEvent};
 use crate::exchange::{Arrival, Exchange, StreamState, abandon};
 use crate::response::Upstream;
 use crate::time::Monotonic;
@@ -136,7 +136,7 @@ pub enum RequestBody {
     Follows,
 }
 
-/// What the client's own [mark](crate::mark) did.
+/// What the client's own [mark](crate::response::mark) did.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ClientMark {
     /// There was none, or no policy read the route.
@@ -295,8 +295,8 @@ impl<K: Copy + Ord, W: Clone> Driver<K, W> {
         whole: bool,
         now: Monotonic,
     ) -> bool {
-        let head = |grpc| Answered::head(response, whole, grpc);
-        let refunded = exchange.answered(head, &mut self.worker, now);
+        let head = |grpc| ResponseEvent::head(response, whole, grpc);
+        let refunded = exchange.count_response(head, &mut self.worker, now);
         exchange.response_headers(response, whole, &mut self.worker, now);
         refunded
     }
@@ -308,8 +308,9 @@ impl<K: Copy + Ord, W: Clone> Driver<K, W> {
         response: &impl Upstream,
         now: Monotonic,
     ) -> bool {
-        let trailers = |_| Some(Answered::trailers(response.first_trailer(GRPC_STATUS).as_deref()));
-        let refunded = exchange.answered(trailers, &mut self.worker, now);
+        let trailers =
+            |_| Some(ResponseEvent::trailers(response.first_trailer(GRPC_STATUS).as_deref()));
+        let refunded = exchange.count_response(trailers, &mut self.worker, now);
         exchange.response_trailers(response, &mut self.worker, now);
         refunded
     }

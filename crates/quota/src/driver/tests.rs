@@ -13,7 +13,7 @@ use crate::request::tokens::Tokens;
 use crate::response::Now;
 use crate::worker::{AnsweredBy, CallEnd};
 
-type Requests = Driver<u32, &'static str>;
+type TestDriver = Driver<u32, &'static str>;
 
 const POLICIES: &str = r#"
     {"name": "plain", "partition_by": [], "quota": 100, "window": "1m"},
@@ -26,14 +26,14 @@ fn at(ms: u64) -> Monotonic {
     Monotonic::new(Duration::from_millis(ms))
 }
 
-fn driver(store: &str) -> Requests {
+fn driver(store: &str) -> TestDriver {
     let document = format!(
         r#"{{"domain": "d", "store": {{"cluster": "c" {store}}}, "policies": [{POLICIES}]}}"#
     );
     Driver::new(Arc::new(Config::parse(document.as_bytes()).unwrap()), 1)
 }
 
-fn arriving(driver: &Requests, policies: &[usize]) -> Arriving {
+fn arriving(driver: &TestDriver, policies: &[usize]) -> Arriving {
     let check = |&policy: &usize| {
         let config = &driver.config().policies[policy];
         let (key, window) = (format!("d:{}:{{*}}", config.name).into(), config.window.clone());
@@ -50,7 +50,7 @@ fn arriving(driver: &Requests, policies: &[usize]) -> Arriving {
 }
 
 fn arrive(
-    driver: &mut Requests,
+    driver: &mut TestDriver,
     exchange: &mut Exchange,
     id: u32,
     policies: &[usize],
@@ -60,7 +60,7 @@ fn arrive(
     driver.arrive(Stream { id, who: &"request", exchange }, arriving, now)
 }
 
-fn on_arrival(driver: &Requests, arrival: &Arrival, exchange: &Exchange) -> String {
+fn on_arrival(driver: &TestDriver, arrival: &Arrival, exchange: &Exchange) -> String {
     let now = || Now { monotonic: at(0), epoch: Duration::ZERO };
     match Action::on_arrival(arrival, exchange, driver.config(), now) {
         Action::Continue(mark) => format!("continue {mark:?}"),
@@ -71,7 +71,7 @@ fn on_arrival(driver: &Requests, arrival: &Arrival, exchange: &Exchange) -> Stri
 }
 
 /// Sends what is due. Returns the id of the only call.
-fn send(driver: &mut Requests, now: Monotonic) -> CallId {
+fn send(driver: &mut TestDriver, now: Monotonic) -> CallId {
     let mut calls = vec![];
     while let Some(sent) = driver.next_send(now) {
         if let Outgoing::Call(call) = sent {
@@ -89,7 +89,7 @@ fn granted() -> CallEnd {
 }
 
 /// An admitted request of this policy.
-fn admitted(driver: &mut Requests, id: u32, policy: usize, now: Monotonic) -> Exchange {
+fn admitted(driver: &mut TestDriver, id: u32, policy: usize, now: Monotonic) -> Exchange {
     let mut exchange = Exchange::default();
     assert_eq!(arrive(driver, &mut exchange, id, &[policy], now), Arrival::Waiting);
     let call = send(driver, now);

@@ -4,23 +4,27 @@
 //! The adapters own streams and host calls. They report what happens to a stream here, and carry
 //! out what comes back.
 
+pub mod counting;
 mod reading;
+mod settle;
 #[cfg(test)]
 mod tests;
+pub mod usage;
 
 pub use reading::{MAX_REQUEST_BODY, READS_REQUEST_FOR};
 
 use std::sync::Arc;
 
-use crate::answered::Answered;
+use self::counting::ResponseEvent;
+use self::settle::SettleProgress;
 use crate::config::Config;
+use crate::config::Settle;
 use crate::decision::{Admission, Decision, Held, Outcome};
 use crate::evaluate::{Check, Evaluation, MissingIdentity};
 use crate::response::Upstream;
-use crate::settle::{Progress, Settle};
 use crate::time::Monotonic;
 use crate::worker::{Submitted, Ticket, Worker};
-use reading::{Extent, Reading};
+use reading::{BodyExtent, BodyReading};
 
 /// A request and its response.
 ///
@@ -33,9 +37,9 @@ use reading::{Extent, Reading};
 /// 3. After [`Arrival::Waiting`] or [`Arrival::Counting`]: [`decided`](Self::decided), with what
 ///    [`Worker::next_decision`] returns for it.
 /// 4. With response headers: [`response_begins`](Self::response_begins),
-///    [`answered`](Self::answered) and [`response_headers`](Self::response_headers). With each
+///    [`count_response`](Self::count_response) and [`response_headers`](Self::response_headers). With each
 ///    chunk of the body, while [`reads_body`](Self::reads_body): [`body`](Self::body). With the
-///    trailers: `answered` and [`response_trailers`](Self::response_trailers).
+///    trailers: `count_response` and [`response_trailers`](Self::response_trailers).
 /// 5. [`redirected`](Self::redirected), then [`end`](Self::end), once, when the stream ends.
 ///
 /// Units are those of policies. Whatever the order of 3 to 5, every unit that the request holds is
@@ -46,7 +50,7 @@ pub struct Exchange {
     /// Whether it has response headers, from the upstream or from the host.
     has_response: bool,
     /// What the response says of the cost, if a policy settles by it.
-    progress: Option<Box<Progress>>,
+    progress: Option<Box<SettleProgress>>,
 }
 
 #[derive(Debug, Default)]
@@ -55,7 +59,7 @@ enum Phase {
     #[default]
     Uncounted,
     /// Its body is read for its cost.
-    Reading(Box<Reading>),
+    Reading(Box<BodyReading>),
     /// It waits for a call. After a redirect, with the admission from before it.
     Waiting(Ticket, Option<Admission>),
     /// Admitted after the stream was gone: it never reaches the upstream, so these units must be
@@ -135,7 +139,7 @@ impl Exchange {
             self.phase = Phase::Decided(Decision::Admit(earlier));
             return Arrival::Decided;
         }
-        match Reading::begin(checks, earlier, worker.config()) {
+        match BodyReading::begin(checks, earlier, worker.config()) {
             Ok(reading) => {
                 self.phase = Phase::Reading(reading);
                 Arrival::Reading
@@ -167,13 +171,13 @@ impl Exchange {
         worker: &mut Worker<W>,
         now: Monotonic,
     ) -> Option<Arrival> {
-        self.stop_reading(who, Extent::Part, worker, now)
+        self.stop_reading(who, BodyExtent::Part, worker, now)
     }
 
     fn stop_reading<W>(
         &mut self,
         who: W,
-        extent: Extent,
+        extent: BodyExtent,
         worker: &mut Worker<W>,
         now: Monotonic,
     ) -> Option<Arrival> {
@@ -283,12 +287,12 @@ impl Exchange {
         self.has_response = true;
     }
 
-    /// Refunds the held units that an answer does not count. `answered` reads the answer; its
+    /// Refunds the held units that a response does not count. `event` reads the response; its
     /// argument says whether a gRPC status matters. Returns whether it refunded any: the access log
     /// entry is another one then.
-    pub fn answered<W>(
+    pub fn count_response<W>(
         &mut self,
-        answered: impl FnOnce(bool) -> Option<Answered>,
+        event: impl FnOnce(bool) -> Option<ResponseEvent>,
         worker: &mut Worker<W>,
         now: Monotonic,
     ) -> bool {
@@ -296,16 +300,16 @@ impl Exchange {
         if admission.held.is_empty() {
             return false;
         }
-        let Some(answered) = answered(admission.counts_by_grpc(worker.config())) else {
+        let Some(event) = event(admission.counts_by_grpc(worker.config())) else {
             return false;
         };
-        let refunds = admission.answered(answered, worker.config());
+        let refunds = admission.count_response(event, worker.config());
         let refunded = !refunds.is_empty();
         worker.refund(refunds, now);
         refunded
     }
 
-    /// The response's headers have come, and [`answered`](Self::answered) has read them. `whole`:
+    /// The response's headers have come, and [`count_response`](Self::count_response) has read them. `whole`:
     /// they are the whole response. Begins to read the real cost, if a policy settles by it.
     pub fn response_headers<W>(
         &mut self,
@@ -319,7 +323,7 @@ impl Exchange {
         if settling.peek().is_none() {
             return;
         }
-        let progress = Progress::begin(settling, response);
+        let progress = SettleProgress::begin(settling, response);
         self.progress = Some(Box::new(progress));
         if whole {
             self.response_ends(response, worker, now);
@@ -339,7 +343,7 @@ impl Exchange {
         }
     }
 
-    /// The response's trailers have come, and [`answered`](Self::answered) has read them.
+    /// The response's trailers have come, and [`count_response`](Self::count_response) has read them.
     pub fn response_trailers<W>(
         &mut self,
         response: &impl Upstream,
@@ -433,7 +437,7 @@ impl Exchange {
             Phase::Unreached(held) => worker.refund(std::mem::take(held), now),
             Phase::Uncounted | Phase::Decided(_) => {}
         }
-        self.answered(|_| Some(Answered::Abandoned), worker, now);
+        self.count_response(|_| Some(ResponseEvent::Abandoned), worker, now);
         self.settle(response, true, worker, now);
     }
 }
@@ -477,7 +481,7 @@ fn join<W>(
 pub fn abandon<W>(earlier: Option<Admission>, worker: &mut Worker<W>, now: Monotonic) {
     let Some(mut earlier) = earlier else { return };
     let config = Arc::clone(worker.config());
-    worker.refund(earlier.answered(Answered::Abandoned, &config), now);
+    worker.refund(earlier.count_response(ResponseEvent::Abandoned, &config), now);
     for held in earlier.unsettled {
         if let Some(settle) = settle_of(&held, &config) {
             let cost = settle.missing.cost(held.units.amount);

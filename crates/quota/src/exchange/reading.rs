@@ -6,8 +6,8 @@ use std::time::Duration;
 use crate::config::Config;
 use crate::decision::Admission;
 use crate::evaluate::Check;
+use crate::exchange::usage::BodyNumber;
 use crate::request::allowance::{Cost, of_body};
-use crate::usage::Member;
 
 /// Most bytes of a request's body that are read for its cost. A longer body costs the `default`, or
 /// the number that was read until then if that is larger.
@@ -18,33 +18,33 @@ pub const READS_REQUEST_FOR: Duration = Duration::from_secs(1);
 
 /// The request, its checks without the right costs, and what its body has said so far.
 #[derive(Debug)]
-pub(super) struct Reading {
+pub(super) struct BodyReading {
     pub(super) checks: Vec<Check>,
     /// The admission from before an internal redirect.
     pub(super) earlier: Option<Admission>,
-    members: Vec<Wanted>,
+    members: Vec<BodyCost>,
     /// Bytes that may still come.
     left: usize,
 }
 
 /// A number that a policy wants.
 #[derive(Debug)]
-struct Wanted {
+struct BodyCost {
     /// The index of the check. Its cost is the `default` until the body is there.
     check: usize,
-    member: Member,
+    member: BodyNumber,
     max: Option<NonZeroU64>,
 }
 
 /// How far a body was read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Extent {
+pub(super) enum BodyExtent {
     Whole,
     /// It is too long, or late.
     Part,
 }
 
-impl Reading {
+impl BodyReading {
     /// Begins to read, if a policy wants that; else returns the arguments.
     #[allow(
         clippy::result_large_err,
@@ -57,13 +57,13 @@ impl Reading {
     ) -> Result<Box<Self>, (Vec<Check>, Option<Admission>)> {
         let wanted = |(check, of): (usize, &Check)| match &*of.policy(config)?.cost {
             Cost::RequestJson { members, max, .. } => {
-                let member = Member::new(members.iter().map(|name| &**name));
-                Some(Wanted { check, member, max: *max })
+                let member = BodyNumber::new(members.iter().map(|name| &**name));
+                Some(BodyCost { check, member, max: *max })
             }
             Cost::Fixed(_) | Cost::Header { .. } => None,
         };
         // No allocation if there are none.
-        let members: Vec<Wanted> = checks.iter().enumerate().filter_map(wanted).collect();
+        let members: Vec<BodyCost> = checks.iter().enumerate().filter_map(wanted).collect();
         if members.is_empty() {
             return Err((checks, earlier));
         }
@@ -72,27 +72,27 @@ impl Reading {
 
     /// The next chunk of the body. Returns how far the body was read, if nothing more of it is
     /// needed.
-    pub(super) fn feed(&mut self, chunk: &[u8], end: bool) -> Option<Extent> {
-        let Some(left) = self.left.checked_sub(chunk.len()) else { return Some(Extent::Part) };
+    pub(super) fn feed(&mut self, chunk: &[u8], end: bool) -> Option<BodyExtent> {
+        let Some(left) = self.left.checked_sub(chunk.len()) else { return Some(BodyExtent::Part) };
         self.left = left;
         for wanted in &mut self.members {
             wanted.member.feed(chunk);
         }
-        end.then_some(Extent::Whole)
+        end.then_some(BodyExtent::Whole)
     }
 
     /// The checks with their costs, and the admission from before.
     ///
     /// The unread rest of a body may name another number, so a part costs at least the `default`.
     /// So does a body in which one of the members is no number: the upstream may take that one.
-    pub(super) fn finish(self, extent: Extent) -> (Vec<Check>, Option<Admission>) {
+    pub(super) fn finish(self, extent: BodyExtent) -> (Vec<Check>, Option<Admission>) {
         let Self { mut checks, earlier, members, .. } = self;
-        for Wanted { check, member, max } in members {
+        for BodyCost { check, member, max } in members {
             let read = member.value().and_then(|number| of_body(number, max));
             if let (Some(check), Some(read)) = (checks.get_mut(check), read) {
                 check.cost = match extent {
-                    Extent::Whole if !member.is_unusable() => read,
-                    Extent::Whole | Extent::Part => read.max(check.cost),
+                    BodyExtent::Whole if !member.is_unusable() => read,
+                    BodyExtent::Whole | BodyExtent::Part => read.max(check.cost),
                 };
             }
         }

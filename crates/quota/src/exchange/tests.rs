@@ -98,9 +98,12 @@ fn adjusted(worker: &mut Worker<()>) -> Vec<i64> {
     refunds.chain(call.request.charges.iter().map(|charge| units(charge.units))).collect()
 }
 
-struct Response(&'static [(&'static str, &'static str)], &'static [(&'static str, &'static str)]);
+struct FakeResponse(
+    &'static [(&'static str, &'static str)],
+    &'static [(&'static str, &'static str)],
+);
 
-impl Upstream for Response {
+impl Upstream for FakeResponse {
     fn status(&self) -> Option<u16> {
         Some(200)
     }
@@ -116,47 +119,48 @@ impl Upstream for Response {
     }
 }
 
-const JSON: Response = Response(&[("content-type", "application/json")], &[("x-cost", "3")]);
-const EVENTS: Response = Response(&[("content-type", "text/event-stream")], &[]);
-const COST: Response = Response(&[("x-cost", "25")], &[]);
+const JSON: FakeResponse =
+    FakeResponse(&[("content-type", "application/json")], &[("x-cost", "3")]);
+const EVENTS: FakeResponse = FakeResponse(&[("content-type", "text/event-stream")], &[]);
+const COST: FakeResponse = FakeResponse(&[("x-cost", "25")], &[]);
 const USAGE: &[u8] = br#"{"usage": {"total_tokens": 5}}"#;
 
 /// What happens to the stream of an admitted request.
 #[derive(Clone, Copy)]
-enum Event {
-    Headers(&'static Response, bool),
+enum StreamEvent {
+    Headers(&'static FakeResponse, bool),
     Body(&'static [u8]),
     Ends,
-    Trailers(&'static Response),
+    Trailers(&'static FakeResponse),
     Gone,
 }
 
-fn happen(exchange: &mut Exchange, event: Event, worker: &mut Worker<()>) {
+fn happen(exchange: &mut Exchange, event: StreamEvent, worker: &mut Worker<()>) {
     let now = at(1);
     match event {
-        Event::Headers(response, whole) => {
+        StreamEvent::Headers(response, whole) => {
             exchange.response_begins();
-            let answered = Answered::headers(200, None, None, whole);
-            exchange.answered(|_| Some(answered), worker, now);
+            let event = ResponseEvent::headers(200, None, None, whole);
+            exchange.count_response(|_| Some(event), worker, now);
             exchange.response_headers(response, whole, worker, now);
         }
-        Event::Body(chunk) => {
+        StreamEvent::Body(chunk) => {
             assert!(exchange.reads_body());
             exchange.body(chunk);
         }
-        Event::Ends => exchange.response_ends(&(), worker, now),
-        Event::Trailers(response) => {
-            exchange.answered(|_| Some(Answered::trailers(None)), worker, now);
+        StreamEvent::Ends => exchange.response_ends(&(), worker, now),
+        StreamEvent::Trailers(response) => {
+            exchange.count_response(|_| Some(ResponseEvent::trailers(None)), worker, now);
             exchange.response_trailers(response, worker, now);
         }
-        Event::Gone => exchange.end(&(), worker, now),
+        StreamEvent::Gone => exchange.end(&(), worker, now),
     }
 }
 
 #[test]
 fn every_end_settles_once() {
-    use Event::{Body, Ends, Gone, Headers, Trailers};
-    let ends: [(&str, &[Event], &[i64]); 10] = [
+    use StreamEvent::{Body, Ends, Gone, Headers, Trailers};
+    let ends: [(&str, &[StreamEvent], &[i64]); 10] = [
         ("headers are the response", &[Headers(&COST, true), Gone], &[5]),
         ("body", &[Headers(&JSON, false), Body(USAGE), Ends, Gone], &[-15]),
         (
@@ -212,7 +216,8 @@ fn left_after(last: &'static [u8]) -> Vec<i64> {
     );
     let mut worker = Worker::new(Arc::new(Config::parse(document.as_bytes()).unwrap()), 1);
     let mut exchange = admitted(&mut worker);
-    for event in [Event::Headers(&EVENTS, false), Event::Body(last), Event::Gone] {
+    for event in [StreamEvent::Headers(&EVENTS, false), StreamEvent::Body(last), StreamEvent::Gone]
+    {
         happen(&mut exchange, event, &mut worker);
     }
     adjusted(&mut worker)
@@ -239,9 +244,14 @@ fn answer_that_does_not_count_refunds_all_and_settles_nothing() {
     {
         let mut worker = worker(count);
         let mut exchange = admitted(&mut worker);
-        for event in [Event::Headers(&JSON, false), Event::Body(USAGE), Event::Ends, Event::Gone] {
+        for event in [
+            StreamEvent::Headers(&JSON, false),
+            StreamEvent::Body(USAGE),
+            StreamEvent::Ends,
+            StreamEvent::Gone,
+        ] {
             // Nobody needs the body of a response that does not count.
-            if !matches!(event, Event::Body(_)) || exchange.reads_body() {
+            if !matches!(event, StreamEvent::Body(_)) || exchange.reads_body() {
                 happen(&mut exchange, event, &mut worker);
             }
         }
@@ -259,7 +269,7 @@ fn redirected_request_settles_by_its_last_response() {
     let evaluation = evaluation(&worker, &[0]);
     let arrival = second.arrive((), evaluation, Some(earlier), &mut worker, at(1));
     assert_eq!(arrival, Arrival::Decided, "it counts once, and its body is not read again");
-    for event in [Event::Headers(&COST, true), Event::Gone] {
+    for event in [StreamEvent::Headers(&COST, true), StreamEvent::Gone] {
         happen(&mut second, event, &mut worker);
     }
     assert_eq!(adjusted(&mut worker), [5]);
@@ -335,8 +345,8 @@ fn redirected_request_costs_what_its_policy_says_although_its_second_pass_does_n
 
 #[test]
 fn admission_from_before_a_redirect_stands_for_the_same_counter_cost_and_window_only() {
-    type Change = fn(&mut Check);
-    let changes: [(&str, Change, u64, &[u64]); 4] = [
+    type CheckEdit = fn(&mut Check);
+    let changes: [(&str, CheckEdit, u64, &[u64]); 4] = [
         ("the same", |_| {}, 1, &[]),
         ("another party", |check| check.counter.key = "d:plain:{ip=2}".into(), 1, &[1]),
         ("another cost", |check| check.cost = std::num::NonZeroU64::new(100).unwrap(), 1, &[100]),
@@ -384,7 +394,7 @@ fn request_without_such_a_policy_reads_no_bodies() {
     let arrival = exchange.arrive((), evaluation, None, &mut worker, at(0));
     assert_eq!(arrival, Arrival::Waiting);
     granted(&mut worker, &mut exchange);
-    happen(&mut exchange, Event::Headers(&JSON, false), &mut worker);
+    happen(&mut exchange, StreamEvent::Headers(&JSON, false), &mut worker);
     assert!(!exchange.reads_body() && exchange.progress.is_none() && exchange.is_settled());
 }
 

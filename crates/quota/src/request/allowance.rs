@@ -28,9 +28,9 @@ pub(crate) enum Allowance {
 
 /// Where the quota of a partition can come from, besides the policy's own `quota`.
 #[derive(Debug, Default)]
-pub(crate) struct Quotas {
+pub(crate) struct QuotaSources {
     /// For single partitions and networks.
-    pub(crate) overrides: Overrides,
+    pub(crate) overrides: QuotaOverrides,
     /// From a verified fact of the request.
     pub(crate) from: Option<QuotaFrom>,
     /// By the name of a tier.
@@ -39,7 +39,7 @@ pub(crate) struct Quotas {
 
 /// Exceptions in their order: the first match wins.
 #[derive(Debug, Default)]
-pub(crate) struct Overrides {
+pub(crate) struct QuotaOverrides {
     by_key: HashMap<Arc<str>, (usize, Allowance)>,
     networks: Vec<(Network, usize, Allowance)>,
 }
@@ -90,7 +90,7 @@ pub(crate) enum Cost {
     },
 }
 
-impl Quotas {
+impl QuotaSources {
     /// Whether some partition may have another quota than the policy's own, overrides aside.
     pub(crate) const fn vary(&self) -> bool {
         self.from.is_some() || self.tiers.is_some()
@@ -114,7 +114,7 @@ impl Quotas {
     }
 }
 
-impl Overrides {
+impl QuotaOverrides {
     /// Adds the override at `index` for the counter of this key. An earlier one stays.
     pub(crate) fn add_key(&mut self, key: Arc<str>, index: usize, allowance: Allowance) {
         self.by_key.entry(key).or_insert((index, allowance));

@@ -23,8 +23,8 @@ pub(crate) struct Facts<'c> {
     address: OnceCell<Option<IpAddr>>,
     headers: Memo<&'c str, Rc<[Vec<u8>]>>,
     parameters: Memo<&'c str, Rc<[Vec<u8>]>>,
-    metadata: Memo<Member<'c>, Option<Rc<[u8]>>>,
-    lists: Memo<Member<'c>, Rc<[Rc<[u8]>]>>,
+    metadata: Memo<MetadataPath<'c>, Option<Rc<[u8]>>>,
+    lists: Memo<MetadataPath<'c>, Rc<[Rc<[u8]>]>>,
     attributes: Memo<&'static [&'static str], Option<Rc<[u8]>>>,
     /// By the address of the identity in memory.
     resolved: Memo<*const (), Resolved>,
@@ -38,7 +38,7 @@ const MAX_ELEMENTS: usize = 64;
 type Memo<K, V> = RefCell<Vec<(K, V)>>;
 
 /// A member of metadata: its filter and its path.
-type Member<'c> = (&'c str, &'c [Box<str>]);
+type MetadataPath<'c> = (&'c str, &'c [Box<str>]);
 
 /// A normalized path.
 enum Spelt {

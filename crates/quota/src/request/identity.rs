@@ -10,7 +10,7 @@ use std::sync::Arc;
 use super::fact::Found;
 use super::facts::{Facts, Resolved};
 use super::key::{self, Digester};
-use super::source::Source;
+use super::source::IdentitySource;
 
 /// An identity of the configuration.
 #[derive(Debug)]
@@ -18,7 +18,7 @@ pub(crate) struct Identity {
     /// Its name in the configuration.
     pub(crate) name: Box<str>,
     /// At least one.
-    pub(crate) sources: Vec<Source>,
+    pub(crate) sources: Vec<IdentitySource>,
     /// Its bit in [`Tokens`](super::tokens::Tokens), if it reads verified tokens; else 0.
     pub(crate) token: u64,
 }
@@ -57,7 +57,7 @@ impl Identity {
     }
 }
 
-impl Source {
+impl IdentitySource {
     /// Appends its entries if the request has all its facts.
     fn write<'c>(&'c self, out: &mut String, facts: &Facts<'c>, digester: &Digester) -> Yield {
         let start = out.len();

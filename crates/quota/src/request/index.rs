@@ -46,12 +46,12 @@ struct Values {
     /// Policies without such a condition, or with one that the index does not know.
     others: Set,
     exact: BTreeMap<Box<[u8]>, Vec<u16>>,
-    prefixes: Vec<Prefix>,
+    prefixes: Vec<PrefixPolicies>,
 }
 
 /// The policies that accept all values with this beginning. Sorted by it.
 #[derive(Debug)]
-struct Prefix {
+struct PrefixPolicies {
     text: Box<[u8]>,
     policies: Vec<u16>,
     /// The position of the longest other prefix that this one begins with.
@@ -223,7 +223,7 @@ impl Conditions {
     }
 
     fn sort(self) -> Values {
-        let mut prefixes: Vec<Prefix> = Vec::with_capacity(self.prefixes.len());
+        let mut prefixes: Vec<PrefixPolicies> = Vec::with_capacity(self.prefixes.len());
         for (text, policies) in self.prefixes {
             let mut shorter = prefixes.len().checked_sub(1);
             while let Some(prefix) = shorter.and_then(|at| prefixes.get(at))
@@ -231,7 +231,7 @@ impl Conditions {
             {
                 shorter = prefix.shorter;
             }
-            prefixes.push(Prefix { text, policies, shorter });
+            prefixes.push(PrefixPolicies { text, policies, shorter });
         }
         Values { others: self.others, exact: self.exact, prefixes }
     }

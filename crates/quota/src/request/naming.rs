@@ -107,10 +107,10 @@ pub enum NameError {
 
 /// A partition as a person named it.
 #[derive(Clone, Debug)]
-pub struct Name(Vec<Entry>);
+pub struct Name(Vec<NamedEntry>);
 
 #[derive(Clone, Debug)]
-enum Entry {
+enum NamedEntry {
     /// An entry without `=`, or a digest. Already encoded.
     AsIs(String),
     /// A value under an encoded label.
@@ -128,18 +128,19 @@ impl Name {
     pub fn parse(typed: &str, secrets: Vec<Secret>) -> Result<Self, NameError> {
         let mut secrets: Vec<Option<Secret>> = secrets.into_iter().map(Some).collect();
         if typed.is_empty() {
-            let all: Vec<Entry> = secrets.into_iter().flatten().map(Entry::Secret).collect();
+            let all: Vec<NamedEntry> =
+                secrets.into_iter().flatten().map(NamedEntry::Secret).collect();
             return if all.is_empty() { Err(NameError::Empty) } else { Ok(Self(all)) };
         }
         if typed == key::EVERYONE || is_digest(typed) {
-            return Self(vec![Entry::AsIs(typed.to_owned())]).with_none_left(secrets);
+            return Self(vec![NamedEntry::AsIs(typed.to_owned())]).with_none_left(secrets);
         }
         let mut entries = Vec::new();
         for text in split(typed, &secrets) {
             let placed = encoded_label(text).and_then(|label| take(&mut secrets, &label));
             entries.push(match placed {
-                Some(secret) => Entry::Secret(secret),
-                None => Entry::parse(text)?,
+                Some(secret) => NamedEntry::Secret(secret),
+                None => NamedEntry::parse(text)?,
             });
         }
         Self(entries).with_none_left(secrets)
@@ -156,12 +157,12 @@ impl Name {
     pub fn needs_key(&self) -> bool {
         // A byte takes at most three in the key. If that leaves room for the names of domain and
         // policy, the whole partition needs no digest.
-        let most = |entry: &Entry| match entry {
-            Entry::AsIs(text) => text.len() + 1,
-            Entry::Value { label, value } => label.len() + 2 + 3 * value.len(),
-            Entry::Secret(secret) => secret.label.len() + 35,
+        let most = |entry: &NamedEntry| match entry {
+            NamedEntry::AsIs(text) => text.len() + 1,
+            NamedEntry::Value { label, value } => label.len() + 2 + 3 * value.len(),
+            NamedEntry::Secret(secret) => secret.label.len() + 35,
         };
-        self.0.iter().any(Entry::is_digested)
+        self.0.iter().any(NamedEntry::is_digested)
             || self.0.iter().map(most).sum::<usize>() > MAX_KEY - 256
     }
 
@@ -169,10 +170,10 @@ impl Name {
     /// often secret, and then only the digest names the partition.
     pub fn written_out(&self) -> Option<&str> {
         self.0.iter().find_map(|entry| match entry {
-            Entry::Value { label, .. } => source::kind_of_label(label)
+            NamedEntry::Value { label, .. } => source::kind_of_label(label)
                 .is_some_and(|kind| kind.is_often_secret)
                 .then_some(label.as_str()),
-            Entry::AsIs(_) | Entry::Secret(_) => None,
+            NamedEntry::AsIs(_) | NamedEntry::Secret(_) => None,
         })
     }
 
@@ -180,7 +181,7 @@ impl Name {
     /// network.
     pub fn single_ipv6(&self) -> Option<&str> {
         self.0.iter().find_map(|entry| match entry {
-            Entry::Value { label, value } if label == key::IP => std::str::from_utf8(value)
+            NamedEntry::Value { label, value } if label == key::IP => std::str::from_utf8(value)
                 .ok()
                 .filter(|text| text.contains(':') && !text.contains('/')),
             _ => None,
@@ -196,11 +197,11 @@ impl Name {
                 out.push(',');
             }
             match entry {
-                Entry::AsIs(text) => out.push_str(text),
-                Entry::Value { label, value } => {
+                NamedEntry::AsIs(text) => out.push_str(text),
+                NamedEntry::Value { label, value } => {
                     key::write_entry(&mut out, label, value, Secrecy::Plain, &key.0);
                 }
-                Entry::Secret(Secret { label, value }) => {
+                NamedEntry::Secret(Secret { label, value }) => {
                     key::write_entry(&mut out, label, value, Secrecy::Secret, &key.0);
                 }
             }
@@ -209,7 +210,7 @@ impl Name {
     }
 }
 
-impl Entry {
+impl NamedEntry {
     fn is_digested(&self) -> bool {
         match self {
             Self::AsIs(_) => false,

@@ -11,7 +11,7 @@ use super::facts::{Facts, Resolved};
 use super::identity::{Identity, Yield};
 use super::key::{self, Digester, Secrecy};
 use super::network::Prefixes;
-use super::source::Source;
+use super::source::IdentitySource;
 use super::{host, path};
 use crate::document::words;
 
@@ -25,7 +25,7 @@ pub(crate) enum Partition {
         /// The key's part before the partition.
         head: Box<str>,
         /// At least one.
-        entries: Vec<Entry>,
+        entries: Vec<PartitionPart>,
         /// What happens to a request that lacks one of them.
         on_missing: OnMissing,
     },
@@ -33,7 +33,7 @@ pub(crate) enum Partition {
 
 /// One value that a partition consists of.
 #[derive(Clone, Debug)]
-pub(crate) enum Entry {
+pub(crate) enum PartitionPart {
     /// An identity of the configuration.
     Identity(Arc<Identity>),
     /// A fact that every request has.
@@ -85,7 +85,7 @@ pub(crate) enum Party {
 
 /// One `label=value` of encoded partitions: what its value looks like.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Part<'p> {
+pub(crate) struct EncodedEntry<'p> {
     /// Encoded.
     pub(crate) label: &'p str,
     /// Whether it is kept as a digest.
@@ -119,7 +119,7 @@ impl BuiltIn {
 
 impl Partition {
     /// The partition of keys that begin with `head`.
-    pub(crate) fn new(head: Box<str>, entries: Vec<Entry>, on_missing: OnMissing) -> Self {
+    pub(crate) fn new(head: Box<str>, entries: Vec<PartitionPart>, on_missing: OnMissing) -> Self {
         if entries.is_empty() {
             Self::Everyone(format!("{head}{}}}", key::EVERYONE).into())
         } else {
@@ -130,9 +130,9 @@ impl Partition {
     /// Whether `identity` is one of its entries.
     pub(crate) fn counts_by(&self, identity: &Arc<Identity>) -> bool {
         let Self::By { entries, .. } = self else { return false };
-        entries
-            .iter()
-            .any(|entry| matches!(entry, Entry::Identity(own) if Arc::ptr_eq(own, identity)))
+        entries.iter().any(
+            |entry| matches!(entry, PartitionPart::Identity(own) if Arc::ptr_eq(own, identity)),
+        )
     }
 
     /// The name of the identity among its entries that has this bit in
@@ -140,8 +140,10 @@ impl Partition {
     pub(crate) fn identity_of(&self, token: u64) -> Option<&str> {
         let Self::By { entries, .. } = self else { return None };
         entries.iter().find_map(|entry| match entry {
-            Entry::Identity(identity) => (identity.token == token).then_some(&*identity.name),
-            Entry::BuiltIn(_) => None,
+            PartitionPart::Identity(identity) => {
+                (identity.token == token).then_some(&*identity.name)
+            }
+            PartitionPart::BuiltIn(_) => None,
         })
     }
 
@@ -185,7 +187,7 @@ impl Partition {
 
     /// The only part, if every partition consists of one value that always comes from the same
     /// source.
-    pub(crate) fn single(&self) -> Option<Part<'_>> {
+    pub(crate) fn single(&self) -> Option<EncodedEntry<'_>> {
         let forms = self.forms();
         let [sources] = forms.as_slice() else { return None };
         let [parts] = sources.as_slice() else { return None };
@@ -195,13 +197,15 @@ impl Partition {
 
     /// What each entry of an encoded partition looks like: its parts in order, one sequence for
     /// each source. With [`shares`](Self::shares), each entry may be [`key::MISSING`] instead.
-    pub(crate) fn forms(&self) -> Vec<Vec<Vec<Part<'_>>>> {
+    pub(crate) fn forms(&self) -> Vec<Vec<Vec<EncodedEntry<'_>>>> {
         let Self::By { entries, .. } = self else { return Vec::new() };
         let forms = entries.iter().map(|entry| match entry {
-            Entry::Identity(identity) => identity.sources.iter().map(Source::parts).collect(),
-            Entry::BuiltIn(fact) => {
+            PartitionPart::Identity(identity) => {
+                identity.sources.iter().map(IdentitySource::parts).collect()
+            }
+            PartitionPart::BuiltIn(fact) => {
                 let value = PartValue::BuiltIn(*fact);
-                vec![vec![Part { label: fact.name(), secrecy: Secrecy::Plain, value }]]
+                vec![vec![EncodedEntry { label: fact.name(), secrecy: Secrecy::Plain, value }]]
             }
         });
         forms.collect()
@@ -212,11 +216,11 @@ impl Partition {
         let Self::By { entries, on_missing, .. } = self else { return Vec::new() };
         let named = entries.iter().zip(self.forms()).map(|(entry, sources)| {
             let name = match entry {
-                Entry::Identity(identity) => String::from(&*identity.name),
-                Entry::BuiltIn(fact) => fact.name().to_owned(),
+                PartitionPart::Identity(identity) => String::from(&*identity.name),
+                PartitionPart::BuiltIn(fact) => fact.name().to_owned(),
             };
-            let form = |parts: Vec<Part<'_>>| {
-                let parts: Vec<String> = parts.into_iter().map(Part::reported).collect();
+            let form = |parts: Vec<EncodedEntry<'_>>| {
+                let parts: Vec<String> = parts.into_iter().map(EncodedEntry::reported).collect();
                 parts.join(",")
             };
             let mut forms: Vec<String> = sources.into_iter().map(form).collect();
@@ -235,7 +239,7 @@ impl Partition {
     }
 }
 
-impl Entry {
+impl PartitionPart {
     /// Appends its value and returns the address that the value was read from, if any. Appends
     /// nothing if there is no value.
     fn write<'c>(&'c self, out: &mut String, facts: &Facts<'c>, digester: &Digester) -> Yield {
@@ -264,11 +268,11 @@ impl Entry {
     }
 }
 
-impl Source {
+impl IdentitySource {
     /// The parts that it writes.
-    fn parts(&self) -> Vec<Part<'_>> {
-        fn part(fact: &Fact) -> Part<'_> {
-            Part {
+    fn parts(&self) -> Vec<EncodedEntry<'_>> {
+        fn part(fact: &Fact) -> EncodedEntry<'_> {
+            EncodedEntry {
                 label: &fact.label,
                 secrecy: fact.secrecy,
                 value: PartValue::Source(&*fact.lookup),
@@ -278,7 +282,7 @@ impl Source {
     }
 }
 
-impl Part<'_> {
+impl EncodedEntry<'_> {
     /// How a form of [`PartitionEntry`] shows it.
     fn reported(self) -> String {
         let prefixes = match self.value {

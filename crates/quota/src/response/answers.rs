@@ -13,7 +13,7 @@ use super::headers::{quota_headers, seconds_until};
 use super::{Answer, Header, Now, RATE_LIMITED};
 use crate::config::{Config, Piece, Template};
 use crate::decision::{Decision, Refusal, Standing};
-use crate::mark::EXCEEDED;
+use crate::response::mark::EXCEEDED;
 
 /// The grpc-status INVALID_ARGUMENT.
 const INVALID_ARGUMENT: i32 = 3;

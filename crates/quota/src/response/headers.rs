@@ -11,7 +11,7 @@ use itoa::Buffer;
 
 use super::upstream::{Precedence, Upstream, list, precedence};
 use super::{Header, Now};
-use crate::config::{Config, Family, Reset};
+use crate::config::{Config, HeaderFamily, Reset};
 use crate::decision::{Balance, Standing};
 use crate::time::Monotonic;
 
@@ -77,19 +77,19 @@ impl<'s> Shown<'s> {
         Some(Self { config, enforced, tightest, now: now() })
     }
 
-    /// The fields of a family, in the order of [`Family::fields`].
-    fn fields<'a>(&self, family: Family) -> impl Iterator<Item = Header<'a>> + use<'a> {
+    /// The fields of a family, in the order of [`HeaderFamily::fields`].
+    fn fields<'a>(&self, family: HeaderFamily) -> impl Iterator<Item = Header<'a>> + use<'a> {
         let values: Vec<String> = match family {
-            Family::Ietf => self.lists().into(),
-            Family::XRateLimit => {
+            HeaderFamily::Ietf => self.lists().into(),
+            HeaderFamily::XRateLimit => {
                 let Balance { quota, remaining, .. } = self.tightest.balance;
                 [quota, used(self.tightest), remaining, self.x_reset()].map(number).into()
             }
-            Family::Draft07 => {
+            HeaderFamily::Draft07 => {
                 let [limit, remaining, reset] = self.limit().map(|value| number(integer(value)));
                 vec![format!("limit={limit}, remaining={remaining}, reset={reset}")]
             }
-            Family::Draft03 => self.limit().map(number).into(),
+            HeaderFamily::Draft03 => self.limit().map(number).into(),
         };
         family.fields().iter().copied().zip(values.into_iter().map(Cow::from))
     }

@@ -5,6 +5,7 @@
 
 mod answers;
 mod headers;
+pub mod mark;
 #[cfg(test)]
 mod tests;
 mod upstream;

@@ -1,7 +1,7 @@
 //! The response of an upstream, as far as policies read it; and the quota headers that it already
 //! has, because another limiter is behind this one.
 
-use crate::config::Family;
+use crate::config::HeaderFamily;
 
 /// The status of a response that another limiter has refused.
 const TOO_MANY_REQUESTS: u16 = 429;
@@ -62,16 +62,22 @@ pub(super) enum Precedence {
 ///
 /// On a 429 of the upstream its own fields say why. A field in another form than the family's
 /// cannot be joined or compared with ours. So ours replace it, unless the upstream has refused.
-pub(super) fn precedence(upstream: &impl Upstream, family: Family, remaining: u64) -> Precedence {
+pub(super) fn precedence(
+    upstream: &impl Upstream,
+    family: HeaderFamily,
+    remaining: u64,
+) -> Precedence {
     if family.fields().iter().all(|name| upstream.header(name).is_empty()) {
         return Precedence::Ours;
     }
     let refused = || upstream.status() == Some(TOO_MANY_REQUESTS);
-    if family == Family::Ietf && family.fields().iter().all(|name| is_list(&list(upstream, name))) {
+    if family == HeaderFamily::Ietf
+        && family.fields().iter().all(|name| is_list(&list(upstream, name)))
+    {
         return Precedence::Both;
     }
-    let tighter =
-        family != Family::Ietf && left(upstream, family).is_some_and(|theirs| theirs <= remaining);
+    let tighter = family != HeaderFamily::Ietf
+        && left(upstream, family).is_some_and(|theirs| theirs <= remaining);
     if tighter || refused() { Precedence::Theirs } else { Precedence::Ours }
 }
 
@@ -86,16 +92,16 @@ pub(super) fn list(upstream: &impl Upstream, name: &str) -> String {
 }
 
 /// The fewest units that the upstream says are left.
-fn left(upstream: &impl Upstream, family: Family) -> Option<u64> {
+fn left(upstream: &impl Upstream, family: HeaderFamily) -> Option<u64> {
     let fewest = |name: &str, read: fn(&str) -> Option<&str>| {
         let list = list(upstream, name);
         list.split([',', ';']).filter_map(|part| read(part.trim())?.parse::<u64>().ok()).min()
     };
     match family {
-        Family::XRateLimit => fewest("x-ratelimit-remaining", |part| Some(part)),
-        Family::Draft03 => fewest("ratelimit-remaining", |part| Some(part)),
+        HeaderFamily::XRateLimit => fewest("x-ratelimit-remaining", |part| Some(part)),
+        HeaderFamily::Draft03 => fewest("ratelimit-remaining", |part| Some(part)),
         // The draft's later versions write r instead of remaining.
-        Family::Ietf | Family::Draft07 => fewest("ratelimit", |part| {
+        HeaderFamily::Ietf | HeaderFamily::Draft07 => fewest("ratelimit", |part| {
             part.strip_prefix("remaining=").or_else(|| part.strip_prefix("r="))
         }),
     }
@@ -111,9 +117,9 @@ fn is_list(field: &str) -> bool {
 mod tests {
     use super::*;
 
-    struct Response(u16, Vec<(&'static str, &'static str)>);
+    struct PlainResponse(u16, Vec<(&'static str, &'static str)>);
 
-    impl Upstream for Response {
+    impl Upstream for PlainResponse {
         fn status(&self) -> Option<u16> {
             Some(self.0)
         }
@@ -126,9 +132,9 @@ mod tests {
 
     #[test]
     fn the_tighter_limit_stays_and_a_429_keeps_theirs() {
-        use Family::{Draft03, Draft07, Ietf, XRateLimit};
+        use HeaderFamily::{Draft03, Draft07, Ietf, XRateLimit};
         use Precedence::{Both, Ours, Theirs};
-        let cases: [(Family, &'static str, &'static str, Precedence, Precedence); 17] = [
+        let cases: [(HeaderFamily, &'static str, &'static str, Precedence, Precedence); 17] = [
             (XRateLimit, "x-ratelimit-remaining", "9", Theirs, Theirs),
             (XRateLimit, "x-ratelimit-remaining", "10", Theirs, Theirs),
             (XRateLimit, "x-ratelimit-remaining", "11", Ours, Theirs),
@@ -149,7 +155,7 @@ mod tests {
         ];
         for (family, name, value, admitted, refused) in cases {
             for (status, expected) in [(200, admitted), (429, refused)] {
-                let response = Response(status, vec![(name, value)]);
+                let response = PlainResponse(status, vec![(name, value)]);
                 assert_eq!(
                     precedence(&response, family, 10),
                     expected,
@@ -161,7 +167,7 @@ mod tests {
 
     #[test]
     fn header_lines_join_into_one_list() {
-        let response = Response(200, vec![("a", "1"), ("a", " "), ("a", "2, 3")]);
+        let response = PlainResponse(200, vec![("a", "1"), ("a", " "), ("a", "2, 3")]);
         assert_eq!(list(&response, "a"), "1, 2, 3");
         assert_eq!(list(&response, "b"), "");
     }

@@ -11,7 +11,9 @@ use super::known::local;
 use super::requests::{Stage, Want};
 use super::telemetry::exceeded;
 use crate::config::Policy;
-use crate::decision::{Admission, Balance, Decision, Outcome, Refusal, Standing, Uncounted, Units};
+use crate::decision::{
+    Admission, Balance, Decision, GrantedUnits, Outcome, Refusal, Standing, Uncounted,
+};
 use crate::evaluate::Check;
 use crate::time::Monotonic;
 
@@ -29,7 +31,7 @@ pub(super) fn standing(check: &Check, granted: bool, balance: Balance) -> Standi
 }
 
 /// The standing of a request with the policy of `check`, which granted it these units.
-pub(super) fn granted(check: &Check, units: Units, balance: Balance) -> Standing {
+pub(super) fn granted(check: &Check, units: GrantedUnits, balance: Balance) -> Standing {
     Standing { counts_until: units.resets, ..standing(check, true, balance) }
 }
 

@@ -21,7 +21,7 @@ mod telemetry;
 #[cfg(test)]
 mod tests;
 
-pub use call::breaker::Change;
+pub use call::breaker::BreakerChange;
 pub use call::faults::{AnsweredBy, CallEnd, CallFault, CallOutcome, Misread};
 pub use overrides::OutgoingFetch;
 pub use telemetry::{Counted, NOTICE_PAUSE, Notice};
@@ -32,15 +32,15 @@ use std::time::Duration;
 use quotagate_protocol::{ReserveReply, ReserveRequest};
 
 use crate::config::Config;
-use crate::decision::{Admission, Decision, Held, Outcome, Units};
+use crate::decision::{Admission, Decision, GrantedUnits, Held, Outcome};
 use crate::evaluate::{Check, Counter};
 use crate::request::tokens::Tokens;
 use crate::time::Monotonic;
 use call::Calls;
 use known::Known;
 use lease::Leases;
-use overrides::Overrides;
-use requests::Requests;
+use overrides::ChangesInForce;
+use requests::PendingRequests;
 use telemetry::Telemetry;
 
 /// One call for each request, to compare with. Only `cargo xtask bench` compiles it.
@@ -134,8 +134,8 @@ pub const MAX_WAITING: usize = 8192;
 pub struct Worker<W> {
     /// The configuration in force, as dials changed it.
     config: Arc<Config>,
-    overrides: Overrides,
-    requests: Requests<W>,
+    overrides: ChangesInForce,
+    requests: PendingRequests<W>,
     calls: Calls,
     known: Known,
     leases: Leases,
@@ -194,8 +194,8 @@ impl<W> Worker<W> {
             telemetry.tally.count_refused_document();
         }
         Self {
-            overrides: Overrides::new(Arc::clone(&config)),
-            requests: Requests::default(),
+            overrides: ChangesInForce::new(Arc::clone(&config)),
+            requests: PendingRequests::default(),
             calls: Calls::new(seed),
             known: Known::default(),
             leases: Leases::default(),
@@ -243,31 +243,36 @@ impl<W> Worker<W> {
     }
 
     /// A call or a fetch has ended. An `id` that has ended before is ignored.
-    pub fn call_ended(&mut self, id: CallId, end: &CallEnd, now: Monotonic) -> Change {
+    pub fn call_ended(&mut self, id: CallId, end: &CallEnd, now: Monotonic) -> BreakerChange {
         match end.body() {
-            Ok(body) if self.fetch_ended(id, &Ok(body), now) => Change::None,
+            Ok(body) if self.fetch_ended(id, &Ok(body), now) => BreakerChange::None,
             Ok(body) => self.replied(id, body, now),
             Err(fault) => self.call_not_sent(id, &fault, now),
         }
     }
 
     /// The host did not send a call or a fetch.
-    pub fn call_not_sent(&mut self, id: CallId, fault: &CallFault<'_>, now: Monotonic) -> Change {
+    pub fn call_not_sent(
+        &mut self,
+        id: CallId,
+        fault: &CallFault<'_>,
+        now: Monotonic,
+    ) -> BreakerChange {
         if self.fetch_ended(id, &Err(fault.clone()), now) {
-            Change::None
+            BreakerChange::None
         } else {
             self.one_failed(id, fault, now)
         }
     }
 
     /// Short for [`call_ended`](Self::call_ended) with a timeout.
-    pub fn call_failed(&mut self, id: CallId, now: Monotonic) -> Change {
+    pub fn call_failed(&mut self, id: CallId, now: Monotonic) -> BreakerChange {
         self.call_not_sent(id, &CallFault::TimedOut, now)
     }
 
     /// Short for [`call_ended`](Self::call_ended) of a call, not a fetch, with 200 and this body
     /// from the store.
-    pub fn replied(&mut self, id: CallId, body: &[u8], now: Monotonic) -> Change {
+    pub fn replied(&mut self, id: CallId, body: &[u8], now: Monotonic) -> BreakerChange {
         let reply = serde_json::from_slice(body);
         self.call_replied(id, reply.map_err(|error| Misread::Form(error.to_string())), now)
     }
@@ -278,13 +283,18 @@ impl<W> Worker<W> {
     }
 
     /// A store in this process carried out a call.
-    pub fn carried_out(&mut self, id: CallId, reply: ReserveReply, now: Monotonic) -> Change {
+    pub fn carried_out(
+        &mut self,
+        id: CallId,
+        reply: ReserveReply,
+        now: Monotonic,
+    ) -> BreakerChange {
         self.call_replied(id, Ok(reply), now)
     }
 
     /// Time has passed. Decides requests whose deadline has come, and makes refunds, refills and
     /// fetches due.
-    pub fn tick(&mut self, now: Monotonic) -> Change {
+    pub fn tick(&mut self, now: Monotonic) -> BreakerChange {
         let change = self.tick_calls(now);
         self.known.expire(now);
         let (ledger, refunds) = (&mut self.known.ledger, &mut self.calls.refunds);
@@ -382,13 +392,13 @@ impl<W> Worker<W> {
 
     /// Takes back granted units that will not be spent: leases keep what they need, and the rest is
     /// refunded.
-    fn take_back(&mut self, counter: &Counter, units: Units, now: Monotonic) {
+    fn take_back(&mut self, counter: &Counter, units: GrantedUnits, now: Monotonic) {
         let surplus = self.leases.take_back(counter, units, now);
         self.send_back(counter, units.of(surplus), now);
     }
 
     /// Refunds units with the next call.
-    fn send_back(&mut self, counter: &Counter, units: Units, now: Monotonic) {
+    fn send_back(&mut self, counter: &Counter, units: GrantedUnits, now: Monotonic) {
         self.known.ledger.refunded(counter, units.window, units.amount, now);
         self.calls.refunds.add(counter, units);
     }

@@ -3,13 +3,13 @@
 use std::collections::{BTreeMap, VecDeque};
 
 use super::{MAX_WAITING, Ticket};
-use crate::decision::{Balance, Decision, Outcome, Units};
+use crate::decision::{Balance, Decision, GrantedUnits, Outcome};
 use crate::evaluate::Check;
 use crate::time::Monotonic;
 
 /// The requests of a worker, from their arrival until their decision is taken.
 #[derive(Clone, Debug)]
-pub(super) struct Requests<W> {
+pub(super) struct PendingRequests<W> {
     waiting: BTreeMap<Ticket, Waiter<W>>,
     /// Requests that no call asks for yet, in the order of arrival. Some may no longer wait.
     gathering: VecDeque<Ticket>,
@@ -41,7 +41,7 @@ pub(super) struct Want {
     /// The index of the reservation that asks for the units in the request's call.
     pub(super) reservation: Option<usize>,
     /// Units that the request has already, and what was left after them.
-    pub(super) taken: Option<(Units, Balance)>,
+    pub(super) taken: Option<(GrantedUnits, Balance)>,
     /// For metrics: the outcome with the policy, and whether it needed no call.
     pub(super) outcome: Option<(Outcome, bool)>,
 }
@@ -79,13 +79,13 @@ impl From<Check> for Want {
     }
 }
 
-impl<W> Default for Requests<W> {
+impl<W> Default for PendingRequests<W> {
     fn default() -> Self {
         Self { waiting: BTreeMap::new(), gathering: VecDeque::new(), decided: VecDeque::new() }
     }
 }
 
-impl<W> Requests<W> {
+impl<W> PendingRequests<W> {
     /// Whether no request waits, and all decisions are taken.
     pub(super) fn is_empty(&self) -> bool {
         self.waiting.is_empty() && self.decided.is_empty()

@@ -5,11 +5,11 @@ use quotagate_protocol::Mode;
 
 use super::decide::{granted, standing, uncounted};
 use super::known::RuntimeOverrides;
-use super::lease::Extent;
+use super::lease::LeaseBounds;
 use super::requests::{Stage, Waiter, Want};
 use super::{Submitted, Ticket, Worker};
 use crate::config::{Policy, Precision};
-use crate::decision::{Admission, Balance, Decision, Refusal, Standing, Units};
+use crate::decision::{Admission, Balance, Decision, GrantedUnits, Refusal, Standing};
 use crate::evaluate::Check;
 use crate::time::Monotonic;
 
@@ -26,7 +26,7 @@ enum Asks {
 
 /// What a worker knows about a request without a call.
 #[derive(Default)]
-struct Arrival {
+struct LocalKnowledge {
     /// The standings with policies that need no call, and the leased units taken for them.
     admission: Admission,
     asks: Asks,
@@ -37,7 +37,7 @@ struct Arrival {
 impl<W> Worker<W> {
     /// Decides a request on arrival, or lets it wait.
     pub(super) fn arrive(&mut self, who: W, checks: Vec<Check>, now: Monotonic) -> Submitted {
-        let Arrival { admission, asks, refused_until } = self.know(&checks, now);
+        let LocalKnowledge { admission, asks, refused_until } = self.know(&checks, now);
         if let Some(until) = refused_until {
             let refusal = self.refuse(&checks, admission.standings, until);
             return Submitted::Decided(Decision::Refuse(refusal));
@@ -106,8 +106,8 @@ impl<W> Worker<W> {
     }
 
     /// What the worker knows for each policy. Takes leased units.
-    fn know(&mut self, checks: &[Check], now: Monotonic) -> Arrival {
-        let mut known = Arrival::default();
+    fn know(&mut self, checks: &[Check], now: Monotonic) -> LocalKnowledge {
+        let mut known = LocalKnowledge::default();
         known.admission.standings.reserve_exact(checks.len());
         for check in checks {
             if let Some((units, balance)) = self.take_leased(check, now, now) {
@@ -131,11 +131,11 @@ impl<W> Worker<W> {
         check: &Check,
         until: Monotonic,
         now: Monotonic,
-    ) -> Option<(Units, Balance)> {
+    ) -> Option<(GrantedUnits, Balance)> {
         let Precision::Lease { ahead, max } = check.policy(&self.config)?.precision else {
             return None;
         };
-        let extent = Extent { ahead, max: max.get() };
+        let extent = LeaseBounds { ahead, max: max.get() };
         self.leases.take(&check.counter, check.cost.get(), extent, until, now)
     }
 

@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use quotagate_protocol::{Calendar, Kind, Mode, OnFailure, Unit, Window};
 use quotagate_quota::config::{
-    Abandoned, Answers, ClusterStore, Config, Count, Denied, Family, LogField, OnWrongDocument,
-    Precision, Reach, RedisStore, Reset, StoreConfig,
+    Abandoned, ClusterStore, Config, Count, CountedResponses, Denied, HeaderFamily, LogField,
+    OnWrongDocument, Precision, Reach, RedisStore, Reset, StoreConfig,
 };
 
 use super::parse;
@@ -60,7 +60,7 @@ fn every_field_is_read() {
         ahead: Duration::from_millis(ms),
         max: NonZeroU64::new(max).unwrap(),
     };
-    let answers = Answers {
+    let answers = CountedResponses {
         statuses: [401, 403].into(),
         grpc_statuses: [7, 16].into(),
         abandoned: Abandoned::Refund,
@@ -68,7 +68,7 @@ fn every_field_is_read() {
     assert_eq!(
         counting,
         BTreeMap::from([
-            ("log-ins", (Count::Answered(answers), false, Precision::Exact)),
+            ("log-ins", (Count::Responses(answers), false, Precision::Exact)),
             ("leased", (Count::All, false, lease(250, 500))),
             ("leased-as-usual", (Count::All, false, lease(100, 1000))),
             ("textbook", (Count::All, true, Precision::Exact)),
@@ -125,7 +125,7 @@ fn absent_fields_have_their_defaults() {
     assert_eq!((config.store.local_share, config.store.reach.token()), (0.1, None));
     let Denied { status, content_type, body, headers } = config.response.denied;
     assert_eq!((status, content_type, body, headers), (429, None, None, Vec::new()));
-    assert_eq!(*config.response.families, [Family::XRateLimit]);
+    assert_eq!(*config.response.families, [HeaderFamily::XRateLimit]);
     assert_eq!(config.response.reset, Reset::Epoch);
     assert_eq!(config.response.grpc_pushback, Duration::from_secs(5));
     let fields = [LogField::Decision, LogField::Policy, LogField::Partition, LogField::Used];

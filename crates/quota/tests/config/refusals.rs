@@ -1,13 +1,16 @@
 //! The answer to refused requests.
 
-use quotagate_quota::config::{Config, Denied, Family, Piece, Reset, Template};
+use quotagate_quota::config::{Config, Denied, HeaderFamily, Piece, Reset, Template};
 
 use super::parse;
 
 #[test]
 fn custom_refusal_is_read() {
     let response = parse("good").unwrap_or_else(|faults| panic!("{faults}")).response;
-    assert_eq!((&*response.families, response.reset), (&[Family::XRateLimit][..], Reset::Delta));
+    assert_eq!(
+        (&*response.families, response.reset),
+        (&[HeaderFamily::XRateLimit][..], Reset::Delta)
+    );
     let Denied { status, content_type, body, headers } = response.denied;
     assert_eq!((status, content_type.as_deref()), (503, Some("application/json")));
     let text = |text: &str| Piece::Text(text.into());

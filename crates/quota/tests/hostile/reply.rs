@@ -7,10 +7,10 @@ use std::time::Duration;
 
 use quotagate_protocol::dials::{MAX_REPORT, Report};
 use quotagate_protocol::{MAX_BODY, MAX_ITEMS, MAX_UNITS, ReserveRequest};
-use quotagate_quota::answered::Answered;
 use quotagate_quota::config::Config;
 use quotagate_quota::decision::{Admission, Decision};
 use quotagate_quota::evaluate::Check;
+use quotagate_quota::exchange::counting::ResponseEvent;
 use quotagate_quota::request::Request;
 use quotagate_quota::time::Monotonic;
 use quotagate_quota::worker::{AnsweredBy, CallEnd, CallFault, CallId, Submitted, Ticket, Worker};
@@ -78,7 +78,7 @@ struct World {
     /// Finished calls: a confused host may deliver them again.
     past: Vec<CallId>,
     admitted: Vec<Admission>,
-    units: HashMap<String, Units>,
+    units: HashMap<String, GrantedUnits>,
 }
 
 struct Waiting {
@@ -94,7 +94,7 @@ struct Call {
 
 /// Units of one counter, over all its windows.
 #[derive(Debug, Default)]
-struct Units {
+struct GrantedUnits {
     granted: u64,
     spent: u64,
     returned: u64,
@@ -242,9 +242,9 @@ impl World {
             return;
         }
         let mut admission = self.admitted.swap_remove(choices.below(self.admitted.len()));
-        let head = |status| Answered::headers(status, None, None, true);
-        let ending = *choices.of(&[Answered::Abandoned, head(200), head(401)]);
-        let back = admission.answered(ending, &self.config);
+        let head = |status| ResponseEvent::headers(status, None, None, true);
+        let ending = *choices.of(&[ResponseEvent::Abandoned, head(200), head(401)]);
+        let back = admission.count_response(ending, &self.config);
         let enforced =
             |policy| admission.standings.iter().any(|s| s.policy == policy && s.enforced());
         for held in back.iter().filter(|held| enforced(held.policy)) {

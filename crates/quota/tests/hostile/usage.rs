@@ -1,7 +1,8 @@
 //! Any bytes as a body: the usage in it and a number of a request do not depend on where chunks
 //! begin, and of JSON they are what a JSON parser finds.
 
-use quotagate_quota::usage::{Member, Reader, Usage};
+use quotagate_quota::config::TokenUsage;
+use quotagate_quota::exchange::usage::{BodyNumber, UsageReader};
 use serde_json::{Map, Value, json};
 
 use crate::choices::Choices;
@@ -17,7 +18,7 @@ pub fn check(bytes: &[u8]) {
     assert_eq!(serde_json::from_slice::<Value>(&body).unwrap(), document, "{body:?}");
     let [json, _] = compare(&body, &mut choices);
     assert_eq!(json.input, usage(&document), "{}", String::from_utf8_lossy(&body));
-    let mut member = Member::new(["max"]);
+    let mut member = BodyNumber::new(["max"]);
     member.feed(&body);
     let expected = document.as_object().and_then(|object| object.get("max")?.as_u64());
     assert_eq!(member.value(), expected, "{}", String::from_utf8_lossy(&body));
@@ -35,19 +36,19 @@ pub fn check(bytes: &[u8]) {
 }
 
 /// What is in a body, read as JSON and as events, and the same in chunks.
-fn compare(body: &[u8], choices: &mut Choices<'_>) -> [Usage; 2] {
+fn compare(body: &[u8], choices: &mut Choices<'_>) -> [TokenUsage; 2] {
     let length = *choices.of(&[1, 2, 3, 7, 50]);
-    let mut member = Member::new(["max"]);
-    let mut chunked = Member::new(["max"]);
+    let mut member = BodyNumber::new(["max"]);
+    let mut chunked = BodyNumber::new(["max"]);
     member.feed(body);
     body.chunks(length).for_each(|chunk| chunked.feed(chunk));
     assert_eq!(member.value(), chunked.value());
     ["application/json", "text/event-stream"].map(|content_type| {
-        let mut reader = Reader::new(Some(content_type.as_bytes()), None).unwrap();
-        let mut chunked = Reader::new(Some(content_type.as_bytes()), None).unwrap();
+        let mut reader = UsageReader::new(Some(content_type.as_bytes()), None).unwrap();
+        let mut chunked = UsageReader::new(Some(content_type.as_bytes()), None).unwrap();
         reader.feed(body);
         body.chunks(length).for_each(|chunk| chunked.feed(chunk));
-        let found = |reader: &Reader| (reader.usage(), reader.is_final());
+        let found = |reader: &UsageReader| (reader.usage(), reader.is_final());
         assert_eq!(found(&reader), found(&chunked), "{}", String::from_utf8_lossy(body));
         reader.usage()
     })

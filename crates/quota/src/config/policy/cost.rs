@@ -6,13 +6,13 @@ use std::num::NonZeroU64;
 use quotagate_protocol::MAX_UNITS;
 use serde_json::Value;
 
+use super::measure::{Measure, Weights};
 use crate::config::warnings;
+use crate::config::{CostSource, MissingCost, Settle};
 use crate::document::{At, Distinct, List, Node, Text, Type, Whole, object, one_of, words};
 use crate::request::allowance::Cost;
 use crate::request::source::header::HeaderName;
-use crate::request::source::metadata::{MAX_DEPTH, Member};
-use crate::settle::{Missing, Settle, Source};
-use crate::usage::{Measure, Weights};
+use crate::request::source::metadata::{MAX_DEPTH, MetadataName};
 
 /// The units that a request takes, and how they are corrected.
 pub(crate) struct Costs {
@@ -226,16 +226,16 @@ impl ReserveFields<'_> {
 
 one_of! {
     /// A place in a response that may say the real cost.
-    SettleSource<'a> -> Source {
+    SettleSource<'a> -> CostSource {
         /// The tokens that a model used, in a body of JSON or server-sent events as OpenAI,
         /// Anthropic and Gemini write them. A compressed body cannot be read.
         /// `docs/reference/token-usage.md` says what counts.
-        usage: Usage = "total" => Source::Usage,
+        usage: UsageMeasure = "total" => CostSource::Usage,
         /// The header of the response that holds the cost.
-        response_header: HeaderName = "x-cost" => |name| Source::Header(name.into()),
+        response_header: HeaderName = "x-cost" => |name| CostSource::Header(name.into()),
         /// The trailer of the response that holds the cost. Envoy passes trailers of an HTTP/1.1
         /// upstream on only if its cluster sets `enable_trailers`.
-        response_trailer: HeaderName = "x-cost" => |name| Source::Trailer(name.into()),
+        response_trailer: HeaderName = "x-cost" => |name| CostSource::Trailer(name.into()),
         /// The member of the dynamic metadata that holds the cost. The native module reads the
         /// first level only.
         metadata: SettleMetadata = {"filter": "envoy.filters.http.example", "path": ["tokens"]} => |source| source,
@@ -244,18 +244,18 @@ one_of! {
 
 object! {
     /// A number in the dynamic metadata of the stream.
-    SettleMetadata(SettleMetadataFields<'a>) -> Source {
+    SettleMetadata(SettleMetadataFields<'a>) -> CostSource {
         /// The namespace, which is mostly the name of the filter that wrote it.
-        required filter: Member = "envoy.filters.http.example",
+        required filter: MetadataName = "envoy.filters.http.example",
         /// The names that lead to the number.
-        required path: List<Member, 1, MAX_DEPTH> = ["usage", "tokens"],
+        required path: List<MetadataName, 1, MAX_DEPTH> = ["usage", "tokens"],
     }
 }
 
 impl SettleMetadataFields<'_> {
-    fn build(self) -> Option<Source> {
+    fn build(self) -> Option<CostSource> {
         let path = self.path?.into_iter().map(Box::from).collect();
-        Some(Source::Metadata { filter: self.filter?.into(), path })
+        Some(CostSource::Metadata { filter: self.filter?.into(), path })
     }
 }
 
@@ -272,9 +272,9 @@ words! {
 }
 
 /// Which tokens count: a word, or weights.
-pub(crate) enum Usage {}
+pub(crate) enum UsageMeasure {}
 
-impl Type for Usage {
+impl Type for UsageMeasure {
     type Out<'a> = Measure;
 
     fn read(node: &Node<'_>) -> Option<Measure> {
@@ -357,17 +357,17 @@ words! {
 pub(crate) enum IfMissing {}
 
 impl Type for IfMissing {
-    type Out<'a> = Missing;
+    type Out<'a> = MissingCost;
 
-    fn read(node: &Node<'_>) -> Option<Missing> {
+    fn read(node: &Node<'_>) -> Option<MissingCost> {
         match node.value() {
             Value::String(text) if !text.bytes().all(|b| b.is_ascii_digit()) => {
                 MissingWord::read(node).map(|word| match word {
-                    MissingWord::Reserved => Missing::Reserved,
-                    MissingWord::Nothing => Missing::Units(0),
+                    MissingWord::Reserved => MissingCost::Reserved,
+                    MissingWord::Nothing => MissingCost::Units(0),
                 })
             }
-            _ => Whole::<0, MAX_UNITS>::read(node).map(Missing::Units),
+            _ => Whole::<0, MAX_UNITS>::read(node).map(MissingCost::Units),
         }
     }
 

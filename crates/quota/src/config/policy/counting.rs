@@ -8,7 +8,7 @@ use serde_json::Value;
 use super::super::time::UpToAMinute;
 use super::super::warnings;
 use super::cost::{Costs, SomeUnits, units};
-use super::{Abandoned, Answers, Count, Precision};
+use super::{Abandoned, Count, CountedResponses, Precision};
 use crate::document::{Distinct, Node, Type, Whole, object, words};
 
 /// How a policy counts.
@@ -48,7 +48,7 @@ impl Counting {
                     "count_denied",
                     "cannot be with precision: lease: with it every request asks the store",
                 );
-            } else if matches!(count, Some(Count::Answered(_))) {
+            } else if matches!(count, Some(Count::Responses(_))) {
                 refuse(
                     "count_denied",
                     "cannot be with count: {status: ..}: a request that is refused here gets none of its answers",
@@ -131,7 +131,11 @@ impl CountByAnswerFields<'_> {
             return None;
         }
         warnings::one_protocol(&self.node, given.0, given.1);
-        Some(Count::Answered(Answers { statuses, grpc_statuses, abandoned: self.abandoned? }))
+        Some(Count::Responses(CountedResponses {
+            statuses,
+            grpc_statuses,
+            abandoned: self.abandoned?,
+        }))
     }
 }
 

@@ -15,12 +15,12 @@ use super::cost::CostType;
 use super::counting::{CountType, Counting, Lease, PrecisionWord};
 use super::kinds;
 use super::overrides::{self, Override};
-use super::quotas::{QuotaFromDocument, TiersDocument, Units};
+use super::quotas::{QuotaFromDocument, TiersDocument, UnitCount};
 use crate::document::names::Names;
 use crate::document::{At, Boolean, Distinct, Each, Node, Type, object, suggest};
 use crate::request::allowance;
 use crate::request::key::{self, Digester};
-use crate::request::partition::{BuiltIn, Entry, OnMissing, Partition};
+use crate::request::partition::{BuiltIn, OnMissing, Partition, PartitionPart};
 
 /// The policies of a document. A policy that is not an object is `None`.
 pub(in super::super) type Policies = Each<PolicyDocument, MAX_POLICIES>;
@@ -42,11 +42,11 @@ object! {
         /// Who is counted: names of identities, and `method`, `host`, `path` and `route`. Each
         /// combination of values has a counter of its own. `[]` is one counter for everybody.
         needed("list who is counted, such as [caller]. [] is one counter for everybody")
-            partition_by: Distinct<Text, 0, MAX_PARTITION_BY> = ["caller"],
+            partition_by: Distinct<AnyText, 0, MAX_PARTITION_BY> = ["caller"],
         /// What happens to a request that has no value for an entry of `partition_by`.
         default("skip") on_missing: OnMissing = "deny",
         /// Units in a window. 0 admits nobody.
-        required quota: Units = 100,
+        required quota: UnitCount = 100,
         /// The length of a window, or a unit of the calendar. Windows follow the store's clock and
         /// end for all callers at once, unless `stagger` or `sliding` is set.
         required window: WindowType = "1h30m",
@@ -153,7 +153,7 @@ impl<'a> PolicyFields<'a> {
             self.overrides.and_then(|(overrides, at)| overrides::resolve(overrides, &at, whose));
         let quotas = overrides
             .zip(self.quota_from.zip(self.tiers))
-            .map(|(overrides, (from, tiers))| allowance::Quotas { overrides, from, tiers });
+            .map(|(overrides, (from, tiers))| allowance::QuotaSources { overrides, from, tiers });
         if let (Some(quota), Some(quotas), Some(counting)) = (self.quota, &quotas, &counting) {
             warnings::quotas(&self.node, quota, quotas, counting);
         }
@@ -191,10 +191,10 @@ fn entries(
     policy: &Node<'_>,
     names: &[&str],
     identities: Option<&Identities<'_>>,
-) -> Option<Vec<Entry>> {
+) -> Option<Vec<PartitionPart>> {
     let list = policy.field("partition_by");
     let entry = |(i, name): (usize, &&str)| entry(&list.element(i), name, identities);
-    let entries: Vec<Option<Entry>> = names.iter().enumerate().map(entry).collect();
+    let entries: Vec<Option<PartitionPart>> = names.iter().enumerate().map(entry).collect();
     entries.into_iter().collect()
 }
 
@@ -206,13 +206,17 @@ fn unique<'a>(name: &'a str, at: &Node<'_>, names: &mut BTreeSet<&'a str>) -> Op
     Some(name)
 }
 
-fn entry(node: &Node<'_>, name: &str, identities: Option<&Identities<'_>>) -> Option<Entry> {
+fn entry(
+    node: &Node<'_>,
+    name: &str,
+    identities: Option<&Identities<'_>>,
+) -> Option<PartitionPart> {
     if let Some(fact) = BuiltIn::ALL.into_iter().find(|fact| fact.name() == name) {
-        return Some(Entry::BuiltIn(fact));
+        return Some(PartitionPart::BuiltIn(fact));
     }
     // The faults of identities are already recorded.
     if let Some(identity) = identities?.get(name) {
-        return identity.clone().map(Entry::Identity);
+        return identity.clone().map(PartitionPart::Identity);
     }
     let known: Vec<_> =
         identities?.keys().copied().chain(BuiltIn::ALL.map(BuiltIn::name)).collect();
@@ -238,9 +242,9 @@ impl Type for PolicyName {
 }
 
 /// A string that may be empty.
-pub(crate) enum Text {}
+pub(crate) enum AnyText {}
 
-impl Type for Text {
+impl Type for AnyText {
     type Out<'a> = &'a str;
 
     fn read<'a>(node: &Node<'a>) -> Option<&'a str> {

@@ -5,8 +5,10 @@ mod cost;
 mod counting;
 pub(super) mod document;
 mod kinds;
+pub(crate) mod measure;
 mod overrides;
 mod quotas;
+pub(crate) mod settle;
 
 pub(super) use counting::Counting;
 
@@ -18,10 +20,10 @@ use quotagate_protocol::{Mode, OnFailure, Window};
 
 use crate::document::words;
 
-use crate::request::allowance::{Cost, Quotas};
+use self::settle::Settle;
+use crate::request::allowance::{Cost, QuotaSources};
 use crate::request::matching::Matcher;
 use crate::request::partition::Partition;
-use crate::settle::Settle;
 
 /// One quota rule. A copy shares the large parts.
 #[derive(Clone, Debug)]
@@ -52,7 +54,7 @@ pub struct Policy {
     pub precision: Precision,
     pub(crate) matcher: Arc<Matcher>,
     pub(crate) partition: Arc<Partition>,
-    pub(crate) quotas: Arc<Quotas>,
+    pub(crate) quotas: Arc<QuotaSources>,
     pub(crate) cost: Arc<Cost>,
     /// How the real cost replaces `cost` after the response. `None`: `cost` is final. Never with
     /// [`Precision::Lease`] or `count_denied`.
@@ -99,12 +101,12 @@ pub enum Count {
     All,
     /// Those with one of these answers. The units are held while a request runs, and refunded for
     /// other answers.
-    Answered(Answers),
+    Responses(CountedResponses),
 }
 
 /// The answers that count. At least one status is listed.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Answers {
+pub struct CountedResponses {
     /// HTTP statuses, sorted.
     pub statuses: Box<[u16]>,
     /// gRPC statuses, sorted. If there are any, they alone decide on gRPC answers.

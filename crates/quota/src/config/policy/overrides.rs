@@ -10,12 +10,12 @@ use std::sync::Arc;
 
 use quotagate_protocol::MAX_KEY;
 
-use super::quotas::Units;
+use super::quotas::UnitCount;
 use crate::document::{At, Node, NonEmpty, Type, object, one_of};
-use crate::request::allowance::{Allowance, Overrides};
+use crate::request::allowance::{Allowance, QuotaOverrides};
 use crate::request::key::{self, Digester, Secrecy, is_digest};
 use crate::request::network::{Network, NotANetwork};
-use crate::request::partition::{Part, Partition};
+use crate::request::partition::{EncodedEntry, Partition};
 use crate::request::percent;
 
 /// The partition of the policy and the digests of secrets. `None` if either has a fault.
@@ -44,7 +44,7 @@ one_of! {
     /// What an override grants.
     AllowanceType<'a> -> Allowance {
         /// Units in a window. 0 admits nobody.
-        quota: Units = 500 => Allowance::Units,
+        quota: UnitCount = 500 => Allowance::Units,
         /// These callers are not counted at all.
         unlimited: Unlimited = true => |()| Allowance::Unlimited,
     }
@@ -59,7 +59,7 @@ pub(crate) enum Subject<'a> {
 impl<'a> OverrideFields<'a> {
     #[allow(
         clippy::unnecessary_wraps,
-        reason = "Overrides are resolved once the partition is known"
+        reason = "QuotaOverrides are resolved once the partition is known"
     )]
     fn build(self) -> Option<Self> {
         Some(self)
@@ -71,14 +71,14 @@ pub(super) fn resolve(
     elements: Vec<Option<OverrideFields<'_>>>,
     at: &Node<'_>,
     whose: Whose<'_>,
-) -> Option<Overrides> {
+) -> Option<QuotaOverrides> {
     if !elements.is_empty() && matches!(whose, Some((Partition::Everyone(_), _))) {
         at.fault(
             "means nothing without partition_by: all requests share one counter, and quota is its quota",
         );
         return None;
     }
-    let mut overrides = Overrides::default();
+    let mut overrides = QuotaOverrides::default();
     let mut good = true;
     for (index, element) in elements.into_iter().enumerate() {
         good &=
@@ -90,7 +90,7 @@ pub(super) fn resolve(
 /// Adds the override at `index`.
 fn add(
     element: OverrideFields<'_>,
-    overrides: &mut Overrides,
+    overrides: &mut QuotaOverrides,
     index: usize,
     all: &Node<'_>,
     whose: Whose<'_>,
@@ -235,7 +235,7 @@ fn check_encoded(
         let mut next = BTreeSet::new();
         for from in taken {
             let rest = entries.get(from..).unwrap_or_default();
-            let fits = |parts: &&Vec<Part<'_>>| {
+            let fits = |parts: &&Vec<EncodedEntry<'_>>| {
                 let mut pairs = parts.iter().zip(rest);
                 parts.len() <= rest.len()
                     && pairs.all(|(part, entry)| entry.is_some_and(|e| e.0 == part.label))
@@ -266,7 +266,7 @@ fn check_encoded(
 fn check_value(
     node: &Node<'_>,
     (label, value): (&str, &str),
-    parts: &[&Part<'_>],
+    parts: &[&EncodedEntry<'_>],
     digester: &Digester,
 ) -> Option<()> {
     if is_digest(value) {
@@ -293,10 +293,11 @@ fn check_value(
 }
 
 /// An example partition, from the first source of each entry.
-fn example(forms: &[Vec<Vec<Part<'_>>>]) -> String {
+fn example(forms: &[Vec<Vec<EncodedEntry<'_>>>]) -> String {
     let parts = forms.iter().filter_map(|sources| sources.first()).flatten();
-    let value =
-        |part: &Part<'_>| if part.secrecy == Secrecy::Secret { "~<its digest>" } else { "value" };
+    let value = |part: &EncodedEntry<'_>| {
+        if part.secrecy == Secrecy::Secret { "~<its digest>" } else { "value" }
+    };
     let entries: Vec<_> = parts.map(|part| format!("{}={}", part.label, value(part))).collect();
     entries.join(",")
 }

@@ -11,7 +11,7 @@ use crate::request::fact::ValueType;
 use crate::request::source::{VerifiedNumber, VerifiedText};
 
 /// A number of units. 0 is none.
-pub(super) type Units = Whole<0, MAX_UNITS>;
+pub(super) type UnitCount = Whole<0, MAX_UNITS>;
 
 /// The most tiers of a policy.
 const MAX_TIERS: usize = 256;
@@ -23,7 +23,7 @@ object! {
     /// a text of digits (`"50"`) is a number, too.
     QuotaFromDocument(QuotaFromFields<'a>) -> QuotaFrom {
         /// The largest quota that the source can give.
-        default(9_007_199_254_740_991_u64) max: Units = 10000,
+        default(9_007_199_254_740_991_u64) max: UnitCount = 10000,
         + source: VerifiedNumber,
     }
 }
@@ -82,13 +82,13 @@ impl TiersFields<'_> {
 /// Quotas by the names of tiers. A tier with a fault is `None`.
 enum TierQuotas {}
 
-type Quotas = Map<Units, MAX_TIERS>;
+type TierQuotaMap = Map<UnitCount, MAX_TIERS>;
 
 impl Type for TierQuotas {
     type Out<'a> = Vec<(&'a str, Node<'a>, Option<u64>)>;
 
     fn read<'a>(node: &Node<'a>) -> Option<Self::Out<'a>> {
-        let mut quotas = Quotas::read(node)?;
+        let mut quotas = TierQuotaMap::read(node)?;
         if quotas.is_empty() {
             node.fault("must not be empty");
             return None;
@@ -104,7 +104,7 @@ impl Type for TierQuotas {
 
     #[cfg(feature = "schema")]
     fn schema(book: &mut crate::document::book::Book) -> serde_json::Value {
-        let mut schema = Quotas::schema(book);
+        let mut schema = TierQuotaMap::schema(book);
         crate::document::book::set(&mut schema, "minProperties", 1.into());
         crate::document::book::set(
             &mut schema,

@@ -2,7 +2,7 @@
 
 use std::net::IpAddr;
 
-use super::{Kind, Source};
+use super::{IdentitySource, Kind};
 use crate::document::{Type, Whole, object};
 use crate::request::fact::{Fact, Found, LookUp};
 use crate::request::facts::Facts;
@@ -36,7 +36,7 @@ pub(super) static KIND: Kind = Kind {
 
 object! {
     /// The client's address.
-    ClientIp(ClientIpFields<'a>) -> Source {
+    ClientIp(ClientIpFields<'a>) -> IdentitySource {
         /// The leading bits of an IPv4 address that count as one client: 24 for a network of 256
         /// addresses. By default, each address counts by itself.
         default(32) ipv4_prefix: Whole<1, 32> = 24,
@@ -46,7 +46,7 @@ object! {
 }
 
 impl ClientIpFields<'_> {
-    fn build(self) -> Option<Source> {
+    fn build(self) -> Option<IdentitySource> {
         let ipv4 = u8::try_from(self.ipv4_prefix?).ok()?;
         let ipv6 = u8::try_from(self.ipv6_prefix?).ok()?;
         Some(KIND.one(Fact {

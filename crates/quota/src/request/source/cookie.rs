@@ -1,6 +1,6 @@
 //! The source `cookie`: a cookie.
 
-use super::{Kind, Source, as_typed, typed_name};
+use super::{IdentitySource, Kind, as_typed, typed_name};
 use crate::document::names::{MAX_NAME, is_short_token};
 use crate::document::{Boolean, Node, Type, object};
 use crate::request::fact::{Fact, Found, LookUp};
@@ -27,7 +27,7 @@ pub(super) static KIND: Kind = Kind {
 
 object! {
     /// A cookie.
-    Cookie(CookieFields<'a>) -> Source {
+    Cookie(CookieFields<'a>) -> IdentitySource {
         /// The name of the cookie. Case matters.
         required name: CookieName = "session",
         /// Whether only a keyed digest of the value leaves the filter.
@@ -36,7 +36,7 @@ object! {
 }
 
 impl CookieFields<'_> {
-    fn build(self) -> Option<Source> {
+    fn build(self) -> Option<IdentitySource> {
         let name = self.name?;
         Some(KIND.one(Fact {
             label: key::label("cookie", name),

@@ -1,6 +1,6 @@
 //! The source `header`: a request header.
 
-use super::{Kind, Source, as_typed, typed_name};
+use super::{IdentitySource, Kind, as_typed, typed_name};
 use crate::document::names::{MAX_NAME, is_short_token};
 use crate::document::{Boolean, Node, Type, object};
 use crate::request::fact::{Fact, Found, LookUp};
@@ -28,7 +28,7 @@ pub(super) static KIND: Kind = Kind {
 
 object! {
     /// A request header.
-    Header(HeaderFields<'a>) -> Source {
+    Header(HeaderFields<'a>) -> IdentitySource {
         /// The name of the header, in any case.
         required name: HeaderName = "x-api-key",
         /// Whether only a keyed digest of the value leaves the filter.
@@ -37,22 +37,22 @@ object! {
 }
 
 impl HeaderFields<'_> {
-    fn build(self) -> Option<Source> {
+    fn build(self) -> Option<IdentitySource> {
         let name = self.name?;
         Some(KIND.one(Fact {
             label: key::label("header", &name),
             value_type: None,
             secrecy: Secrecy::of(self.secret?),
-            lookup: Box::new(HeaderValue(name.into())),
+            lookup: Box::new(HeaderSource(name.into())),
         }))
     }
 }
 
 /// The header of this lower-case name.
 #[derive(Debug)]
-struct HeaderValue(Box<str>);
+struct HeaderSource(Box<str>);
 
-impl LookUp for HeaderValue {
+impl LookUp for HeaderSource {
     fn look_up<'c>(&'c self, facts: &Facts<'c>) -> Found {
         Found::only(facts.header(&self.0).iter().map(Vec::as_slice))
     }

@@ -1,7 +1,7 @@
 //! The source `jwt`: claims that Envoy's `jwt_authn` has verified.
 
-use super::metadata::{MAX_DEPTH, Member, MetadataValue};
-use super::{Kind, Source, Verified, as_typed, decoded, path_label};
+use super::metadata::{MAX_DEPTH, MetadataName, MetadataValue};
+use super::{IdentitySource, Kind, Verified, as_typed, decoded, path_label};
 #[cfg(feature = "schema")]
 use crate::document::names::MAX_NAME;
 use crate::document::{Distinct, List, Node, Type, object, one_of};
@@ -47,10 +47,10 @@ pub(super) static KIND: Kind = Kind {
 
 object! {
     /// Claims of a verified token: `claim`, or several `claims` that name a caller together.
-    Jwt(JwtFields<'a>) -> Source {
+    Jwt(JwtFields<'a>) -> IdentitySource {
         /// The key of the token's payload in the dynamic metadata of `jwt_authn`, its
         /// `payload_in_metadata`.
-        default("jwt_payload") payload: Member = "jwt_payload",
+        default("jwt_payload") payload: MetadataName = "jwt_payload",
         /// The type of the claims. A value of another type counts as missing.
         default("string") r#type: ValueType = "string",
         + claims: Claims,
@@ -68,10 +68,10 @@ one_of! {
 }
 
 impl JwtFields<'_> {
-    fn build(self) -> Option<Source> {
+    fn build(self) -> Option<IdentitySource> {
         let (payload, claims, value_type) = (self.payload?, self.claims?, self.r#type?);
         let facts = claims.iter().map(|claim| fact(payload, claim, value_type));
-        Some(Source { kind: &KIND, facts: facts.collect() })
+        Some(IdentitySource { kind: &KIND, facts: facts.collect() })
     }
 }
 
@@ -83,7 +83,7 @@ object! {
     VerifiedClaim(VerifiedClaimFields<'a>) -> Typed<'a> {
         /// The key of the token's payload in the dynamic metadata of `jwt_authn`, its
         /// `payload_in_metadata`.
-        default("jwt_payload") payload: Member = "jwt_payload",
+        default("jwt_payload") payload: MetadataName = "jwt_payload",
         /// The claim.
         required claim: Claim = "plan",
         /// The type of the claim. A value of another type counts as missing. Left out, it is
@@ -128,9 +128,9 @@ impl Type for Claim {
 
     fn read<'a>(node: &Node<'a>) -> Option<Vec<&'a str>> {
         if node.value().is_array() {
-            return List::<Member, 1, MAX_DEPTH>::read(node);
+            return List::<MetadataName, 1, MAX_DEPTH>::read(node);
         }
-        let claim = Member::read(node)?;
+        let claim = MetadataName::read(node)?;
         if claim.split('.').any(str::is_empty) {
             node.fault(format!(
                 "must be a claim, or nested ones with one dot between them, is {claim:?}: write a list of names \
@@ -146,6 +146,6 @@ impl Type for Claim {
         let pattern = r"^[^.\u0000-\u001f\u007f]+(\.[^.\u0000-\u001f\u007f]+)*$";
         let dotted =
             serde_json::json!({"type": "string", "pattern": pattern, "maxLength": MAX_NAME});
-        serde_json::json!({"anyOf": [dotted, List::<Member, 1, MAX_DEPTH>::schema(book)]})
+        serde_json::json!({"anyOf": [dotted, List::<MetadataName, 1, MAX_DEPTH>::schema(book)]})
     }
 }

@@ -37,10 +37,10 @@ object! {
     /// A value of the request's dynamic metadata.
     Metadata(MetadataFields<'a>) -> (&'a str, Vec<&'a str>, Option<ValueType>) {
         /// The namespace, which is mostly the name of the filter that wrote it.
-        required filter: Member = "envoy.filters.http.ext_authz",
+        required filter: MetadataName = "envoy.filters.http.ext_authz",
         /// The names that lead to the value. An element of a list is named by its index: `groups`,
         /// then `0`.
-        required path: List<Member, 1, MAX_DEPTH> = ["user", "id"],
+        required path: List<MetadataName, 1, MAX_DEPTH> = ["user", "id"],
         /// The type of the value. A value of another type counts as missing. Left out, it is
         /// `number` in `quota_from` and `string` elsewhere.
         optional r#type: ValueType = "string",
@@ -95,9 +95,9 @@ impl LookUp for MetadataValue {
 }
 
 /// The name of a member of metadata. The host separates names by NUL.
-pub(crate) enum Member {}
+pub(crate) enum MetadataName {}
 
-impl Type for Member {
+impl Type for MetadataName {
     type Out<'a> = &'a str;
 
     fn read<'a>(node: &Node<'a>) -> Option<&'a str> {

@@ -17,7 +17,7 @@ mod sni;
 pub(crate) use jwt::JWT_AUTHN;
 
 #[cfg(feature = "schema")]
-use crate::document::book::{Book, Field, Object as Described, Presence, prose};
+use crate::document::book::{Book, FieldDoc, ObjectDoc, Presence, prose};
 #[cfg(feature = "schema")]
 use serde_json::Value;
 
@@ -54,7 +54,7 @@ pub(crate) struct Kind {
     /// Whether its values are often secrets, such as API keys.
     pub(crate) is_often_secret: bool,
     /// Reads a source of this kind.
-    pub(crate) read: fn(&Node<'_>) -> Option<Source>,
+    pub(crate) read: fn(&Node<'_>) -> Option<IdentitySource>,
     /// The schema of [`read`](Self::read).
     #[cfg(feature = "schema")]
     pub(crate) schema: fn(&mut Book) -> Value,
@@ -83,7 +83,7 @@ pub(crate) struct Verified {
 
 /// A source of an identity.
 #[derive(Debug)]
-pub(crate) struct Source {
+pub(crate) struct IdentitySource {
     /// Its kind.
     pub(crate) kind: &'static Kind,
     /// The facts that name a caller together. A request must have all of them. Never empty.
@@ -92,12 +92,12 @@ pub(crate) struct Source {
 
 impl Kind {
     /// A source of one fact.
-    fn one(&'static self, fact: Fact) -> Source {
-        Source { kind: self, facts: vec![fact] }
+    fn one(&'static self, fact: Fact) -> IdentitySource {
+        IdentitySource { kind: self, facts: vec![fact] }
     }
 }
 
-impl Source {
+impl IdentitySource {
     /// Whether the document says that its value is secret.
     pub(crate) fn is_secret(&self) -> bool {
         self.facts.iter().any(|fact| fact.secrecy == Secrecy::Secret)
@@ -125,16 +125,16 @@ pub(crate) enum VerifiedText {}
 pub(crate) enum VerifiedNumber {}
 
 impl Group for AnySource {
-    type Out<'a> = Source;
+    type Out<'a> = IdentitySource;
 
-    fn take(object: &mut Object<'_>) -> Option<Source> {
+    fn take(object: &mut Object<'_>) -> Option<IdentitySource> {
         let (name, node) = object.exactly_one(&ALL.each_ref().map(|kind| kind.name))?;
         let kind = ALL.iter().copied().find(|kind| kind.name == name)?;
         (kind.read)(&node)
     }
 
     #[cfg(feature = "schema")]
-    fn fields(book: &mut Book) -> Vec<Field> {
+    fn fields(book: &mut Book) -> Vec<FieldDoc> {
         ALL.map(|kind| kind.field((kind.schema)(book))).into()
     }
 }
@@ -147,7 +147,7 @@ impl Group for VerifiedText {
     }
 
     #[cfg(feature = "schema")]
-    fn fields(book: &mut Book) -> Vec<Field> {
+    fn fields(book: &mut Book) -> Vec<FieldDoc> {
         verified_fields(book)
     }
 }
@@ -167,15 +167,15 @@ impl Group for VerifiedNumber {
     }
 
     #[cfg(feature = "schema")]
-    fn fields(book: &mut Book) -> Vec<Field> {
+    fn fields(book: &mut Book) -> Vec<FieldDoc> {
         verified_fields(book)
     }
 }
 
 impl Type for AnySource {
-    type Out<'a> = Source;
+    type Out<'a> = IdentitySource;
 
-    fn read(node: &Node<'_>) -> Option<Source> {
+    fn read(node: &Node<'_>) -> Option<IdentitySource> {
         alone(node, Self::take)
     }
 
@@ -228,9 +228,9 @@ fn verified<'a>(object: &mut Object<'a>) -> Option<(VerifiedReader, Node<'a>)> {
 
 #[cfg(feature = "schema")]
 impl Kind {
-    fn field(&self, schema: Value) -> Field {
+    fn field(&self, schema: Value) -> FieldDoc {
         let example = serde_json::from_str(self.example).ok();
-        Field {
+        FieldDoc {
             name: self.name,
             doc: prose(self.doc),
             schema,
@@ -241,7 +241,7 @@ impl Kind {
 }
 
 #[cfg(feature = "schema")]
-fn verified_fields(book: &mut Book) -> Vec<Field> {
+fn verified_fields(book: &mut Book) -> Vec<FieldDoc> {
     let verified = ALL.iter().filter_map(|kind| Some((kind, kind.verified.as_ref()?)));
     verified.map(|(kind, verified)| kind.field((verified.schema)(book))).collect()
 }
@@ -250,7 +250,7 @@ fn verified_fields(book: &mut Book) -> Vec<Field> {
 #[cfg(feature = "schema")]
 fn only<G: Group>(book: &mut Book, name: &'static str, doc: &str) -> Value {
     book.object(name, doc, |book| {
-        let mut object = Described::default();
+        let mut object = ObjectDoc::default();
         object.group(G::fields(book));
         object
     })

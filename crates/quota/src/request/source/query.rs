@@ -1,6 +1,6 @@
 //! The source `query`: a parameter of the query string.
 
-use super::{Kind, Source, as_typed, typed_name};
+use super::{IdentitySource, Kind, as_typed, typed_name};
 use crate::document::names::MAX_NAME;
 use crate::document::{Boolean, Text, Type, object};
 use crate::request::fact::{Fact, Found, LookUp};
@@ -26,7 +26,7 @@ pub(super) static KIND: Kind = Kind {
 
 object! {
     /// A parameter of the query string.
-    Query(QueryFields<'a>) -> Source {
+    Query(QueryFields<'a>) -> IdentitySource {
         /// The name of the parameter after decoding. Case matters.
         required name: Text<MAX_NAME> = "api_key",
         /// Whether only a keyed digest of the value leaves the filter.
@@ -35,7 +35,7 @@ object! {
 }
 
 impl QueryFields<'_> {
-    fn build(self) -> Option<Source> {
+    fn build(self) -> Option<IdentitySource> {
         let name = self.name?;
         Some(KIND.one(Fact {
             label: key::label("query", name),

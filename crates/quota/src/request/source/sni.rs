@@ -1,6 +1,6 @@
 //! The source `sni`: the server name of the client's TLS handshake, for tenants by host name.
 
-use super::{Kind, Source};
+use super::{IdentitySource, Kind};
 use crate::document::{Type, object};
 use crate::request::fact::{Fact, Found, LookUp};
 use crate::request::facts::Facts;
@@ -30,12 +30,12 @@ pub(super) static KIND: Kind = Kind {
 
 object! {
     /// The server name of the client's TLS handshake.
-    Sni(SniFields<'a>) -> Source {}
+    Sni(SniFields<'a>) -> IdentitySource {}
 }
 
 impl SniFields<'_> {
     #[allow(clippy::unnecessary_wraps, reason = "Other sources may have faults")]
-    fn build(self) -> Option<Source> {
+    fn build(self) -> Option<IdentitySource> {
         Some(KIND.one(Fact {
             label: LABEL.into(),
             value_type: None,

@@ -10,13 +10,13 @@ use std::time::Duration;
 use super::network::{Flight, Message};
 use super::properties::Property;
 use super::{COUNTED, Setup, TIMEOUT_MS, Window};
-use crate::answered::Answered;
+use crate::config::MissingCost;
 use crate::config::{Abandoned, Config, Count};
 use crate::decision::{Admission, Decision, Held, Standing};
 use crate::evaluate::{Check, Evaluation};
+use crate::exchange::counting::ResponseEvent;
 use crate::exchange::{Arrival, Exchange, StreamState, abandon};
 use crate::request::tokens::Tokens;
-use crate::settle::Missing;
 use crate::time::Monotonic;
 use crate::worker::{Submitted, Worker};
 
@@ -128,8 +128,10 @@ impl<'a> Step<'a> {
             Event::Answer(place, counts) => {
                 let mut admission = self.node.running.remove(place);
                 let status = if counts { COUNTED } else { 200 };
-                let back = admission
-                    .answered(Answered::headers(status, None, None, true), &self.setup.config);
+                let back = admission.count_response(
+                    ResponseEvent::headers(status, None, None, true),
+                    &self.setup.config,
+                );
                 let of = |Held { counter, units, .. }: &Held| {
                     ((Arc::clone(&counter.key), units.window), units.amount)
                 };
@@ -276,13 +278,13 @@ impl<'a> Step<'a> {
             let policy = &self.setup.config.policies[held.policy];
             let settle = policy.settle.as_deref().map(|settle| settle.missing);
             match (&policy.count, settle) {
-                (Count::Answered(answers), _)
+                (Count::Responses(answers), _)
                     if answers.abandoned == Abandoned::Refund && admission.held.contains(held) =>
                 {
                     self.costs(held, 0);
                 }
-                (_, Some(Missing::Units(cost))) => self.costs(held, cost),
-                (_, Some(Missing::Reserved) | None) => {}
+                (_, Some(MissingCost::Units(cost))) => self.costs(held, cost),
+                (_, Some(MissingCost::Reserved) | None) => {}
             }
         }
     }

@@ -5,8 +5,8 @@ use std::time::Duration;
 use super::network::Repeats;
 use super::properties::Property;
 use super::*;
-use crate::config::{Abandoned, Answers, Count, Policy, Precision};
-use crate::settle::{Missing, Settle};
+use crate::config::{Abandoned, Count, CountedResponses, Policy, Precision};
+use crate::config::{MissingCost, Settle};
 
 /// A moment at which windows of a second and of a minute begin.
 const BEGIN: u64 = 960_000;
@@ -112,14 +112,17 @@ fn a_window_ends_while_calls_are_under_way() {
 #[test]
 fn requests_count_by_their_answer() {
     let statuses = |policy: &mut Policy| {
-        policy.count = Count::Answered(Answers { statuses: [COUNTED].into(), ..Answers::default() })
+        policy.count = Count::Responses(CountedResponses {
+            statuses: [COUNTED].into(),
+            ..CountedResponses::default()
+        })
     };
     let setup = Setup { config: config(1, "366d", statuses), ..plain(&[(&[0], 1, 3)]) };
     is_right(&sized(setup, |setup| setup.requests[0].2 = 4), 100);
 }
 
 fn settles(policy: &mut Policy) {
-    policy.settle = Some(Arc::new(Settle { sources: [].into(), missing: Missing::Reserved }));
+    policy.settle = Some(Arc::new(Settle { sources: [].into(), missing: MissingCost::Reserved }));
 }
 
 /// Reservations of two units turn out to cost one or three, or are never settled.
@@ -161,7 +164,10 @@ fn a_window_ends_before_costs_are_settled() {
 fn only_requests_that_count_by_their_answer_are_settled() {
     let edit = |policy: &mut Policy| {
         settles(policy);
-        policy.count = Count::Answered(Answers { statuses: [COUNTED].into(), ..Answers::default() })
+        policy.count = Count::Responses(CountedResponses {
+            statuses: [COUNTED].into(),
+            ..CountedResponses::default()
+        })
     };
     let setup = Setup {
         config: config(2, "366d", edit),
@@ -202,7 +208,11 @@ fn redirected_requests_count_by_the_answer_of_their_last_pass() {
     for abandoned in [Abandoned::Count, Abandoned::Refund] {
         let config = second_is_spent(|policy| {
             let statuses = [COUNTED].into();
-            policy.count = Count::Answered(Answers { statuses, abandoned, ..Answers::default() });
+            policy.count = Count::Responses(CountedResponses {
+                statuses,
+                abandoned,
+                ..CountedResponses::default()
+            });
         });
         is_right(&sized(redirecting(config), |setup| setup.faults = 1), 10);
     }
@@ -210,7 +220,7 @@ fn redirected_requests_count_by_the_answer_of_their_last_pass() {
 
 #[test]
 fn redirected_requests_are_settled_once() {
-    for missing in [Missing::Reserved, Missing::Units(1), Missing::Units(3)] {
+    for missing in [MissingCost::Reserved, MissingCost::Units(1), MissingCost::Units(3)] {
         let config = second_is_spent(|policy| {
             policy.settle = Some(Arc::new(Settle { sources: [].into(), missing }));
         });

@@ -9,8 +9,8 @@ use quotagate_protocol::OnFailure;
 
 use super::world::{COUNTED, Setup, World};
 use super::{Random, seeds};
-use crate::config::{Abandoned, Answers, Config, Count, Policy, Precision};
-use crate::settle::{Missing, Settle};
+use crate::config::{Abandoned, Config, Count, CountedResponses, Policy, Precision};
+use crate::config::{MissingCost, Settle};
 use crate::worker::known::local::share;
 
 const SETUP: Setup = Setup {
@@ -52,15 +52,16 @@ fn varied(seed: u64, window: &str) -> Config {
             _ => {}
         }
         if !policy.count_denied && policy.precision == Precision::Exact && random.percent(60) {
-            let missing = random.of(&[Missing::Reserved, Missing::Units(1), Missing::Units(4)]);
+            let missing =
+                random.of(&[MissingCost::Reserved, MissingCost::Units(1), MissingCost::Units(4)]);
             let sources = [].into();
             policy.settle = Some(Arc::new(Settle { sources, missing }));
         }
         if random.percent(30) {
-            policy.count = Count::Answered(Answers {
+            policy.count = Count::Responses(CountedResponses {
                 statuses: [COUNTED].into(),
                 abandoned,
-                ..Answers::default()
+                ..CountedResponses::default()
             });
         }
     }

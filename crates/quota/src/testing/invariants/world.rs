@@ -12,10 +12,10 @@ use quotagate_protocol::{Mode, OnFailure, ReserveRequest};
 
 use super::Random;
 use super::model::ModelStore;
-use crate::answered::Answered;
 use crate::config::{Abandoned, Config, Count, Policy, Precision};
-use crate::decision::{Admission, Decision, Held, Outcome, Standing, Units};
+use crate::decision::{Admission, Decision, GrantedUnits, Held, Outcome, Standing};
 use crate::evaluate::{Check, Counter};
+use crate::exchange::counting::ResponseEvent;
 use crate::time::Monotonic;
 use crate::worker::{CallId, Counted, Submitted, Ticket, Worker};
 
@@ -310,14 +310,14 @@ impl World {
             Event::Failed(worker, call) => _ = self.workers[worker].call_failed(call, now),
             Event::Answered(worker, mut admission) => {
                 let status = self.random.of(&[Some(COUNTED), Some(200), Some(200), None]);
-                let head = |status| Answered::headers(status, None, None, true);
+                let head = |status| ResponseEvent::headers(status, None, None, true);
                 let by_answer = !admission.held.is_empty();
                 let counts = match status {
                     Some(status) => status == COUNTED,
                     None => self.counts_abandoned(),
                 };
-                let held =
-                    admission.answered(status.map_or(Answered::Abandoned, head), &self.config);
+                let held = admission
+                    .count_response(status.map_or(ResponseEvent::Abandoned, head), &self.config);
                 assert_eq!(held.is_empty(), !by_answer || counts);
                 for Held { counter, units, .. } in &held {
                     self.uncount(counter, *units, units.amount);
@@ -331,7 +331,7 @@ impl World {
         }
     }
 
-    fn uncount(&mut self, counter: &Counter, of: Units, units: u64) {
+    fn uncount(&mut self, counter: &Counter, of: GrantedUnits, units: u64) {
         *self.admitted.get_mut(&(counter.key.to_string(), of.window)).unwrap() -= units;
     }
 

@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use quotagate_protocol::{Adjustment, MAX_UNITS, Window};
 
-use crate::decision::Units;
+use crate::decision::GrantedUnits;
 use crate::evaluate::Counter;
 use crate::time::Monotonic;
 
@@ -25,8 +25,8 @@ pub(crate) struct Adjustments {
 
 impl Adjustments {
     /// Adds units of `counter`. An amount of 0 adds nothing.
-    pub(crate) fn add(&mut self, counter: &Counter, units: Units) {
-        let Units { amount, window, resets, .. } = units;
+    pub(crate) fn add(&mut self, counter: &Counter, units: GrantedUnits) {
+        let GrantedUnits { amount, window, resets, .. } = units;
         if amount == 0 {
             return;
         }
@@ -75,7 +75,7 @@ mod tests {
 
     fn add(refunds: &mut Adjustments, window: u64, amount: u64, resets: Monotonic) {
         let counter = Counter { key: "a".into(), quota: 5, window: Window::new(60, 0).unwrap() };
-        refunds.add(&counter, Units { amount, window, spendable_until: resets, resets });
+        refunds.add(&counter, GrantedUnits { amount, window, spendable_until: resets, resets });
     }
 
     #[test]

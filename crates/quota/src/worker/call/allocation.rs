@@ -5,17 +5,17 @@ use std::time::Duration;
 use quotagate_protocol::{Grant, MAX_UNITS, Window};
 
 use super::batch::Reserved;
-use crate::decision::{Balance, Units};
+use crate::decision::{Balance, GrantedUnits};
 use crate::time::Monotonic;
 use crate::worker::requests::Stage;
 
 /// What a call brought, by reservation.
 #[derive(Debug)]
-pub(crate) struct Allocation(Vec<Share>);
+pub(crate) struct Allocation(Vec<GrantShare>);
 
 /// A reservation, and what is left of its grant.
 #[derive(Debug)]
-pub(crate) struct Share {
+pub(crate) struct GrantShare {
     pub(super) reserved: Reserved,
     /// `None`: the reservation failed.
     pub(super) left: Option<Left>,
@@ -27,7 +27,7 @@ pub(crate) struct Share {
 #[derive(Debug)]
 pub(crate) struct Left {
     /// Units that no request took.
-    pub(super) units: Units,
+    pub(super) units: GrantedUnits,
     /// What is left in the store.
     pub(super) balance: Balance,
     /// Whether some request wanted more than there was.
@@ -44,7 +44,7 @@ impl Allocation {
         sent: Monotonic,
         now: Monotonic,
     ) -> Self {
-        let share = |(reserved, grant): (Reserved, Option<Grant>)| Share {
+        let share = |(reserved, grant): (Reserved, Option<Grant>)| GrantShare {
             left: grant.map(|grant| Left::new(&reserved, grant, sent, now)),
             reserved,
             undecided: 0,
@@ -104,7 +104,11 @@ impl Allocation {
     }
 
     /// Takes `cost` units of a reservation that has them. Returns them and what is left.
-    pub(crate) fn take(&mut self, reservation: usize, cost: u64) -> Option<(Units, Balance)> {
+    pub(crate) fn take(
+        &mut self,
+        reservation: usize,
+        cost: u64,
+    ) -> Option<(GrantedUnits, Balance)> {
         self.count(reservation, cost);
         let Left { units, balance, full, .. } = self.left(reservation)?;
         units.amount = units.amount.checked_sub(cost)?;
@@ -119,14 +123,14 @@ impl Allocation {
     }
 
     /// Ends the allocation, after the last request.
-    pub(crate) fn close(mut self) -> Vec<Share> {
+    pub(crate) fn close(mut self) -> Vec<GrantShare> {
         // If one reservation of a counter was short, the counter is short, no matter which one the
         // store carried out last.
-        let is_short = |share: &&Share| share.left.as_ref().is_some_and(|left| left.short);
+        let is_short = |share: &&GrantShare| share.left.as_ref().is_some_and(|left| left.short);
         let mut short: Vec<usize> =
             self.0.iter().filter(is_short).map(|share| share.reserved.first).collect();
         short.sort_unstable();
-        for Share { reserved, left, .. } in &mut self.0 {
+        for GrantShare { reserved, left, .. } in &mut self.0 {
             if let Some(left) = left {
                 left.short |= short.binary_search(&reserved.first).is_ok();
             }
@@ -139,7 +143,7 @@ impl Allocation {
     }
 }
 
-impl Share {
+impl GrantShare {
     /// Units that the store took from the counter for requests that do not count.
     pub(super) fn rest(&self) -> u64 {
         let Reserved { want, counted, count_denied, .. } = self.reserved;
@@ -167,7 +171,12 @@ impl Left {
             Window::Fixed(_) | Window::Calendar(_) => resets,
         };
         Self {
-            units: Units { amount, window, spendable_until: sent + reset, resets: refundable },
+            units: GrantedUnits {
+                amount,
+                window,
+                spendable_until: sent + reset,
+                resets: refundable,
+            },
             balance: Balance { quota, remaining, resets, window_s },
             short: false,
             full: reserved.count_denied && used == MAX_UNITS,

@@ -25,14 +25,14 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 /// The breaker of one worker.
 #[derive(Clone, Debug)]
 pub struct Breaker {
-    state: State,
+    state: BreakerState,
     /// When the last call brought a reply.
     answered: Option<Monotonic>,
     random: u64,
 }
 
 #[derive(Clone, Copy, Debug)]
-enum State {
+enum BreakerState {
     Closed { failures: u32 },
     Open { until: Monotonic, pause: Duration },
     Probing { pause: Duration },
@@ -40,7 +40,7 @@ enum State {
 
 /// What the end of a call changed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Change {
+pub enum BreakerChange {
     /// Nothing.
     None,
     /// The worker gives the store up for a while.
@@ -52,28 +52,28 @@ pub enum Change {
 impl Breaker {
     /// A closed breaker whose jitter comes from `seed`.
     pub const fn new(seed: u64) -> Self {
-        Self { state: State::Closed { failures: 0 }, answered: None, random: seed | 1 }
+        Self { state: BreakerState::Closed { failures: 0 }, answered: None, random: seed | 1 }
     }
 
     /// Whether a request may wait for a call at `now`.
     pub fn lets_through(&self, now: Monotonic) -> bool {
         match self.state {
-            State::Closed { .. } => true,
-            State::Open { until, .. } => until <= now,
-            State::Probing { .. } => false,
+            BreakerState::Closed { .. } => true,
+            BreakerState::Open { until, .. } => until <= now,
+            BreakerState::Probing { .. } => false,
         }
     }
 
     /// Whether a probe is under way.
     pub const fn is_probing(&self) -> bool {
-        matches!(self.state, State::Probing { .. })
+        matches!(self.state, BreakerState::Probing { .. })
     }
 
     /// A call leaves. Returns whether it is the probe.
     pub fn calling(&mut self, now: Monotonic) -> bool {
         match self.state {
-            State::Open { until, pause } if until <= now => {
-                self.state = State::Probing { pause };
+            BreakerState::Open { until, pause } if until <= now => {
+                self.state = BreakerState::Probing { pause };
                 true
             }
             _ => false,
@@ -81,31 +81,31 @@ impl Breaker {
     }
 
     /// A call brought a readable reply.
-    pub fn succeeded(&mut self, now: Monotonic) -> Change {
+    pub fn succeeded(&mut self, now: Monotonic) -> BreakerChange {
         self.answered = Some(now);
-        match std::mem::replace(&mut self.state, State::Closed { failures: 0 }) {
-            State::Closed { .. } => Change::None,
-            State::Open { .. } | State::Probing { .. } => Change::Healed,
+        match std::mem::replace(&mut self.state, BreakerState::Closed { failures: 0 }) {
+            BreakerState::Closed { .. } => BreakerChange::None,
+            BreakerState::Open { .. } | BreakerState::Probing { .. } => BreakerChange::Healed,
         }
     }
 
     /// A call brought no readable reply. `probe` is what [`Breaker::calling`] returned for it.
-    pub fn failed(&mut self, probe: bool, now: Monotonic) -> Change {
+    pub fn failed(&mut self, probe: bool, now: Monotonic) -> BreakerChange {
         match self.state {
-            State::Closed { failures } if failures + 1 < LIMIT || self.answers(now) => {
-                self.state = State::Closed { failures: failures.saturating_add(1) };
-                Change::None
+            BreakerState::Closed { failures } if failures + 1 < LIMIT || self.answers(now) => {
+                self.state = BreakerState::Closed { failures: failures.saturating_add(1) };
+                BreakerChange::None
             }
-            State::Closed { .. } => {
+            BreakerState::Closed { .. } => {
                 self.open(FIRST_PAUSE, now);
-                Change::Opened
+                BreakerChange::Opened
             }
-            State::Probing { pause } if probe => {
+            BreakerState::Probing { pause } if probe => {
                 self.open((pause * 2).min(LONGEST_PAUSE), now);
-                Change::None
+                BreakerChange::None
             }
             // The call left before the breaker opened.
-            State::Open { .. } | State::Probing { .. } => Change::None,
+            BreakerState::Open { .. } | BreakerState::Probing { .. } => BreakerChange::None,
         }
     }
 
@@ -121,7 +121,7 @@ impl Breaker {
         self.random ^= self.random << 17;
         let quarter = pause.as_micros() as u64 / 4;
         let jitter = Duration::from_micros(self.random % (quarter + 1));
-        self.state = State::Open { until: now + pause.saturating_sub(jitter), pause };
+        self.state = BreakerState::Open { until: now + pause.saturating_sub(jitter), pause };
     }
 }
 
@@ -136,10 +136,10 @@ mod tests {
     fn opened() -> Breaker {
         let mut breaker = Breaker::new(7);
         for _ in 1..LIMIT {
-            assert_eq!(breaker.failed(false, at(0)), Change::None);
+            assert_eq!(breaker.failed(false, at(0)), BreakerChange::None);
             assert!(breaker.lets_through(at(0)));
         }
-        assert_eq!(breaker.failed(false, at(0)), Change::Opened);
+        assert_eq!(breaker.failed(false, at(0)), BreakerChange::Opened);
         breaker
     }
 
@@ -157,7 +157,7 @@ mod tests {
             for _ in 1..LIMIT {
                 breaker.failed(false, at(s * 2_000));
             }
-            assert_eq!(breaker.succeeded(at(s * 2_000)), Change::None);
+            assert_eq!(breaker.succeeded(at(s * 2_000)), BreakerChange::None);
         }
         assert!(breaker.lets_through(at(40_000)));
     }
@@ -167,12 +167,12 @@ mod tests {
         let mut breaker = Breaker::new(7);
         breaker.succeeded(at(100));
         for ms in 100..1_100 {
-            assert_eq!(breaker.failed(false, at(ms)), Change::None, "{ms}");
+            assert_eq!(breaker.failed(false, at(ms)), BreakerChange::None, "{ms}");
         }
-        assert_eq!(breaker.failed(false, at(1_100)), Change::Opened);
+        assert_eq!(breaker.failed(false, at(1_100)), BreakerChange::Opened);
         assert!(breaker.calling(at(1_350)));
-        assert_eq!(breaker.succeeded(at(1_350)), Change::Healed);
-        assert_eq!(breaker.failed(false, at(1_351)), Change::None);
+        assert_eq!(breaker.succeeded(at(1_350)), BreakerChange::Healed);
+        assert_eq!(breaker.failed(false, at(1_351)), BreakerChange::None);
     }
 
     #[test]
@@ -184,7 +184,9 @@ mod tests {
                     for _ in 0..openings {
                         breaker.open(FIRST_PAUSE, at(0));
                     }
-                    let State::Open { until, .. } = breaker.state else { panic!("it is open") };
+                    let BreakerState::Open { until, .. } = breaker.state else {
+                        panic!("it is open")
+                    };
                     until.since(at(0))
                 })
                 .collect();
@@ -205,15 +207,15 @@ mod tests {
             assert!(breaker.lets_through(at(now)));
             assert!(breaker.calling(at(now)));
             assert!(!breaker.lets_through(at(now + 5_000)), "a second probe");
-            assert_eq!(breaker.failed(false, at(now)), Change::None);
+            assert_eq!(breaker.failed(false, at(now)), BreakerChange::None);
             assert!(
                 breaker.is_probing(),
                 "a call from before it opened says nothing about the probe"
             );
-            assert_eq!(breaker.failed(true, at(now)), Change::None);
+            assert_eq!(breaker.failed(true, at(now)), BreakerChange::None);
         }
         assert!(breaker.calling(at(now + 1000)));
-        assert_eq!(breaker.succeeded(at(now + 1000)), Change::Healed);
+        assert_eq!(breaker.succeeded(at(now + 1000)), BreakerChange::Healed);
         assert!(breaker.lets_through(at(now + 1000)));
     }
 }

@@ -5,11 +5,11 @@ use std::time::Duration;
 use quotagate_protocol::{Grant, ReserveReply};
 
 use super::Call;
-use super::allocation::{Allocation, Share};
+use super::allocation::{Allocation, GrantShare};
 use super::batch::{Batch, MAX_ADJUSTMENTS, MAX_CHARGES, Reserved};
-use super::breaker::Change;
+use super::breaker::BreakerChange;
 use super::faults::{CallFault, CallOutcome, Misread};
-use crate::decision::Units;
+use crate::decision::GrantedUnits;
 use crate::evaluate::Counter;
 use crate::time::Monotonic;
 use crate::worker::requests::{Stage, Want};
@@ -74,8 +74,8 @@ impl<W> Worker<W> {
         id: CallId,
         reply: Result<ReserveReply, Misread>,
         now: Monotonic,
-    ) -> Change {
-        let Some(call) = self.calls.take(id) else { return Change::None };
+    ) -> BreakerChange {
+        let Some(call) = self.calls.take(id) else { return BreakerChange::None };
         let checked =
             reply.and_then(|ReserveReply { dials, grants }| Ok((dials, call.batch.check(grants)?)));
         let grants = match checked {
@@ -87,7 +87,7 @@ impl<W> Worker<W> {
         };
         self.telemetry.count_call(CallOutcome::Ok);
         if call.batch.is_empty() {
-            return Change::None;
+            return BreakerChange::None;
         }
         let grants = self.usable(&call.batch, grants, now);
         let mut allocation = Allocation::new(call.batch.into_reserved(), grants, call.sent, now);
@@ -124,20 +124,20 @@ impl<W> Worker<W> {
         id: CallId,
         fault: &CallFault<'_>,
         now: Monotonic,
-    ) -> Change {
+    ) -> BreakerChange {
         match self.calls.take(id) {
             Some(call) => self.all_failed(call, fault, now),
-            None => Change::None,
+            None => BreakerChange::None,
         }
     }
 
     /// Time has passed: decides requests whose deadline has come, and gives up calls that the host
     /// forgot.
-    pub(crate) fn tick_calls(&mut self, now: Monotonic) -> Change {
+    pub(crate) fn tick_calls(&mut self, now: Monotonic) -> BreakerChange {
         while let Some(ticket) = self.requests.expired(now) {
             self.fail(ticket, now);
         }
-        let mut change = Change::None;
+        let mut change = BreakerChange::None;
         for id in self.calls.lost(now) {
             change = self.one_failed(id, &CallFault::TimedOut, now);
         }
@@ -172,9 +172,9 @@ impl<W> Worker<W> {
 
     /// Ends one reservation of a call: the ledger learns what is left, and leases keep what no
     /// request took. Returns the units to refund.
-    fn close(&mut self, share: Share, now: Monotonic) -> Option<(Counter, Units)> {
+    fn close(&mut self, share: GrantShare, now: Monotonic) -> Option<(Counter, GrantedUnits)> {
         let rest = share.rest();
-        let Share { reserved: Reserved { counter, spare, .. }, left, .. } = share;
+        let GrantShare { reserved: Reserved { counter, spare, .. }, left, .. } = share;
         let Some(left) = left else {
             self.leases.failed(&counter, spare);
             return None;
@@ -205,12 +205,12 @@ impl<W> Worker<W> {
         grants.into_iter().zip(batch.reserved()).map(each).collect()
     }
 
-    fn all_failed(&mut self, call: Call, fault: &CallFault<'_>, now: Monotonic) -> Change {
+    fn all_failed(&mut self, call: Call, fault: &CallFault<'_>, now: Monotonic) -> BreakerChange {
         self.telemetry.count_call(fault.outcome());
         self.telemetry.notices.call_failed(fault, self.config.store.reach.token(), now);
         // A failed call without reservations says nothing about them.
         if call.batch.is_empty() {
-            return Change::None;
+            return BreakerChange::None;
         }
         for reserved in call.batch.into_reserved() {
             self.leases.failed(&reserved.counter, reserved.spare);
@@ -219,7 +219,7 @@ impl<W> Worker<W> {
             self.fail(ticket, now);
         }
         let change = self.calls.breaker.failed(call.probe, now);
-        if change == Change::Opened {
+        if change == BreakerChange::Opened {
             self.telemetry.count_call(CallOutcome::Suspended);
         }
         self.telemetry.notices.changed(change, now);

@@ -20,12 +20,12 @@
 mod demand;
 mod pool;
 
-pub(crate) use pool::{Extent, Occasion};
+pub(crate) use pool::{LeaseBounds, Occasion};
 
 use std::collections::HashMap;
 use std::time::Duration;
 
-use crate::decision::{Balance, Units};
+use crate::decision::{Balance, GrantedUnits};
 use crate::evaluate::Counter;
 use crate::time::Monotonic;
 use pool::Pool;
@@ -62,10 +62,10 @@ impl Leases {
         &mut self,
         counter: &Counter,
         cost: u64,
-        extent: Extent,
+        extent: LeaseBounds,
         until: Monotonic,
         now: Monotonic,
-    ) -> Option<(Units, Balance)> {
+    ) -> Option<(GrantedUnits, Balance)> {
         let Some(pool) = self.pools.get_mut(counter) else {
             if self.pools.len() < MAX_LEASES {
                 let mut pool = Pool::new(counter, extent, now);
@@ -106,7 +106,7 @@ impl Leases {
         counter: &Counter,
         cost: u64,
         now: Monotonic,
-    ) -> Option<(Units, Balance)> {
+    ) -> Option<(GrantedUnits, Balance)> {
         let pool = self.pools.get_mut(counter)?;
         pool.expire(now);
         pool.take(cost, now)
@@ -124,7 +124,12 @@ impl Leases {
 
     /// Takes back units that a request will not spend. Returns how many the lease does not need:
     /// refund those.
-    pub(crate) fn take_back(&mut self, counter: &Counter, back: Units, now: Monotonic) -> u64 {
+    pub(crate) fn take_back(
+        &mut self,
+        counter: &Counter,
+        back: GrantedUnits,
+        now: Monotonic,
+    ) -> u64 {
         let Some(pool) = self.pools.get_mut(counter) else { return back.amount };
         pool.expire(now);
         back.amount - pool.take_back(back, now)
@@ -185,7 +190,7 @@ impl Leases {
         &mut self,
         counter: &Counter,
         prefetched: u64,
-        units: Units,
+        units: GrantedUnits,
         balance: Balance,
         now: Monotonic,
     ) -> u64 {
@@ -195,7 +200,7 @@ impl Leases {
     }
 
     /// Time has passed: drops leases that are over, and hands the units to refund to `refund`.
-    pub(crate) fn tick(&mut self, now: Monotonic, mut refund: impl FnMut(&Counter, Units)) {
+    pub(crate) fn tick(&mut self, now: Monotonic, mut refund: impl FnMut(&Counter, GrantedUnits)) {
         if now < self.sweep_at {
             return;
         }

@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use super::demand::Demand;
-use crate::decision::{Balance, Units};
+use crate::decision::{Balance, GrantedUnits};
 use crate::evaluate::Counter;
 use crate::time::Monotonic;
 
@@ -19,7 +19,7 @@ const TOO_LATE: Duration = Duration::from_millis(50);
 
 /// How many units a policy lets a worker lease.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Extent {
+pub(crate) struct LeaseBounds {
     /// A lease covers the recent traffic of this much time.
     pub(crate) ahead: Duration,
     /// The most units of one counter.
@@ -65,15 +65,19 @@ struct Term {
 }
 
 impl Term {
-    const fn units(&self, amount: u64) -> Units {
+    const fn units(&self, amount: u64) -> GrantedUnits {
         let Self { window, balance, spendable_until } = *self;
-        Units { amount, window, spendable_until, resets: balance.resets }
+        GrantedUnits { amount, window, spendable_until, resets: balance.resets }
     }
 }
 
 impl Pool {
     /// A pool without units.
-    pub(super) fn new(counter: &Counter, Extent { ahead, max }: Extent, now: Monotonic) -> Self {
+    pub(super) fn new(
+        counter: &Counter,
+        LeaseBounds { ahead, max }: LeaseBounds,
+        now: Monotonic,
+    ) -> Self {
         let demand = Demand::new(ahead, now);
         let quota = counter.quota;
         Self { demand, max, units: 0, enough: 0, under_way: 0, is_low: false, quota, term: None }
@@ -98,7 +102,7 @@ impl Pool {
 
     /// Takes `cost` units, if that many are held and may be spent until `until`. Returns them and
     /// what is left.
-    pub(super) fn take(&mut self, cost: u64, until: Monotonic) -> Option<(Units, Balance)> {
+    pub(super) fn take(&mut self, cost: u64, until: Monotonic) -> Option<(GrantedUnits, Balance)> {
         let term = self.term.filter(|term| term.spendable_until >= until)?;
         self.units = self.units.checked_sub(cost)?;
         Some((term.units(cost), term.balance.plus(self.units)))
@@ -128,7 +132,7 @@ impl Pool {
 
     /// A request will not spend these units. Keeps those that the pool needs, and returns how
     /// many.
-    pub(super) fn take_back(&mut self, back: Units, now: Monotonic) -> u64 {
+    pub(super) fn take_back(&mut self, back: GrantedUnits, now: Monotonic) -> u64 {
         let room = self.target(now).saturating_sub(self.units + self.under_way);
         let same = self.term.is_some_and(|term| term.window == back.window);
         if same { self.keep(back.amount.min(room), back.spendable_until, now) } else { 0 }
@@ -159,7 +163,7 @@ impl Pool {
 
     /// A call brought these units, which no request took. `balance` is what is left in the store.
     /// Returns how many to refund.
-    pub(super) fn arrived(&mut self, units: Units, balance: Balance, now: Monotonic) -> u64 {
+    pub(super) fn arrived(&mut self, units: GrantedUnits, balance: Balance, now: Monotonic) -> u64 {
         self.expire(now);
         if !self.learn(units, balance) {
             return units.amount;
@@ -170,7 +174,7 @@ impl Pool {
     }
 
     /// Takes out the units that the pool does not need.
-    pub(super) fn surplus(&mut self, now: Monotonic) -> Option<Units> {
+    pub(super) fn surplus(&mut self, now: Monotonic) -> Option<GrantedUnits> {
         let term = self.term?;
         let is_contended = term.balance.remaining <= term.balance.quota / CONTENDED;
         let wanted =
@@ -210,7 +214,11 @@ impl Pool {
     }
 
     /// Learns from a reply. Returns `false` if it is about an earlier window than the known one.
-    fn learn(&mut self, Units { window, spendable_until, .. }: Units, balance: Balance) -> bool {
+    fn learn(
+        &mut self,
+        GrantedUnits { window, spendable_until, .. }: GrantedUnits,
+        balance: Balance,
+    ) -> bool {
         match &mut self.term {
             Some(term) if term.window > window => return false,
             Some(term) if term.window == window => {

@@ -27,7 +27,7 @@ use super::telemetry::{Counts, Telemetry, report};
 use super::{CallId, Worker};
 use crate::config::{Config, Dialed, Reach};
 use crate::time::Monotonic;
-use patch::{Ignored, Reading, Timed};
+use patch::{Ignored, StoredChanges, Timed};
 use schedule::Schedule;
 
 /// A fetch may take this long, even with a shorter `store.timeout`, because no request waits for
@@ -38,7 +38,7 @@ const SETTLES: Duration = Duration::from_secs(10);
 
 /// The changes in force, and when to fetch them again.
 #[derive(Clone, Debug)]
-pub(super) struct Overrides {
+pub(super) struct ChangesInForce {
     /// The configuration without changes.
     configured: Arc<Config>,
     dials: Vec<Timed>,
@@ -84,7 +84,7 @@ impl OutgoingFetch {
     }
 }
 
-impl Overrides {
+impl ChangesInForce {
     /// No changes yet.
     pub(super) fn new(configured: Arc<Config>) -> Self {
         Self {
@@ -121,8 +121,8 @@ impl Overrides {
     }
 
     /// Learns from a reply. Returns the configuration in force if it changed.
-    fn learn(&mut self, reading: Reading, now: Monotonic) -> Option<Config> {
-        let Reading { version, dials, overridden, ignored } = reading;
+    fn learn(&mut self, reading: StoredChanges, now: Monotonic) -> Option<Config> {
+        let StoredChanges { version, dials, overridden, ignored } = reading;
         self.ignored = ignored;
         if version < self.version && now.since(self.confirmed) < SETTLES {
             return None;
@@ -183,7 +183,8 @@ impl<W> Worker<W> {
         let domain = self.config.domain.clone();
         let Telemetry { tally, refusals, .. } = &mut self.telemetry;
         let counts = tally.take_unreported();
-        let Overrides { configured, schedule, newest, reported, turn, .. } = &mut self.overrides;
+        let ChangesInForce { configured, schedule, newest, reported, turn, .. } =
+            &mut self.overrides;
         schedule.leaves(id, now + timeout + LOST_AFTER, now);
         schedule.reports(!tally.has_unreported());
         if configured.refused.is_some() {
@@ -257,7 +258,7 @@ impl<W> Worker<W> {
         self.revert_dials(now);
     }
 
-    fn learn_dials(&mut self, reading: Reading, now: Monotonic) {
+    fn learn_dials(&mut self, reading: StoredChanges, now: Monotonic) {
         if let Some(ignored) =
             reading.ignored.text().filter(|_| reading.ignored != self.overrides.ignored)
         {

@@ -22,7 +22,7 @@ pub(super) const MAX_DIALS: usize = MAX_POLICIES + 1;
 
 /// The dials and overrides of a domain in the store.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Reading {
+pub(super) struct StoredChanges {
     pub(super) version: u64,
     pub(super) dials: Vec<Timed>,
     /// The indexes of policies with runtime overrides, sorted.
@@ -71,7 +71,7 @@ impl Ignored {
 ///
 /// # Errors
 /// Why the body is not a reply.
-pub(super) fn read(body: &[u8], config: &Config, now: Monotonic) -> Result<Reading, String> {
+pub(super) fn read(body: &[u8], config: &Config, now: Monotonic) -> Result<StoredChanges, String> {
     if body.len() > MAX_REPLY {
         return Err(format!("{} bytes, at most {MAX_REPLY} are read", body.len()));
     }
@@ -79,7 +79,7 @@ pub(super) fn read(body: &[u8], config: &Config, now: Monotonic) -> Result<Readi
         serde_json::from_slice(body).map_err(|error| error.to_string())?;
     let version = reply.get("version").and_then(Value::as_u64).ok_or("it has no version")?;
     let dials = reply.get("dials").and_then(Value::as_array).ok_or("it has no list of dials")?;
-    let mut reading = Reading { version, ..Reading::default() };
+    let mut reading = StoredChanges { version, ..StoredChanges::default() };
     let mut ours = dials.iter().filter(|value| !is_of_others(value, config));
     for value in ours.by_ref().take(MAX_DIALS) {
         match dial(value, config, &mut reading.ignored, now) {

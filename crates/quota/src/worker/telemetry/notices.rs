@@ -10,7 +10,7 @@ use std::fmt;
 use std::time::Duration;
 
 use crate::time::Monotonic;
-use crate::worker::call::breaker::Change;
+use crate::worker::call::breaker::BreakerChange;
 use crate::worker::call::faults::{CallFault, CallOutcome};
 use crate::worker::telemetry::unseen::FIRST;
 
@@ -139,11 +139,11 @@ impl Notices {
     }
 
     /// A call ended with this change of the breaker.
-    pub(crate) fn changed(&mut self, change: Change, now: Monotonic) {
+    pub(crate) fn changed(&mut self, change: BreakerChange, now: Monotonic) {
         self.is_given_up = match change {
-            Change::None => return,
-            Change::Opened => true,
-            Change::Healed => false,
+            BreakerChange::None => return,
+            BreakerChange::Opened => true,
+            BreakerChange::Healed => false,
         };
         self.catch_up(now, Pace::say);
     }
@@ -253,10 +253,10 @@ fn explained(fault: &CallFault<'_>, secret: Option<&str>) -> String {
 /// The error text of an answer in the store's own form.
 fn error_text(body: &[u8]) -> Option<Vec<u8>> {
     #[derive(serde::Deserialize)]
-    struct Refusal {
+    struct ErrorBody {
         error: String,
     }
-    serde_json::from_slice(body).ok().map(|Refusal { error }| error.into_bytes())
+    serde_json::from_slice(body).ok().map(|ErrorBody { error }| error.into_bytes())
 }
 
 /// Another program's text in quotes, on one line, cut to [`SHOWN`] bytes and without the secret.
@@ -313,17 +313,17 @@ mod tests {
         let mut notices = Notices::default();
         let mut seen = Vec::new();
         for step in 0..80 {
-            let change = if step % 2 == 0 { Change::Opened } else { Change::Healed };
+            let change = if step % 2 == 0 { BreakerChange::Opened } else { BreakerChange::Healed };
             notices.changed(change, at(step * 250));
             notices.tick(at(step * 250 + 10));
             seen.extend(lines(&mut notices));
         }
         assert!(seen.len() <= 4, "{seen:?}");
-        notices.changed(Change::Opened, at(20_000));
+        notices.changed(BreakerChange::Opened, at(20_000));
         assert!(!lines(&mut notices).is_empty() && notices.is_settled());
-        notices.changed(Change::Healed, at(20_500));
+        notices.changed(BreakerChange::Healed, at(20_500));
         lines(&mut notices);
-        notices.changed(Change::Opened, at(20_600));
+        notices.changed(BreakerChange::Opened, at(20_600));
         assert!(lines(&mut notices).is_empty() && !notices.is_settled());
         notices.tick(at(29_999));
         assert!(lines(&mut notices).is_empty());

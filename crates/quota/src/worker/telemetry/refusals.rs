@@ -15,10 +15,10 @@ const MOST: usize = 32;
 
 /// The sketch.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Refusals(Vec<Entry>);
+pub(crate) struct Refusals(Vec<SketchEntry>);
 
 #[derive(Clone, Debug)]
-struct Entry {
+struct SketchEntry {
     key: Arc<str>,
     requests: u64,
     inherited: u64,
@@ -38,7 +38,8 @@ impl Refusals {
             self.0.swap(index, index / 2);
             return;
         }
-        let new = |inherited| Entry { key: Arc::clone(key), requests: inherited + 1, inherited };
+        let new =
+            |inherited| SketchEntry { key: Arc::clone(key), requests: inherited + 1, inherited };
         if self.0.len() < MOST {
             self.0.push(new(0));
         } else if let Some(least) = self.0.iter_mut().min_by_key(|entry| entry.requests) {
@@ -51,7 +52,7 @@ impl Refusals {
         let mut entries = std::mem::take(&mut self.0);
         entries.sort_by_key(|entry| Reverse(entry.requests - entry.inherited));
         entries.truncate(MAX_REFUSALS);
-        let reported = |Entry { key, requests, inherited }| Reported {
+        let reported = |SketchEntry { key, requests, inherited }| Reported {
             key: String::from(&*key),
             requests: requests - inherited,
         };

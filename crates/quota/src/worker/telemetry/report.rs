@@ -46,7 +46,7 @@ fn write_named(
     refused: Vec<Refusals>,
     turn: &mut usize,
 ) -> Option<String> {
-    let Named { order, in_turn, next } = Named::new(counts, *turn, most);
+    let ReportedPolicies { order, in_turn, next } = ReportedPolicies::new(counts, *turn, most);
     let policies = order
         .iter()
         .filter_map(|index| Some(policy(configured.policies.get(*index)?, counts.get(*index)?)));
@@ -95,7 +95,7 @@ fn write_named(
 }
 
 /// The policies that a report names.
-struct Named {
+struct ReportedPolicies {
     /// Their indexes, in the order of the report.
     order: Vec<usize>,
     /// The positions in `order` of those whose turn it is, and their indexes, in this order.
@@ -104,7 +104,7 @@ struct Named {
     next: usize,
 }
 
-impl Named {
+impl ReportedPolicies {
     fn new(counts: &[Counts], turn: usize, most: usize) -> Self {
         let all = counts.len();
         let from_turn = (turn..all).chain(0..turn.min(all));

@@ -4,15 +4,19 @@
 use quotagate_protocol::MAX_UNITS;
 
 use super::*;
-use crate::answered::Answered;
-use crate::config::{Abandoned, Answers};
+use crate::config::{Abandoned, CountedResponses};
+use crate::exchange::counting::ResponseEvent;
 
 pub(super) fn answered(statuses: impl Into<Box<[u16]>>, abandoned: Abandoned) -> Count {
-    Count::Answered(Answers { statuses: statuses.into(), abandoned, ..Answers::default() })
+    Count::Responses(CountedResponses {
+        statuses: statuses.into(),
+        abandoned,
+        ..CountedResponses::default()
+    })
 }
 
-pub(super) fn http(status: u16) -> Answered {
-    Answered::headers(status, None, None, true)
+pub(super) fn http(status: u16) -> ResponseEvent {
+    ResponseEvent::headers(status, None, None, true)
 }
 
 fn by_status() -> TestWorker {
@@ -42,16 +46,16 @@ fn five_concurrent_wrong_passwords_do_not_become_six() {
     assert_eq!(at_once(ask(&mut w, "six", &[0], 1, 2)), "-");
     // One password was right, one answer broke off, and the other passwords were wrong.
     let endings =
-        [(http(200), 1, 5), (Answered::Abandoned, 1, 4), (http(401), 0, 2), (http(403), 0, 1)];
+        [(http(200), 1, 5), (ResponseEvent::Abandoned, 1, 4), (http(401), 0, 2), (http(403), 0, 1)];
     for (ending, back, remaining) in endings {
         let mut admission = running.remove(0);
-        let held = admission.answered(ending, &w.config);
+        let held = admission.count_response(ending, &w.config);
         assert_eq!(
             (held.len(), admission.standings[0].balance.remaining),
             (back, remaining),
             "{ending:?}"
         );
-        assert!(admission.answered(ending, &w.config).is_empty(), "once");
+        assert!(admission.count_response(ending, &w.config).is_empty(), "once");
         w.refund(held, at(2));
     }
     for _ in 0..2 {
@@ -75,7 +79,7 @@ fn abandoned_request_counts_unless_the_policy_refunds_it() {
         let (id, _) = call(&mut w, 0);
         answer(&mut w, id, &[grant(1, 3)], 1);
         let mut admission = admissions(&mut w).remove(0);
-        let held = admission.answered(Answered::Abandoned, &w.config);
+        let held = admission.count_response(ResponseEvent::Abandoned, &w.config);
         assert_eq!(
             (held.len(), admission.standings[0].balance.remaining),
             (refunds, 2 + refunds as u64)
@@ -88,23 +92,30 @@ fn abandoned_request_counts_unless_the_policy_refunds_it() {
 
 #[test]
 fn units_stay_held_until_trailers_carry_the_grpc_status() {
-    let count =
-        Answers { statuses: [401].into(), grpc_statuses: [16].into(), ..Answers::default() };
-    let mut w = edited("deny", |config| config.policies[0].count = Count::Answered(count.clone()));
+    let count = CountedResponses {
+        statuses: [401].into(),
+        grpc_statuses: [16].into(),
+        ..CountedResponses::default()
+    };
+    let mut w = edited("deny", |config| config.policies[0].count = Count::Responses(count.clone()));
     for _ in 0..3 {
         ask(&mut w, "x", &[0], 1, 0);
     }
     let (id, _) = call(&mut w, 0);
     answer(&mut w, id, &[grant(3, 3)], 1);
-    let begun = Answered::headers(200, None, Some(b"application/grpc"), false);
-    let ends = [(Answered::Trailers(0), 1), (Answered::Trailers(16), 0), (Answered::Abandoned, 0)];
+    let begun = ResponseEvent::headers(200, None, Some(b"application/grpc"), false);
+    let ends = [
+        (ResponseEvent::Trailers(0), 1),
+        (ResponseEvent::Trailers(16), 0),
+        (ResponseEvent::Abandoned, 0),
+    ];
     for (mut admission, (ending, refunds)) in admissions(&mut w).into_iter().zip(ends) {
         assert!(admission.counts_by_grpc(&w.config));
-        assert!(admission.answered(begun, &w.config).is_empty());
+        assert!(admission.count_response(begun, &w.config).is_empty());
         assert_eq!(admission.held.len(), 1, "held");
-        let held = admission.answered(ending, &w.config);
+        let held = admission.count_response(ending, &w.config);
         assert_eq!(held.len(), refunds, "{ending:?}");
-        assert!(admission.answered(Answered::Abandoned, &w.config).is_empty(), "once");
+        assert!(admission.count_response(ResponseEvent::Abandoned, &w.config).is_empty(), "once");
     }
 }
 
@@ -115,7 +126,7 @@ fn shadow_policy_that_counts_by_status_waits_too() {
     let (id, _) = call(&mut w, 0);
     answer(&mut w, id, &[grant(1, 1)], 1);
     let mut admission = admissions(&mut w).remove(0);
-    let held = admission.answered(http(200), &w.config);
+    let held = admission.count_response(http(200), &w.config);
     w.refund(held, at(1));
     assert_eq!(returned(&mut w, 10), [("d:s:{x}".to_owned(), 1)]);
 }

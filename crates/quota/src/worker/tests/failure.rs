@@ -64,7 +64,7 @@ fn only_the_probe_decides_whether_the_store_is_still_dead() {
     decisions(&mut w);
     assert_eq!(w.submit("x", checks(&[0], "x", 1), at(700)), unavailable());
     assert!(w.next_call(at(700)).is_none(), "one probe at a time");
-    assert_eq!(w.replied(probe, &reply(&[grant(1, 1)]), at(310)), Change::Healed);
+    assert_eq!(w.replied(probe, &reply(&[grant(1, 1)]), at(310)), BreakerChange::Healed);
 }
 
 #[test]
@@ -97,14 +97,14 @@ fn dead_store_is_not_called_until_one_probe_heals_it() {
         submit(&mut w, "x", 0);
         let (id, _) = call(&mut w, 0);
         let change = w.call_failed(id, at(0));
-        assert_eq!(change == Change::Opened, i + 1 == crate::worker::call::breaker::LIMIT);
+        assert_eq!(change == BreakerChange::Opened, i + 1 == crate::worker::call::breaker::LIMIT);
     }
     decisions(&mut w);
     assert_eq!(w.submit("x", checks(&[0], "x", 1), at(100)), unavailable());
     submit(&mut w, "probe", 250);
     let (id, _) = call(&mut w, 250);
     assert_eq!(w.submit("x", checks(&[0], "x", 1), at(251)), unavailable());
-    assert_eq!(w.replied(id, &reply(&[grant(1, 1)]), at(252)), Change::Healed);
+    assert_eq!(w.replied(id, &reply(&[grant(1, 1)]), at(252)), BreakerChange::Healed);
     assert_eq!(summary(&mut w), "probe=+4");
     submit(&mut w, "x", 253);
 }
@@ -259,14 +259,14 @@ fn failed_calls_with_only_refunds_do_not_open_the_breaker() {
     let held = decision::Held {
         policy: 0,
         counter: checks(&[0], "x", 1)[0].counter.clone(),
-        units: Units { amount: 1, window: 9, spendable_until: at(1_000), resets: at(1_000) },
+        units: GrantedUnits { amount: 1, window: 9, spendable_until: at(1_000), resets: at(1_000) },
     };
     w.refund(vec![held], at(10));
     w.tick(at(10));
     let (id, _) = call(&mut w, 10);
     assert_eq!(
         w.call_failed(id, at(11)),
-        Change::None,
+        BreakerChange::None,
         "four calls with reservations failed, and one without"
     );
 }

@@ -266,7 +266,7 @@ fn units_held_until_the_answer_come_from_a_lease_and_return_to_it() {
         panic!()
     };
     assert_eq!(load(&w), (18, 0));
-    let held = admission.answered(counting::http(200), &w.config);
+    let held = admission.count_response(counting::http(200), &w.config);
     w.refund(held, at(1));
     assert_eq!((load(&w), returned(&mut w, 2)), ((20, 0), vec![]));
 }

@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::config::Dialed;
-use crate::mark;
+use crate::response::mark;
 use crate::worker::telemetry::Counted;
 
 /// Policy `a` enforces, `b` marks, `s` is in shadow mode.

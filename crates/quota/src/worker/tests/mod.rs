@@ -124,7 +124,7 @@ fn at_once(submitted: Submitted) -> String {
 }
 
 /// The call under way gets these grants.
-fn answer(worker: &mut TestWorker, id: CallId, grants: &[Granted], ms: u64) -> Change {
+fn answer(worker: &mut TestWorker, id: CallId, grants: &[Granted], ms: u64) -> BreakerChange {
     worker.replied(id, &reply(grants), at(ms))
 }
 

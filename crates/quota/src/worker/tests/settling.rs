@@ -3,14 +3,14 @@
 use quotagate_protocol::Sliding;
 
 use super::*;
-use crate::settle::{Missing, Settle};
+use crate::config::{MissingCost, Settle};
 use crate::worker::call::MAX_ADJUSTMENTS;
 
 /// The policies `a` and `s` settle, with quota 5.
 fn settling(on_failure: &str) -> TestWorker {
     edited(on_failure, |config| {
         for policy in [0, 2] {
-            let (sources, missing) = ([].into(), Missing::Reserved);
+            let (sources, missing) = ([].into(), MissingCost::Reserved);
             config.policies[policy].settle = Some(Arc::new(Settle { sources, missing }));
         }
     })
@@ -87,7 +87,7 @@ fn charge_is_never_sent_after_its_window_or_again_after_a_failed_call() {
 #[test]
 fn slice_of_a_sliding_window_is_settled_as_long_as_it_may_count() {
     let mut w = edited("deny", |config| {
-        let (sources, missing) = ([].into(), Missing::Reserved);
+        let (sources, missing) = ([].into(), MissingCost::Reserved);
         config.policies[0].settle = Some(Arc::new(Settle { sources, missing }));
         config.policies[0].window = Window::Sliding(Sliding::new(60).unwrap());
     });

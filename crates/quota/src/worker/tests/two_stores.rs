@@ -7,7 +7,7 @@ use crate::testing::invariants::Random;
 
 /// What ten seconds of requests meet behind a proxy that asks a dead store and a healthy one.
 #[derive(Debug, Default)]
-struct Beside {
+struct TwoStoresRun {
     failed_calls: u64,
     /// The units that these calls asked for, which is one for each request.
     failed_units: u64,
@@ -19,11 +19,11 @@ struct Beside {
 /// `rate` requests a second. A call of the healthy store takes 5 ms, one of the dead store fails
 /// after `fails_after` ms. Like Envoy's `LEAST_REQUEST`, the proxy chooses the store with fewer
 /// calls under way, or either.
-fn beside_a_dead_store(rate: u64, fails_after: u64) -> Beside {
+fn beside_a_dead_store(rate: u64, fails_after: u64) -> TwoStoresRun {
     let mut w = edited("deny", |config| config.policies[0].quota = 1_000_000);
-    let (mut random, mut seen) = (Random(rate), Beside::default());
+    let (mut random, mut seen) = (Random(rate), TwoStoresRun::default());
     let mut ends: Vec<(u64, CallId, Option<Vec<u8>>)> = Vec::new();
-    let count = |seen: &mut Beside, decision: &Decision| {
+    let count = |seen: &mut TwoStoresRun, decision: &Decision| {
         seen.requests += 1;
         seen.lost += u64::from(!matches!(decision, Decision::Admit(_)));
     };
@@ -43,7 +43,7 @@ fn beside_a_dead_store(rate: u64, fails_after: u64) -> Beside {
                 Some(body) => w.replied(id, &body, at(ms)),
                 None => w.call_failed(id, at(ms)),
             };
-            seen.suspensions += u64::from(change == Change::Opened);
+            seen.suspensions += u64::from(change == BreakerChange::Opened);
         }
         while let Some(sent) = w.next_call(at(ms)) {
             let dead = ends.iter().filter(|(.., body)| body.is_none()).count();

@@ -2,10 +2,10 @@
 //! policy sees them.
 
 use super::*;
+use crate::config::MissingCost;
 use crate::evaluate::Evaluation;
 use crate::exchange::{Arrival, Exchange, StreamState, abandon};
 use crate::request::tokens::Tokens;
-use crate::settle::Missing;
 
 /// A redirected request that waits.
 pub(super) struct Redirected {
@@ -102,7 +102,7 @@ impl World {
         let counted = admission.held.iter().filter(|_| self.counts_abandoned());
         for held in counted.chain(&admission.unsettled).cloned().collect::<Vec<_>>() {
             let settle = self.config.policies[held.policy].settle.as_deref();
-            if let Some(Missing::Units(cost)) = settle.map(|settle| settle.missing) {
+            if let Some(MissingCost::Units(cost)) = settle.map(|settle| settle.missing) {
                 self.costs(&held, cost);
             }
         }
@@ -111,7 +111,7 @@ impl World {
     /// Whether policies that count by answer count requests without one: all do, or none.
     pub(super) fn counts_abandoned(&self) -> bool {
         self.config.policies.iter().any(|policy| {
-            matches!(&policy.count, Count::Answered(of) if of.abandoned == Abandoned::Count)
+            matches!(&policy.count, Count::Responses(of) if of.abandoned == Abandoned::Count)
         })
     }
 }

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use super::*;
 use crate::config::MAX_POLICIES;
-use crate::worker::Change;
+use crate::worker::BreakerChange;
 
 const POLICIES: usize = 3;
 
@@ -226,7 +226,7 @@ fn malformed_reply_and_failed_call_change_nothing() {
         let now = at(10_000 * (i as u64 + 1));
         w.observe_traffic(now);
         let fetch = w.next_fetch(now).expect("the next fetch is due as usual");
-        assert_eq!(w.call_ended(fetch.id, &end, now), Change::None);
+        assert_eq!(w.call_ended(fetch.id, &end, now), BreakerChange::None);
         assert!(in_force(&w).starts_with("Enforce 8"), "{end:?}");
         assert_eq!(failures(&mut w), 1, "{end:?}");
         let lines = lines(&mut w);

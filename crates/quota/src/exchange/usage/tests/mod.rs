@@ -8,16 +8,16 @@ mod measure;
 mod member;
 mod positions;
 
-use super::{Reader, Usage};
+use super::{TokenUsage, UsageReader};
 
 const JSON: &str = "application/json";
 const EVENTS: &str = "text/event-stream";
 
 /// The usage in a body. Reads it whole, cut at every byte, and byte by byte.
-fn read(content_type: &str, body: impl AsRef<[u8]>) -> Usage {
+fn read(content_type: &str, body: impl AsRef<[u8]>) -> TokenUsage {
     let body = body.as_ref();
     let read = |chunks: &mut dyn Iterator<Item = &[u8]>| {
-        let mut reader = Reader::new(Some(content_type.as_bytes()), None).unwrap();
+        let mut reader = UsageReader::new(Some(content_type.as_bytes()), None).unwrap();
         chunks.for_each(|chunk| reader.feed(chunk));
         reader.usage()
     };
@@ -40,8 +40,8 @@ fn usage(
     cached_input: impl Into<Option<u64>>,
     output: impl Into<Option<u64>>,
     total: impl Into<Option<u64>>,
-) -> Usage {
-    Usage {
+) -> TokenUsage {
+    TokenUsage {
         input: input.into(),
         cached_input: cached_input.into(),
         output: output.into(),

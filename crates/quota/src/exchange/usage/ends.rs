@@ -36,7 +36,7 @@ pub(super) enum Sign {
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Ends {
     /// Of the current event.
-    event: Event,
+    event: EventSigns,
     /// The `finishReason` of a candidate has come.
     finished: bool,
     /// There are other candidates than the first. One may end long before the others.
@@ -45,7 +45,7 @@ pub(super) struct Ends {
 }
 
 #[derive(Clone, Copy, Debug, Default)]
-struct Event {
+struct EventSigns {
     has_usage: bool,
     no_choices: bool,
     is_last: bool,
@@ -75,7 +75,7 @@ impl Sign {
 impl Ends {
     /// An event begins.
     pub(super) fn begin(&mut self) {
-        self.event = Event::default();
+        self.event = EventSigns::default();
     }
 
     /// The value of a sign, as JSON; `None` if it is longer than [`Sign::longest`].
@@ -95,7 +95,7 @@ impl Ends {
 
     /// The event ends.
     pub(super) fn end(&mut self) {
-        let Event { has_usage, no_choices, is_last } = self.event;
+        let EventSigns { has_usage, no_choices, is_last } = self.event;
         self.is_last |= is_last || has_usage && (no_choices || self.finished);
     }
 

@@ -1,8 +1,19 @@
-//! The cost of a usage in units.
+//! The tokens of a request, and their cost in units.
 
 use quotagate_protocol::MAX_UNITS;
 
-use super::Usage;
+/// The tokens of a request and its response. `None` where the response does not say.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct TokenUsage {
+    /// All tokens that went in, cached ones included.
+    pub input: Option<u64>,
+    /// Those of `input` that came out of a cache.
+    pub cached_input: Option<u64>,
+    /// All tokens that came out, reasoning included.
+    pub output: Option<u64>,
+    /// The total as the provider states it.
+    pub total: Option<u64>,
+}
 
 /// Which tokens count.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -66,7 +77,7 @@ impl Measure {
     ///
     /// A provider that states an input and no output means an output of 0: embeddings have none,
     /// and Gemini leaves out zeros.
-    pub fn units(&self, usage: &Usage) -> Option<u64> {
+    pub fn units(&self, usage: &TokenUsage) -> Option<u64> {
         let output = usage.output.or(usage.input.map(|_| 0));
         match self {
             Self::Total => usage.total.or_else(|| {

@@ -54,8 +54,8 @@ pub(super) struct Scanner {
     in_list: bool,
     /// The open objects and lists inside the current member.
     depth: u64,
-    text: Text,
-    part: Part,
+    text: StringState,
+    part: MemberPart,
     record: Record,
 }
 
@@ -75,7 +75,7 @@ enum Container {
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-enum Text {
+enum StringState {
     #[default]
     Outside,
     Inside,
@@ -85,7 +85,7 @@ enum Text {
 
 /// The part of a member.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-enum Part {
+enum MemberPart {
     #[default]
     Key,
     Value(Role),
@@ -115,7 +115,7 @@ impl Scanner {
             if self.container == Container::After {
                 return;
             }
-            if self.text == Text::Inside && !self.record.is_on {
+            if self.text == StringState::Inside && !self.record.is_on {
                 let skipped = memchr::memchr2(b'"', b'\\', chunk).unwrap_or(chunk.len());
                 if skipped > 0 {
                     chunk = chunk.get(skipped..).unwrap_or_default();
@@ -124,10 +124,10 @@ impl Scanner {
             }
             chunk = rest;
             match self.text {
-                Text::Outside => self.token(byte, target),
-                Text::Inside => self.character(byte, target),
-                Text::Escaped => {
-                    self.text = Text::Inside;
+                StringState::Outside => self.token(byte, target),
+                StringState::Inside => self.character(byte, target),
+                StringState::Escaped => {
+                    self.text = StringState::Inside;
                     self.record.push(byte);
                 }
             }
@@ -137,9 +137,9 @@ impl Scanner {
     fn character(&mut self, byte: u8, target: &mut impl Target) {
         self.record.push(byte);
         match byte {
-            b'\\' => self.text = Text::Escaped,
+            b'\\' => self.text = StringState::Escaped,
             b'"' => {
-                self.text = Text::Outside;
+                self.text = StringState::Outside;
                 if self.is_key() {
                     self.key(target);
                 }
@@ -150,7 +150,7 @@ impl Scanner {
 
     /// Whether a text that begins or ends here is a key that counts.
     fn is_key(&self) -> bool {
-        self.level().is_some() && self.depth == 0 && self.part == Part::Key
+        self.level().is_some() && self.depth == 0 && self.part == MemberPart::Key
     }
 
     /// Where the members are that come here.
@@ -167,7 +167,7 @@ impl Scanner {
     fn key(&mut self, target: &mut impl Target) {
         let key = self.record.value().and_then(unescaped).zip(self.level());
         let role = key.map_or(Role::Skipped, |(key, level)| target.role(&key, level));
-        self.part = Part::Value(role);
+        self.part = MemberPart::Value(role);
         match role {
             Role::Wanted(longest) => self.record.start(longest),
             Role::Skipped | Role::Entered | Role::Listed => self.record.stop(),
@@ -178,7 +178,7 @@ impl Scanner {
     fn token(&mut self, byte: u8, target: &mut impl Target) {
         match byte {
             b'"' => {
-                self.text = Text::Inside;
+                self.text = StringState::Inside;
                 if self.is_key() {
                     // Each byte of a key may be written as \u0061; two quotation marks surround it.
                     self.record.start(target.longest_key().saturating_mul(6).saturating_add(2));
@@ -209,13 +209,13 @@ impl Scanner {
                 self.container = Container::List;
                 self.in_list = true;
             }
-            (Container::Object, Part::Value(Role::Entered)) if is_object => {
+            (Container::Object, MemberPart::Value(Role::Entered)) if is_object => {
                 self.container = Container::Nested;
-                self.part = Part::Key;
+                self.part = MemberPart::Key;
             }
-            (Container::Object, Part::Value(Role::Listed)) if !is_object => {
+            (Container::Object, MemberPart::Value(Role::Listed)) if !is_object => {
                 self.container = Container::Elements;
-                self.part = Part::Key;
+                self.part = MemberPart::Key;
             }
             (Container::Elements, _) if is_object => self.container = Container::Element,
             (Container::Before | Container::After, _) => {}
@@ -245,10 +245,10 @@ impl Scanner {
     }
 
     fn end_member(&mut self, target: &mut impl Target) {
-        if matches!(self.part, Part::Value(Role::Wanted(_))) {
+        if matches!(self.part, MemberPart::Value(Role::Wanted(_))) {
             target.found(self.record.value());
         }
-        self.part = Part::Key;
+        self.part = MemberPart::Key;
         self.record.stop();
     }
 }

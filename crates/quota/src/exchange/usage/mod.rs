@@ -5,9 +5,10 @@
 //! object at a time, at most [`MAX_OBJECT`] bytes of it. The host passes the chunks on unchanged.
 //!
 //! ```
-//! use quotagate_quota::usage::{Measure, Reader};
+//! use quotagate_quota::config::Measure;
+//! use quotagate_quota::exchange::usage::UsageReader;
 //!
-//! let mut reader = Reader::new(Some(b"text/event-stream"), None).unwrap();
+//! let mut reader = UsageReader::new(Some(b"text/event-stream"), None).unwrap();
 //! for chunk in ["data: {\"usage\": {\"prompt_to", "kens\": 9, \"completion_tokens\": 3}}\n\n"] {
 //!     reader.feed(chunk.as_bytes());
 //! }
@@ -22,15 +23,14 @@
 
 mod ends;
 mod events;
-mod measure;
 mod member;
 mod reported;
 mod scanner;
 #[cfg(test)]
 mod tests;
 
-pub use measure::{Measure, Weights};
-pub use member::Member;
+use crate::config::TokenUsage;
+pub use member::BodyNumber;
 use quotagate_protocol::MAX_UNITS;
 use serde_json::Value;
 
@@ -40,23 +40,10 @@ use self::reported::Reported;
 use self::scanner::Scanner;
 use crate::document::whole_from_float;
 
-/// The tokens of a request and its response. `None` where the response does not say.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Usage {
-    /// All tokens that went in, cached ones included.
-    pub input: Option<u64>,
-    /// Those of `input` that came out of a cache.
-    pub cached_input: Option<u64>,
-    /// All tokens that came out, reasoning included.
-    pub output: Option<u64>,
-    /// The total as the provider states it.
-    pub total: Option<u64>,
-}
-
 /// Reads the usage out of the body of a response. Feed it every chunk, in order; ask for the usage
 /// when the response ends for whatever reason.
 #[derive(Debug)]
-pub struct Reader {
+pub struct UsageReader {
     format: Format,
     reported: Reported,
 }
@@ -67,7 +54,7 @@ enum Format {
     Events(Events),
 }
 
-impl Reader {
+impl UsageReader {
     /// A reader for a body with these headers. `None` if the body is neither JSON nor server-sent
     /// events, or is compressed.
     pub fn new(content_type: Option<&[u8]>, content_encoding: Option<&[u8]>) -> Option<Self> {
@@ -104,7 +91,7 @@ impl Reader {
     }
 
     /// What the response has reported so far.
-    pub fn usage(&self) -> Usage {
+    pub fn usage(&self) -> TokenUsage {
         self.reported.usage()
     }
 }

@@ -14,7 +14,8 @@ use serde_json::Value;
 
 use super::ends::{Ends, Sign};
 use super::scanner::{Level, Role, Target};
-use super::{Usage, whole};
+use super::whole;
+use crate::config::TokenUsage;
 
 /// The longest `usage` object, in bytes of JSON. A longer one is ignored.
 pub const MAX_OBJECT: usize = 64 * 1024;
@@ -40,10 +41,10 @@ pub(super) struct Reported {
     sign: Option<Sign>,
 }
 
-type Field = fn(&mut Reported) -> &mut Option<u64>;
+type CountField = fn(&mut Reported) -> &mut Option<u64>;
 
 /// The path of each number in a `usage` object, as a JSON pointer.
-const FIELDS: [(&str, Field); 15] = [
+const FIELDS: [(&str, CountField); 15] = [
     ("/prompt_tokens", |r| &mut r.prompt),
     ("/prompt_tokens_details/cached_tokens", |r| &mut r.cached),
     ("/completion_tokens", |r| &mut r.output),
@@ -67,7 +68,7 @@ impl Reported {
         self.ends.have_come()
     }
 
-    pub(super) fn usage(&self) -> Usage {
+    pub(super) fn usage(&self) -> TokenUsage {
         let excludes_cached = self.total.is_none();
         let caches =
             if excludes_cached { [self.cache_creation, self.cache_read] } else { [None; 2] };
@@ -77,7 +78,7 @@ impl Reported {
             None => self.input.and_then(|_| sum([self.input, creation, read])),
         };
         let cached = self.cached.or(self.cache_read);
-        Usage {
+        TokenUsage {
             input,
             cached_input: cached.map(|cached| cached.min(input.unwrap_or(cached))),
             output: sum([self.output, self.thoughts, None]),

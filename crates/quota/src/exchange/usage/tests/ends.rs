@@ -1,7 +1,8 @@
 //! The event that ends a stream, and what does not end it.
 
 use super::{EVENTS, JSON};
-use crate::usage::{Measure, Reader};
+use crate::config::Measure;
+use crate::exchange::usage::UsageReader;
 
 /// What a client pays that leaves when so much of a body has come: no usage, more than is known, or
 /// just the tokens that were read.
@@ -13,7 +14,7 @@ enum Paid {
 }
 
 fn paid(content_type: &str, chunks: &[&[u8]]) -> Paid {
-    let mut reader = Reader::new(Some(content_type.as_bytes()), None).unwrap();
+    let mut reader = UsageReader::new(Some(content_type.as_bytes()), None).unwrap();
     chunks.iter().for_each(|chunk| reader.feed(chunk));
     match (Measure::Total.units(&reader.usage()), reader.is_final()) {
         (None, _) => Paid::Missing,

@@ -2,11 +2,11 @@
 
 use super::*;
 use crate::response::Upstream;
-use crate::usage::Weights;
+use crate::exchange::usage::Weights;
 
 /// A response: headers, trailers, and the metadata of the filter `f`.
 #[derive(Default)]
-struct Response {
+struct SettledResponse {
     headers: Vec<(&'static str, &'static str)>,
     trailers: Vec<(&'static str, &'static str)>,
     tokens: Option<Vec<u8>>,
@@ -17,7 +17,7 @@ fn named(fields: &[(&str, &str)], name: &str) -> Vec<Vec<u8>> {
     named.map(|(_, value)| value.as_bytes().to_vec()).collect()
 }
 
-impl Upstream for Response {
+impl Upstream for SettledResponse {
     fn status(&self) -> Option<u16> {
         Some(200)
     }
@@ -36,20 +36,20 @@ impl Upstream for Response {
     }
 }
 
-fn header() -> Source {
-    Source::Header("x-cost".into())
+fn header() -> CostSource {
+    CostSource::Header("x-cost".into())
 }
 
-fn trailer() -> Source {
-    Source::Trailer("x-cost".into())
+fn trailer() -> CostSource {
+    CostSource::Trailer("x-cost".into())
 }
 
-fn metadata() -> Source {
-    Source::Metadata { filter: "f".into(), path: ["tokens".into()].into() }
+fn metadata() -> CostSource {
+    CostSource::Metadata { filter: "f".into(), path: ["tokens".into()].into() }
 }
 
-fn settle(sources: impl Into<Box<[Source]>>) -> Settle {
-    Settle { sources: sources.into(), missing: Missing::Reserved }
+fn settle(sources: impl Into<Box<[CostSource]>>) -> Settle {
+    Settle { sources: sources.into(), missing: MissingCost::Reserved }
 }
 
 /// How a response ends.
@@ -60,8 +60,8 @@ enum End {
 }
 
 /// The cost of a response with this body. 50 units are reserved.
-fn cost(settle: &Settle, response: &Response, body: &str, end: End) -> Option<u64> {
-    let mut progress = Progress::begin(std::iter::once((3, settle)), response);
+fn cost(settle: &Settle, response: &SettledResponse, body: &str, end: End) -> Option<u64> {
+    let mut progress = SettleProgress::begin(std::iter::once((3, settle)), response);
     assert_eq!(progress.reads_body(), settle.reads_body() && !response.headers.is_empty());
     progress.body(body.as_bytes());
     if end == End::Whole {
@@ -77,42 +77,42 @@ const EVENTS: (&str, &str) = ("content-type", "text/event-stream");
 
 #[test]
 fn first_source_with_a_whole_number_wins() {
-    let response = Response {
+    let response = SettledResponse {
         headers: vec![("x-cost", " 7 ")],
         trailers: vec![("x-cost", "8")],
-        ..Response::default()
+        ..SettledResponse::default()
     };
     for (sources, expected) in [
         (vec![header(), trailer()], 7),
         (vec![trailer(), header()], 8),
-        (vec![Source::Header("x-other".into()), trailer()], 8),
-        (vec![Source::Header("x-other".into())], 50),
+        (vec![CostSource::Header("x-other".into()), trailer()], 8),
+        (vec![CostSource::Header("x-other".into())], 50),
     ] {
         let found = cost(&settle(sources), &response, "", End::Whole);
         assert_eq!(found, Some(expected));
     }
     for no_number in ["", "-1", "1.5", "0x1", "7, 8"] {
-        let response = Response { headers: vec![("x-cost", no_number)], ..Response::default() };
+        let response = SettledResponse { headers: vec![("x-cost", no_number)], ..SettledResponse::default() };
         assert_eq!(cost(&settle([header()]), &response, "", End::Whole), Some(50), "{no_number}");
     }
-    let twice = Response { headers: vec![("x-cost", "7"); 2], ..Response::default() };
+    let twice = SettledResponse { headers: vec![("x-cost", "7"); 2], ..SettledResponse::default() };
     assert_eq!(cost(&settle([header()]), &twice, "", End::Whole), Some(50), "which one?");
 }
 
 #[test]
 fn missing_cost_is_what_the_policy_says() {
     for (missing, expected) in
-        [(Missing::Reserved, 50), (Missing::Units(0), 0), (Missing::Units(70), 70)]
+        [(MissingCost::Reserved, 50), (MissingCost::Units(0), 0), (MissingCost::Units(70), 70)]
     {
         let settle = Settle { missing, ..settle([header()]) };
-        assert_eq!(cost(&settle, &Response::default(), "", End::Broken), Some(expected));
+        assert_eq!(cost(&settle, &SettledResponse::default(), "", End::Broken), Some(expected));
     }
 }
 
 #[test]
 fn metadata_may_come_until_the_stream_ends() {
     let settle = settle([metadata(), header()]);
-    let mut response = Response { headers: vec![("x-cost", "7")], ..Response::default() };
+    let mut response = SettledResponse { headers: vec![("x-cost", "7")], ..SettledResponse::default() };
     assert_eq!(cost(&settle, &response, "", End::Whole), None, "another filter may still write it");
     assert_eq!(cost(&settle, &response, "", End::Broken), Some(7));
     for (raw, expected) in [
@@ -130,24 +130,24 @@ fn metadata_may_come_until_the_stream_ends() {
 
 #[test]
 fn usage_counts_by_its_weights_and_is_a_lower_bound_if_it_breaks_off() {
-    let response = Response { headers: vec![JSON], ..Response::default() };
-    let total = settle([Source::Usage(Measure::Total)]);
+    let response = SettledResponse { headers: vec![JSON], ..SettledResponse::default() };
+    let total = settle([CostSource::Usage(Measure::Total)]);
     assert_eq!(cost(&total, &response, USED, End::Whole), Some(12));
     assert_eq!(cost(&total, &response, "{}", End::Whole), Some(50));
     assert_eq!(cost(&total, &response, USED, End::Broken), Some(12), "the JSON is complete");
     let part = &format!("{}, ", USED.strip_suffix('}').unwrap());
     assert_eq!(cost(&total, &response, part, End::Broken), Some(50), "the rest may be missing");
-    let nothing = Settle { missing: Missing::Units(0), ..total };
+    let nothing = Settle { missing: MissingCost::Units(0), ..total };
     assert_eq!(cost(&nothing, &response, part, End::Broken), Some(12));
     let weights = Weights::new(1.0, None, 4.0).unwrap();
-    let weighted = settle([Source::Usage(Measure::Weighted(weights))]);
+    let weighted = settle([CostSource::Usage(Measure::Weighted(weights))]);
     assert_eq!(cost(&weighted, &response, USED, End::Whole), Some(21));
 }
 
 #[test]
 fn usage_of_a_stream_is_final_with_its_last_event() {
-    let response = Response { headers: vec![EVENTS], ..Response::default() };
-    let total = settle([Source::Usage(Measure::Total)]);
+    let response = SettledResponse { headers: vec![EVENTS], ..SettledResponse::default() };
+    let total = settle([CostSource::Usage(Measure::Total)]);
     let event = format!("data: {USED}\n\n");
     for (body, expected) in [
         (event.clone(), 50),
@@ -156,7 +156,7 @@ fn usage_of_a_stream_is_final_with_its_last_event() {
     ] {
         assert_eq!(cost(&total, &response, &body, End::Broken), Some(expected), "{body}");
     }
-    let trailer_first = settle([trailer(), Source::Usage(Measure::Total)]);
+    let trailer_first = settle([trailer(), CostSource::Usage(Measure::Total)]);
     let body = format!("{event}data: [DONE]\n\n");
     assert_eq!(
         cost(&trailer_first, &response, &body, End::Broken),
@@ -168,14 +168,14 @@ fn usage_of_a_stream_is_final_with_its_last_event() {
 
 #[test]
 fn compressed_body_and_other_types_are_not_read() {
-    let total = settle([Source::Usage(Measure::Total)]);
+    let total = settle([CostSource::Usage(Measure::Total)]);
     for headers in [
         vec![JSON, ("content-encoding", "gzip")],
         vec![JSON, ("content-encoding", "identity"), ("content-encoding", "br")],
         vec![("content-type", "text/plain")],
     ] {
-        let response = Response { headers, ..Response::default() };
-        let mut progress = Progress::begin(std::iter::once((0, &total)), &response);
+        let response = SettledResponse { headers, ..SettledResponse::default() };
+        let mut progress = SettleProgress::begin(std::iter::once((0, &total)), &response);
         assert!(!progress.reads_body());
         progress.body(USED.as_bytes());
         progress.complete();

@@ -1,29 +1,29 @@
-//! How an admitted request was answered, and which of its held units the answer spends or refunds.
+//! Which of an admitted request's held units its response spends, and which it refunds.
 //!
-//! A gRPC answer has its status in `grpc-status`: in the headers if they are the whole answer, else
+//! A gRPC response has its status in `grpc-status`: in the headers if they are the whole response, else
 //! in the trailers. Its HTTP status is 200 even if the call failed.
 
-use crate::config::{Abandoned, Answers, Config, Count};
+use crate::config::{Abandoned, Config, Count, CountedResponses};
 use crate::decision::{Admission, Balance, Held};
 use crate::response::Upstream;
 
-/// What is known about an answer so far.
+/// What is known about a response so far.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Answered {
+pub enum ResponseEvent {
     /// The headers have come.
     Headers {
         /// The HTTP status.
         status: u16,
-        /// The gRPC status, if it is an answer of gRPC.
+        /// The gRPC status, if it is a gRPC response.
         grpc: Option<GrpcStatus>,
     },
-    /// The trailers of a gRPC answer have come, with this status.
+    /// The trailers of a gRPC response have come, with this status.
     Trailers(u16),
-    /// The stream has ended without a whole answer.
+    /// The stream has ended without a whole response.
     Abandoned,
 }
 
-/// The gRPC status of an answer whose headers have come.
+/// The gRPC status of a response whose headers have come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum GrpcStatus {
     /// The headers have it.
@@ -34,9 +34,9 @@ pub enum GrpcStatus {
 
 /// The content type of a message.
 pub const CONTENT_TYPE: &str = "content-type";
-/// The gRPC status of an answer, in its headers or trailers.
+/// The gRPC status of a response, in its headers or trailers.
 pub const GRPC_STATUS: &str = "grpc-status";
-/// The status UNKNOWN. Clients assume it if a gRPC answer has no status that they can read.
+/// The status UNKNOWN. Clients assume it if a gRPC response has no status that they can read.
 const UNKNOWN: u16 = 2;
 
 /// What happens to held units.
@@ -48,8 +48,8 @@ enum Fate {
     Held,
 }
 
-impl Answered {
-    /// Reads the head of a response. `whole`: the headers are the whole answer; `grpc`: a gRPC
+impl ResponseEvent {
+    /// Reads the head of a response. `whole`: the headers are the whole response; `grpc`: a gRPC
     /// status matters. `None` if it has no status.
     pub fn head(response: &impl Upstream, whole: bool, grpc: bool) -> Option<Self> {
         let status = response.status()?;
@@ -60,8 +60,8 @@ impl Answered {
     }
 
     /// Reads response headers: the HTTP status, `grpc-status`, `content-type`, and whether the
-    /// headers are the whole answer. A server that speaks gRPC sends HTTP status 200, so an answer
-    /// with another status and without `grpc-status` is not gRPC.
+    /// headers are the whole response. A server that speaks gRPC sends HTTP status 200, so a
+    /// response with another status and without `grpc-status` is not gRPC.
     pub fn headers(
         status: u16,
         grpc: Option<&[u8]>,
@@ -83,21 +83,21 @@ impl Answered {
         Self::Trailers(grpc.map_or(UNKNOWN, grpc_status))
     }
 
-    fn fate(self, answers: &Answers) -> Fate {
+    fn fate(self, counted: &CountedResponses) -> Fate {
         let listed = |listed: &[u16], status: u16| match listed.binary_search(&status) {
             Ok(_) => Fate::Counted,
             Err(_) => Fate::Refunded,
         };
         match self {
-            Self::Headers { grpc: Some(grpc), .. } if !answers.grpc_statuses.is_empty() => {
+            Self::Headers { grpc: Some(grpc), .. } if !counted.grpc_statuses.is_empty() => {
                 match grpc {
-                    GrpcStatus::Known(status) => listed(&answers.grpc_statuses, status),
+                    GrpcStatus::Known(status) => listed(&counted.grpc_statuses, status),
                     GrpcStatus::InTrailers => Fate::Held,
                 }
             }
-            Self::Headers { status, .. } => listed(&answers.statuses, status),
-            Self::Trailers(status) => listed(&answers.grpc_statuses, status),
-            Self::Abandoned => match answers.abandoned {
+            Self::Headers { status, .. } => listed(&counted.statuses, status),
+            Self::Trailers(status) => listed(&counted.grpc_statuses, status),
+            Self::Abandoned => match counted.abandoned {
                 Abandoned::Count => Fate::Counted,
                 Abandoned::Refund => Fate::Refunded,
             },
@@ -110,17 +110,19 @@ impl Admission {
     pub fn counts_by_grpc(&self, config: &Config) -> bool {
         self.held
             .iter()
-            .filter_map(|held| answers(held, config))
+            .filter_map(|held| counted_responses(held, config))
             .any(|a| !a.grpc_statuses.is_empty())
     }
 
-    /// Decides on the held units by the answer. Returns the units to refund, and counts them as
-    /// remaining again. Units stay held only if the trailers of a gRPC answer decide. Units that
+    /// Decides on the held units by the response. Returns the units to refund, and counts them as
+    /// remaining again. Units stay held only if the trailers of a gRPC response decide. Units that
     /// count are settled later if their policy does that.
-    pub fn answered(&mut self, answered: Answered, config: &Config) -> Vec<Held> {
+    pub fn count_response(&mut self, event: ResponseEvent, config: &Config) -> Vec<Held> {
         let mut refunds = Vec::new();
         for held in std::mem::take(&mut self.held) {
-            match answers(&held, config).map_or(Fate::Counted, |answers| answered.fate(answers)) {
+            match counted_responses(&held, config)
+                .map_or(Fate::Counted, |counted| event.fate(counted))
+            {
                 Fate::Counted => {
                     if config.policies.get(held.policy).is_some_and(|p| p.settle.is_some()) {
                         self.unsettled.push(held);
@@ -141,9 +143,9 @@ impl Admission {
     }
 }
 
-fn answers<'c>(held: &Held, config: &'c Config) -> Option<&'c Answers> {
+fn counted_responses<'c>(held: &Held, config: &'c Config) -> Option<&'c CountedResponses> {
     match &config.policies.get(held.policy)?.count {
-        Count::Answered(answers) => Some(answers),
+        Count::Responses(counted) => Some(counted),
         Count::All => None,
     }
 }
@@ -167,11 +169,14 @@ mod tests {
 
     const GRPC: Option<&[u8]> = Some(b"application/grpc");
 
-    fn fate(answered: Answered, statuses: &[u16], grpc_statuses: &[u16]) -> char {
+    fn fate(event: ResponseEvent, statuses: &[u16], grpc_statuses: &[u16]) -> char {
         let abandoned = Abandoned::Refund;
-        let answers =
-            Answers { statuses: statuses.into(), grpc_statuses: grpc_statuses.into(), abandoned };
-        match answered.fate(&answers) {
+        let counted = CountedResponses {
+            statuses: statuses.into(),
+            grpc_statuses: grpc_statuses.into(),
+            abandoned,
+        };
+        match event.fate(&counted) {
             Fate::Counted => '+',
             Fate::Refunded => '-',
             Fate::Held => '?',
@@ -179,36 +184,37 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_counts_by_the_status_of_its_protocol() {
-        let whole_grpc = |status: &'static [u8]| Answered::headers(200, Some(status), GRPC, true);
+    fn response_counts_by_the_status_of_its_protocol() {
+        let whole_grpc =
+            |status: &'static [u8]| ResponseEvent::headers(200, Some(status), GRPC, true);
         // By [401], by [16], by both, by [200] and [0].
-        for (answered, fates) in [
-            (Answered::headers(401, None, None, false), "+-+-"),
-            (Answered::headers(200, None, Some(b"text/html"), false), "---+"),
-            (Answered::headers(200, None, GRPC, false), "-???"),
-            (Answered::headers(200, None, Some(b"Application/gRPC+proto"), false), "-???"),
-            (Answered::headers(200, None, Some(b"application/grpc;x"), false), "-???"),
-            (Answered::headers(200, None, Some(b"application/grpc-web"), false), "---+"),
-            (Answered::headers(401, None, GRPC, false), "+-+-"),
-            (Answered::headers(200, None, GRPC, true), "----"),
+        for (event, fates) in [
+            (ResponseEvent::headers(401, None, None, false), "+-+-"),
+            (ResponseEvent::headers(200, None, Some(b"text/html"), false), "---+"),
+            (ResponseEvent::headers(200, None, GRPC, false), "-???"),
+            (ResponseEvent::headers(200, None, Some(b"Application/gRPC+proto"), false), "-???"),
+            (ResponseEvent::headers(200, None, Some(b"application/grpc;x"), false), "-???"),
+            (ResponseEvent::headers(200, None, Some(b"application/grpc-web"), false), "---+"),
+            (ResponseEvent::headers(401, None, GRPC, false), "+-+-"),
+            (ResponseEvent::headers(200, None, GRPC, true), "----"),
             (whole_grpc(b"16"), "-++-"),
             (whole_grpc(b"0"), "---+"),
             (whole_grpc(b"-1"), "----"),
             (whole_grpc(b"\xff"), "----"),
-            (Answered::headers(401, Some(b"16"), None, true), "+++-"),
-            (Answered::trailers(Some(b"16")), "-++-"),
-            (Answered::trailers(Some(b"0")), "---+"),
-            (Answered::trailers(Some(b"99999999")), "----"),
-            (Answered::trailers(None), "----"),
-            (Answered::Abandoned, "----"),
+            (ResponseEvent::headers(401, Some(b"16"), None, true), "+++-"),
+            (ResponseEvent::trailers(Some(b"16")), "-++-"),
+            (ResponseEvent::trailers(Some(b"0")), "---+"),
+            (ResponseEvent::trailers(Some(b"99999999")), "----"),
+            (ResponseEvent::trailers(None), "----"),
+            (ResponseEvent::Abandoned, "----"),
         ] {
             let lists: [(&[u16], &[u16]); 4] =
                 [(&[401], &[]), (&[], &[16]), (&[401], &[16]), (&[200], &[0])];
             let found: String =
-                lists.iter().map(|(statuses, grpc)| fate(answered, statuses, grpc)).collect();
-            assert_eq!(found, fates, "{answered:?}");
+                lists.iter().map(|(statuses, grpc)| fate(event, statuses, grpc)).collect();
+            assert_eq!(found, fates, "{event:?}");
         }
-        let nothing_read = Answered::headers(200, Some(b"?"), GRPC, true);
+        let nothing_read = ResponseEvent::headers(200, Some(b"?"), GRPC, true);
         assert_eq!(fate(nothing_read, &[], &[2]), '+', "clients take it for UNKNOWN");
     }
 }

@@ -3,7 +3,7 @@
 use quotagate_protocol::MAX_UNITS;
 
 use super::usage;
-use crate::usage::{Measure, Usage, Weights};
+use crate::config::{Measure, TokenUsage, Weights};
 
 fn weighted(input: f64, cached_input: Option<f64>, output: f64) -> Measure {
     Measure::Weighted(Weights::new(input, cached_input, output).unwrap())
@@ -18,7 +18,7 @@ fn a_total_is_stated_or_the_sum() {
         (usage(9, None, None, None), Some(9)),
         (usage(None, None, 3, None), None),
         (usage(MAX_UNITS, None, MAX_UNITS, None), Some(MAX_UNITS)),
-        (Usage::default(), None),
+        (TokenUsage::default(), None),
     ] {
         assert_eq!(Measure::Total.units(&usage), expected, "{usage:?}");
     }

@@ -1,12 +1,12 @@
 //! A number of a request's body.
 
-use crate::usage::Member;
+use crate::exchange::usage::BodyNumber;
 
 /// The value of the members with these names, and whether one is unusable. Reads the body whole,
 /// cut at every byte, and byte by byte.
 fn member(names: &[&str], body: &[u8]) -> (Option<u64>, bool) {
     let read = |chunks: &mut dyn Iterator<Item = &[u8]>| {
-        let mut member = Member::new(names.iter().copied());
+        let mut member = BodyNumber::new(names.iter().copied());
         chunks.for_each(|chunk| member.feed(chunk));
         (member.value(), member.is_unusable())
     };

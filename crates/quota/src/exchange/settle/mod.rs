@@ -4,26 +4,26 @@ use std::rc::Rc;
 
 use quotagate_protocol::MAX_UNITS;
 
-use super::{Settle, Source};
+use crate::config::{CostSource, Settle};
+use crate::exchange::usage::UsageReader;
 use crate::request::allowance::whole;
 use crate::request::fact::ValueType;
 use crate::request::pairs::trim;
 use crate::response::Upstream;
-use crate::usage::Reader;
 
 /// A response that is being read for its cost.
 ///
 /// Headers and trailers are read when they come, and metadata at the end.
 #[derive(Debug, Default)]
-pub(crate) struct Progress {
-    reader: Option<Reader>,
+pub(crate) struct SettleProgress {
+    reader: Option<UsageReader>,
     /// The numbers of headers and trailers: index of the policy, index of the source, number.
     found: Vec<(usize, usize, u64)>,
     /// Whether the whole response has come.
     is_whole: bool,
 }
 
-impl Progress {
+impl SettleProgress {
     /// The headers have come. `policies` are those that settle, by index.
     pub(crate) fn begin<'c>(
         policies: impl Iterator<Item = (usize, &'c Settle)>,
@@ -33,7 +33,7 @@ impl Progress {
         for (policy, settle) in policies {
             reads_body |= settle.reads_body();
             progress.find(policy, settle, |source| match source {
-                Source::Header(name) => number(&response.header(name)),
+                CostSource::Header(name) => number(&response.header(name)),
                 _ => None,
             });
         }
@@ -41,7 +41,7 @@ impl Progress {
             let first = |name| response.header(name).into_iter().next();
             // Several encodings cannot be read either.
             let encoding = response.header("content-encoding").join(&b","[..]);
-            progress.reader = Reader::new(first("content-type").as_deref(), Some(&encoding));
+            progress.reader = UsageReader::new(first("content-type").as_deref(), Some(&encoding));
         }
         progress
     }
@@ -66,7 +66,7 @@ impl Progress {
     ) {
         for (policy, settle) in policies {
             self.find(policy, settle, |source| match source {
-                Source::Trailer(name) => number(&response.trailer(name)),
+                CostSource::Trailer(name) => number(&response.trailer(name)),
                 _ => None,
             });
         }
@@ -96,17 +96,17 @@ impl Progress {
         let mut awaits_trailer = false;
         for (index, source) in settle.sources.iter().enumerate() {
             let number = match source {
-                Source::Usage(measure) => self.reader.as_ref().and_then(|reader| {
+                CostSource::Usage(measure) => self.reader.as_ref().and_then(|reader| {
                     let used = measure.units(&reader.usage())?;
                     let is_final = self.is_whole || reader.is_final() && !awaits_trailer;
                     Some(if is_final { used } else { used.max(missing) })
                 }),
-                Source::Header(_) | Source::Trailer(_) => self
+                CostSource::Header(_) | CostSource::Trailer(_) => self
                     .found
                     .iter()
                     .find(|(p, s, _)| (*p, *s) == (policy, index))
                     .map(|(.., number)| *number),
-                Source::Metadata { filter, path } => {
+                CostSource::Metadata { filter, path } => {
                     let number = response.metadata(filter, path).and_then(metadata);
                     if number.is_none() && !is_last {
                         return None;
@@ -117,12 +117,12 @@ impl Progress {
             if let Some(number) = number {
                 return Some(number.min(MAX_UNITS));
             }
-            awaits_trailer |= matches!(source, Source::Trailer(_));
+            awaits_trailer |= matches!(source, CostSource::Trailer(_));
         }
         Some(missing)
     }
 
-    fn find(&mut self, policy: usize, settle: &Settle, look: impl Fn(&Source) -> Option<u64>) {
+    fn find(&mut self, policy: usize, settle: &Settle, look: impl Fn(&CostSource) -> Option<u64>) {
         for (index, source) in settle.sources.iter().enumerate() {
             self.found.extend(look(source).map(|number| (policy, index, number)));
         }

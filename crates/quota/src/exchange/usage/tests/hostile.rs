@@ -3,7 +3,7 @@
 use std::iter::{once, repeat_n};
 
 use super::{EVENTS, JSON};
-use crate::usage::{Format, MAX_OBJECT, Member, Reader};
+use crate::exchange::usage::{BodyNumber, Format, MAX_OBJECT, UsageReader};
 
 const CHUNK: usize = 64 * 1024;
 /// 100 MB, in chunks.
@@ -11,7 +11,7 @@ const HUGE: usize = 1600;
 /// 1 MB, in chunks: enough to see that memory grows.
 const LARGE: usize = 16;
 
-impl Reader {
+impl UsageReader {
     fn kept(&self) -> usize {
         match &self.format {
             Format::Json(scanner) => scanner.kept(),
@@ -27,9 +27,9 @@ fn feed(
     [start, filling, end]: [&str; 3],
     chunks: usize,
     most: usize,
-) -> Reader {
+) -> UsageReader {
     let filling = filling.repeat(CHUNK / filling.len());
-    let mut reader = Reader::new(Some(content_type.as_bytes()), None).unwrap();
+    let mut reader = UsageReader::new(Some(content_type.as_bytes()), None).unwrap();
     for chunk in once(start).chain(repeat_n(&*filling, chunks)).chain(once(end)) {
         reader.feed(chunk.as_bytes());
         assert!(reader.kept() <= most, "{start} {}", reader.kept());
@@ -89,7 +89,7 @@ fn a_usage_object_that_is_too_long_is_ignored() {
         format!("{{\"usage\": {start}{}\"}}}}", "x".repeat(size - start.len() - 2))
     };
     for (size, expected) in [(MAX_OBJECT, Some(7)), (MAX_OBJECT + 1, None)] {
-        let mut reader = Reader::new(Some(b"application/json"), None).unwrap();
+        let mut reader = UsageReader::new(Some(b"application/json"), None).unwrap();
         reader.feed(usage(size).as_bytes());
         assert_eq!(reader.usage().input, expected, "{size}");
     }
@@ -101,7 +101,7 @@ fn nesting_in_a_usage_object_ends_nowhere() {
         let body = format!(
             r#"{{"usage": {{"x": {nested}, "prompt_tokens": 7}}, "usage": {{"prompt_tokens": 8}}}}"#
         );
-        let mut reader = Reader::new(Some(b"application/json"), None).unwrap();
+        let mut reader = UsageReader::new(Some(b"application/json"), None).unwrap();
         reader.feed(body.as_bytes());
         assert_ne!(reader.usage().input, Some(7), "deeper than the reader of such an object goes");
     }
@@ -109,14 +109,14 @@ fn nesting_in_a_usage_object_ends_nowhere() {
 
 #[test]
 fn a_member_of_a_huge_body_takes_no_memory() {
-    let mut member = Member::new(["max_tokens"]);
+    let mut member = BodyNumber::new(["max_tokens"]);
     let text = "x".repeat(CHUNK);
     let chunks = once("{\"prompt\": \"").chain(repeat_n(&*text, HUGE));
     for chunk in chunks.chain(once("\", \"max_tokens\": 500}")) {
         member.feed(chunk.as_bytes());
     }
     assert_eq!(member.value(), Some(500));
-    let mut member = Member::new(["max_tokens"]);
+    let mut member = BodyNumber::new(["max_tokens"]);
     for chunk in once("{\"max_tokens\": ").chain(repeat_n("9999999999", CHUNK)).chain(once("}")) {
         member.feed(chunk.as_bytes());
     }

@@ -1,7 +1,7 @@
 //! The formats of providers, in JSON and in streams.
 
 use super::{EVENTS, JSON, read, usage};
-use crate::usage::{Reader, Usage};
+use crate::exchange::usage::{TokenUsage, UsageReader};
 
 #[test]
 fn openai_chat() {
@@ -160,7 +160,7 @@ fn only_whole_numbers_in_range_count() {
 #[test]
 fn headers_say_what_can_be_read() {
     let reads = |content_type: Option<&str>, encoding: Option<&str>| {
-        Reader::new(content_type.map(str::as_bytes), encoding.map(str::as_bytes)).is_some()
+        UsageReader::new(content_type.map(str::as_bytes), encoding.map(str::as_bytes)).is_some()
     };
     for content_type in [
         "application/json",
@@ -188,6 +188,6 @@ fn headers_say_what_can_be_read() {
         assert!(!reads(Some(content_type), None), "{content_type}");
     }
     assert!(!reads(None, None));
-    let unread = Reader::new(Some(b"text/event-stream"), None).unwrap();
-    assert_eq!(unread.usage(), Usage::default());
+    let unread = UsageReader::new(Some(b"text/event-stream"), None).unwrap();
+    assert_eq!(unread.usage(), TokenUsage::default());
 }

@@ -9,13 +9,13 @@ use super::whole;
 /// Parsers disagree on which of two members counts, and some of them (Go's) compare names without
 /// case. So the greatest of all members counts whose names are the same without case.
 #[derive(Debug)]
-pub struct Member {
+pub struct BodyNumber {
     scanner: Scanner,
-    wanted: Wanted,
+    wanted: SoughtNumber,
 }
 
 #[derive(Debug)]
-struct Wanted {
+struct SoughtNumber {
     /// Each as [`folded`].
     names: Box<[String]>,
     longest: usize,
@@ -26,12 +26,12 @@ struct Wanted {
 /// The longest number, in bytes of JSON.
 const MAX_NUMBER: usize = 64;
 
-impl Member {
+impl BodyNumber {
     /// A reader of the members with these names.
     pub fn new<'n>(names: impl IntoIterator<Item = &'n str>) -> Self {
         let names: Box<[String]> = names.into_iter().map(folded).collect();
         let longest = names.iter().map(String::len).max().unwrap_or_default();
-        let wanted = Wanted { names, longest, greatest: None, is_unusable: false };
+        let wanted = SoughtNumber { names, longest, greatest: None, is_unusable: false };
         Self { scanner: Scanner::default(), wanted }
     }
 
@@ -63,7 +63,7 @@ fn folded(name: &str) -> String {
     folded.collect()
 }
 
-impl Target for Wanted {
+impl Target for SoughtNumber {
     fn longest_key(&self) -> usize {
         self.longest
     }
