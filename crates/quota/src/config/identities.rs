@@ -6,7 +6,7 @@ use std::sync::Arc;
 use super::MAX_IDENTITIES;
 use crate::document::names::Names;
 use crate::document::{At, List, Map, Node, Type};
-use crate::request::identity::Identity;
+use crate::request::identity::{Identity, IdentityId};
 use crate::request::partition::BuiltIn;
 use crate::request::source::{AnySource, IdentitySource};
 
@@ -71,13 +71,14 @@ impl Type for IdentityMap {
 pub(super) fn by_name<'a>(named: Vec<NamedIdentity<'a>>) -> Identities<'a> {
     // 0 after the last bit: further identities are not watched.
     let mut bit = 1_u64;
-    let mut identity = |NamedIdentity { name, sources, .. }: NamedIdentity<'a>| {
+    let mut identity = |index, NamedIdentity { name, sources, .. }: NamedIdentity<'a>| {
         let sources: Vec<IdentitySource> = sources?.into_iter().map(|(source, _)| source).collect();
         let mut token = 0;
         if sources.iter().any(IdentitySource::reads_token) {
             (token, bit) = (bit, bit << 1);
         }
-        Some(Arc::new(Identity { name: name.into(), sources, token }))
+        Some(Arc::new(Identity { id: IdentityId(index), name: name.into(), sources, token }))
     };
-    named.into_iter().map(|named| (named.name, identity(named))).collect()
+    let named = named.into_iter().enumerate();
+    named.map(|(index, named)| (named.name, identity(index, named))).collect()
 }

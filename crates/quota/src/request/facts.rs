@@ -6,6 +6,7 @@ use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use std::rc::Rc;
 
 use super::Request;
+use super::identity::IdentityId;
 use super::tokens::Tokens;
 use crate::request::pairs::{self, trim};
 use crate::request::{host, path};
@@ -26,8 +27,7 @@ pub(crate) struct Facts<'c> {
     metadata: Memo<MetadataPath<'c>, Option<Rc<[u8]>>>,
     lists: Memo<MetadataPath<'c>, Rc<[Rc<[u8]>]>>,
     attributes: Memo<&'static [&'static str], Option<Rc<[u8]>>>,
-    /// By the address of the identity in memory.
-    resolved: Memo<*const (), Resolved>,
+    resolved: Memo<IdentityId, Resolved>,
     tokens: Cell<Tokens>,
 }
 
@@ -206,11 +206,10 @@ impl<'c> Facts<'c> {
         remember(&self.attributes, path, || present(self.request.attribute(path)).map(Rc::from))
     }
 
-    /// The value of an identity. `resolve` runs once for each identity, which its address in memory
-    /// identifies.
+    /// The value of an identity. `resolve` runs once for each identity.
     pub(crate) fn resolved(
         &self,
-        identity: *const (),
+        identity: IdentityId,
         resolve: impl FnOnce() -> Resolved,
     ) -> Resolved {
         remember(&self.resolved, identity, resolve)

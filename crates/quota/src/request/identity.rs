@@ -5,16 +5,21 @@
 //! choose a later source by sending the value twice.
 
 use std::net::IpAddr;
-use std::sync::Arc;
 
 use super::fact::Found;
 use super::facts::{Facts, Resolved};
 use super::key::{self, Digester};
 use super::source::IdentitySource;
 
+/// Which identity of the configuration: its index there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct IdentityId(pub(crate) usize);
+
 /// An identity of the configuration.
 #[derive(Debug)]
 pub(crate) struct Identity {
+    /// Which one it is.
+    pub(crate) id: IdentityId,
     /// Its name in the configuration.
     pub(crate) name: Box<str>,
     /// At least one.
@@ -35,8 +40,8 @@ pub(crate) enum Yield {
 
 impl Identity {
     /// Its value in a request, resolved once for each request.
-    pub(crate) fn of<'c>(self: &'c Arc<Self>, facts: &Facts<'c>, digester: &Digester) -> Resolved {
-        facts.resolved(Arc::as_ptr(self).cast(), || self.resolve(facts, digester))
+    pub(crate) fn of<'c>(&'c self, facts: &Facts<'c>, digester: &Digester) -> Resolved {
+        facts.resolved(self.id, || self.resolve(facts, digester))
     }
 
     fn resolve<'c>(&'c self, facts: &Facts<'c>, digester: &Digester) -> Resolved {
