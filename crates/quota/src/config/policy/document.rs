@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use quotagate_protocol::{Mode, OnFailure};
+use quotagate_protocol::{Mode, OnFailure, Window};
 use serde_json::Value;
 
 use super::super::identities::Identities;
@@ -18,7 +18,7 @@ use super::overrides::{self, Override};
 use super::quotas::{QuotaFromDocument, TiersDocument, UnitCount};
 use crate::document::names::Names;
 use crate::document::{At, Boolean, Distinct, Each, Node, Type, object, suggest};
-use crate::request::allowance;
+use crate::request::allowance::QuotaSources;
 use crate::request::key::{self, Digester};
 use crate::request::partition::{BuiltIn, OnMissing, Partition, PartitionPart};
 
@@ -122,49 +122,19 @@ pub(in super::super) fn resolve<'a>(
 }
 
 impl<'a> PolicyFields<'a> {
-    fn resolve(self, context: Context<'_, 'a>, names: &mut BTreeSet<&'a str>) -> Option<Policy> {
-        let name = self.name.and_then(|(name, at)| unique(name, &at, names));
-        let entries = self.partition_by.and_then(|by| entries(&self.node, &by, context.identities));
-        let counting = Counting::new(
-            &self.node,
-            self.cost,
-            self.count,
-            self.precision,
-            self.lease,
-            self.count_denied,
-        );
-        let says_missing = self.node.has("on_missing");
-        if let (Some(entries), Some(on_missing)) = (&entries, self.on_missing) {
-            match on_missing {
-                _ if !says_missing => warnings::skipped(&self.node, entries),
-                OnMissing::Deny | OnMissing::Shared => {
-                    warnings::nobody_missing(&self.node, entries)
-                }
-                OnMissing::Skip => {}
-            }
-        }
-        let partition = name.zip(context.domain).zip(entries.zip(self.on_missing)).map(
-            |((name, domain), (entries, on_missing))| {
-                Partition::new(key::head(domain, name), entries, on_missing)
-            },
-        );
-        let whose = partition.as_ref().zip(context.digester);
-        let overrides =
-            self.overrides.and_then(|(overrides, at)| overrides::resolve(overrides, &at, whose));
-        let quotas = overrides
-            .zip(self.quota_from.zip(self.tiers))
-            .map(|(overrides, (from, tiers))| allowance::QuotaSources { overrides, from, tiers });
-        if let (Some(quota), Some(quotas), Some(counting)) = (self.quota, &quotas, &counting) {
-            warnings::quotas(&self.node, quota, quotas, counting);
-        }
-        let window = self.window.and_then(|window| {
-            kinds::resolve(&self.node, window, self.sliding?, self.stagger?, self.precision?)
-        });
-        if let (Some(window), Some(counting)) = (&window, &counting) {
-            warnings::lease(&self.node, window, counting);
-        }
-        let counting = counting?;
-        let on_failure = self.on_failure?;
+    /// The policy in force. Each subject reports its own faults, so all of them are resolved before
+    /// the first fault ends this.
+    fn resolve(
+        mut self,
+        context: Context<'_, 'a>,
+        names: &mut BTreeSet<&'a str>,
+    ) -> Option<Policy> {
+        let name = self.name.take().and_then(|(name, at)| unique(name, &at, names));
+        let partition = self.partition(name, context);
+        let counting = self.counting();
+        let quotas = self.quotas(partition.as_ref(), counting.as_ref(), context.digester);
+        let window = self.window(counting.as_ref());
+        let (counting, on_failure) = (counting?, self.on_failure?);
         Some(Policy {
             name: name?.into(),
             quota: self.quota?,
@@ -183,6 +153,43 @@ impl<'a> PolicyFields<'a> {
             cost: Arc::new(counting.cost.reserve),
             settle: counting.cost.settle.map(Arc::new),
         })
+    }
+
+    fn partition(&self, name: Option<&str>, context: Context<'_, '_>) -> Option<Partition> {
+        let entries = entries(&self.node, self.partition_by.as_ref()?, context.identities)?;
+        let on_missing = self.on_missing?;
+        match on_missing {
+            _ if !self.node.has("on_missing") => warnings::skipped(&self.node, &entries),
+            OnMissing::Deny | OnMissing::Shared => warnings::nobody_missing(&self.node, &entries),
+            OnMissing::Skip => {}
+        }
+        Some(Partition::new(key::head(context.domain?, name?), entries, on_missing))
+    }
+
+    fn counting(&mut self) -> Option<Counting> {
+        let (cost, count) = (self.cost.take(), self.count.take());
+        Counting::new(&self.node, cost, count, self.precision, self.lease, self.count_denied)
+    }
+
+    fn quotas(
+        &mut self,
+        partition: Option<&Partition>,
+        counting: Option<&Counting>,
+        digester: Option<&Digester>,
+    ) -> Option<QuotaSources> {
+        let (overrides, at) = self.overrides.take()?;
+        let overrides = overrides::resolve(overrides, &at, partition.zip(digester))?;
+        let (from, tiers) = (self.quota_from.take()?, self.tiers.take()?);
+        let quotas = QuotaSources { overrides, from, tiers };
+        warnings::quotas(&self.node, self.quota?, &quotas, counting?);
+        Some(quotas)
+    }
+
+    fn window(&mut self, counting: Option<&Counting>) -> Option<Window> {
+        let (sliding, stagger, precision) = (self.sliding?, self.stagger?, self.precision?);
+        let window = kinds::resolve(&self.node, self.window.take()?, sliding, stagger, precision)?;
+        warnings::lease(&self.node, &window, counting?);
+        Some(window)
     }
 }
 
