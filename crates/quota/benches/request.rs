@@ -16,7 +16,7 @@ use quotagate_quota::evaluate::Check;
 use quotagate_quota::request::Request;
 use quotagate_quota::response::{self, Now};
 use quotagate_quota::time::Monotonic;
-use quotagate_quota::worker::{CallId, Submitted, Worker};
+use quotagate_quota::worker::{AnsweredBy, CallEnd, CallId, Submitted, Worker};
 
 const CONFIGURATION: &str = r#"{
     "domain": "shop",
@@ -253,10 +253,10 @@ fn encode(bencher: Bencher, gathered: Gathered) {
 ])]
 fn decode(bencher: Bencher, gathered: Gathered) {
     let config = Arc::new(config());
-    let body = reply(gathered.requests, 1);
+    let end = reply(gathered.requests, 1);
     let inputs = || called(&config, gathered.requests);
     let bencher = bencher.counter(ItemsCount::new(gathered.requests)).with_inputs(inputs);
-    bencher.bench_local_refs(|(worker, call)| worker.replied(*call, &body, at(2)));
+    bencher.bench_local_refs(|(worker, call)| worker.call_ended(*call, &end, at(2)));
 }
 
 #[divan::bench(name = "headers of an admitted request, budget 1000 ns")]
@@ -314,7 +314,7 @@ fn called(config: &Arc<Config>, requests: usize) -> (Worker<usize>, CallId) {
 fn spend(worker: &mut Worker<usize>, config: &Config) {
     worker.submit(7, checks(config, 7), at(1));
     let Some(call) = worker.next_call(at(1)) else { stop("no call is due") };
-    worker.replied(call.id, &reply(1, 0), at(1));
+    worker.call_ended(call.id, &reply(1, 0), at(1));
 }
 
 /// A worker that holds a thousand units of user 7, the most that a lease may, after many requests
@@ -328,12 +328,12 @@ fn holding(config: &Arc<Config>) -> Worker<usize> {
     let request: ReserveRequest =
         serde_json::from_slice(&call.body()).unwrap_or_else(|error| stop(error));
     let Some(reservation) = request.reservations.first() else { stop("nothing is asked for") };
-    worker.replied(call.id, &reply(1, reservation.want + reservation.spare), at(1));
+    worker.call_ended(call.id, &reply(1, reservation.want + reservation.spare), at(1));
     worker
 }
 
 /// The reply to a call, which grants everybody so many units.
-fn reply(requests: usize, granted: u64) -> Vec<u8> {
+fn reply(requests: usize, granted: u64) -> CallEnd {
     // A worker rejects a grant that is larger than the units in use.
     let used = if granted == 0 { 1_000_000 } else { granted.max(5_700) };
     let grant = Grant {
@@ -345,13 +345,15 @@ fn reply(requests: usize, granted: u64) -> Vec<u8> {
         window: 483_333,
     };
     let reply = ReserveReply { dials: 17, grants: vec![Ok(grant); requests] };
-    serde_json::to_vec(&reply).unwrap_or_else(|error| stop(error))
+    let body = serde_json::to_vec(&reply).unwrap_or_else(|error| stop(error));
+    let size = body.len();
+    CallEnd::Answered { status: 200, by: AnsweredBy::Store, body, size }
 }
 
 /// What becomes of a request that gets so many units.
 fn decision(config: &Arc<Config>, granted: u64) -> Decision {
     let (mut worker, call) = called(config, 1);
-    worker.replied(call, &reply(1, granted), at(2));
+    worker.call_ended(call, &reply(1, granted), at(2));
     match worker.next_decision() {
         Some((_, decision)) => decision,
         None => stop("nothing is decided"),

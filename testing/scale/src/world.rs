@@ -9,7 +9,7 @@ use anyhow::{Context, Result};
 use quotagate_protocol::Fixed;
 use quotagate_quota::decision::{Admission, Decision};
 use quotagate_quota::time::Monotonic;
-use quotagate_quota::worker::{CallId, Submitted, Worker};
+use quotagate_quota::worker::{AnsweredBy, CallEnd, CallFault, CallId, Submitted, Worker};
 
 use crate::audit::Audit;
 use crate::heap;
@@ -166,8 +166,12 @@ impl World {
                 }
                 return Ok(());
             }
-            Event::Reply(body) => drop(self.worker(proxy)?.replied(call, &body, now)),
-            Event::Timeout => drop(self.worker(proxy)?.call_failed(call, now)),
+            Event::Reply(body) => {
+                let size = body.len();
+                let end = CallEnd::Answered { status: 200, by: AnsweredBy::Store, body, size };
+                self.worker(proxy)?.call_ended(call, &end, now);
+            }
+            Event::Timeout => self.worker(proxy)?.call_not_sent(call, &CallFault::TimedOut, now),
         }
         self.settle(proxy)
     }

@@ -21,7 +21,6 @@ mod telemetry;
 #[cfg(test)]
 mod tests;
 
-pub use call::breaker::BreakerChange;
 pub use call::faults::{AnsweredBy, CallEnd, CallFault, CallOutcome, Misread};
 pub use overrides::OutgoingFetch;
 pub use telemetry::{Counted, NOTICE_PAUSE, Notice};
@@ -33,7 +32,7 @@ use quotagate_protocol::{ReserveReply, ReserveRequest};
 
 use crate::config::Config;
 use crate::decision::{Admission, Decision, GrantedUnits, Held, Outcome};
-use crate::evaluate::{Check, Counter};
+use crate::evaluate::Counter;
 use crate::request::tokens::Tokens;
 use crate::time::Monotonic;
 use call::Calls;
@@ -226,55 +225,24 @@ impl<W> Worker<W> {
         &self.config
     }
 
-    /// Decides a request or lets it wait. `checks` has one check for each policy that counts it, in
-    /// the order of the policies.
-    pub fn submit(&mut self, who: W, checks: Vec<Check>, now: Monotonic) -> Submitted {
-        self.arrive(who, checks, now)
-    }
-
-    /// The next call that is due. Repeat until it returns `None`.
-    pub fn next_call(&mut self, now: Monotonic) -> Option<OutgoingCall> {
-        self.send_call(now)
-    }
-
-    /// The fetch of dials that is due, if any.
-    pub fn next_fetch(&mut self, now: Monotonic) -> Option<OutgoingFetch> {
-        self.send_fetch(now)
-    }
-
     /// A call or a fetch has ended. An `id` that has ended before is ignored.
-    pub fn call_ended(&mut self, id: CallId, end: &CallEnd, now: Monotonic) -> BreakerChange {
+    pub fn call_ended(&mut self, id: CallId, end: &CallEnd, now: Monotonic) {
         match end.body() {
-            Ok(body) if self.fetch_ended(id, &Ok(body), now) => BreakerChange::None,
-            Ok(body) => self.replied(id, body, now),
+            Ok(body) if self.fetch_ended(id, &Ok(body), now) => (),
+            Ok(body) => {
+                let reply = serde_json::from_slice(body);
+                let reply = reply.map_err(|error| Misread::Form(error.to_string()));
+                self.call_replied(id, reply, now);
+            }
             Err(fault) => self.call_not_sent(id, &fault, now),
         }
     }
 
     /// The host did not send a call or a fetch.
-    pub fn call_not_sent(
-        &mut self,
-        id: CallId,
-        fault: &CallFault<'_>,
-        now: Monotonic,
-    ) -> BreakerChange {
-        if self.fetch_ended(id, &Err(fault.clone()), now) {
-            BreakerChange::None
-        } else {
-            self.one_failed(id, fault, now)
+    pub fn call_not_sent(&mut self, id: CallId, fault: &CallFault<'_>, now: Monotonic) {
+        if !self.fetch_ended(id, &Err(fault.clone()), now) {
+            self.one_failed(id, fault, now);
         }
-    }
-
-    /// Short for [`call_ended`](Self::call_ended) with a timeout.
-    pub fn call_failed(&mut self, id: CallId, now: Monotonic) -> BreakerChange {
-        self.call_not_sent(id, &CallFault::TimedOut, now)
-    }
-
-    /// Short for [`call_ended`](Self::call_ended) of a call, not a fetch, with 200 and this body
-    /// from the store.
-    pub fn replied(&mut self, id: CallId, body: &[u8], now: Monotonic) -> BreakerChange {
-        let reply = serde_json::from_slice(body);
-        self.call_replied(id, reply.map_err(|error| Misread::Form(error.to_string())), now)
     }
 
     /// Whether the end of this call would decide anything.
@@ -283,19 +251,14 @@ impl<W> Worker<W> {
     }
 
     /// A store in this process carried out a call.
-    pub fn carried_out(
-        &mut self,
-        id: CallId,
-        reply: ReserveReply,
-        now: Monotonic,
-    ) -> BreakerChange {
-        self.call_replied(id, Ok(reply), now)
+    pub fn carried_out(&mut self, id: CallId, reply: ReserveReply, now: Monotonic) {
+        self.call_replied(id, Ok(reply), now);
     }
 
     /// Time has passed. Decides requests whose deadline has come, and makes refunds, refills and
     /// fetches due.
-    pub fn tick(&mut self, now: Monotonic) -> BreakerChange {
-        let change = self.tick_calls(now);
+    pub fn tick(&mut self, now: Monotonic) {
+        self.tick_calls(now);
         self.known.expire(now);
         let (ledger, refunds) = (&mut self.known.ledger, &mut self.calls.refunds);
         self.leases.tick(now, |counter, units| {
@@ -306,7 +269,6 @@ impl<W> Worker<W> {
         self.calls.refills_due = self.leases.refill_is_due(now);
         self.telemetry.notices.tick(now);
         self.tick_dials(now);
-        change
     }
 
     /// The next decision on a request that waited, or that shadow policies counted.

@@ -35,8 +35,9 @@ struct LocalKnowledge {
 }
 
 impl<W> Worker<W> {
-    /// Decides a request on arrival, or lets it wait.
-    pub(super) fn arrive(&mut self, who: W, checks: Vec<Check>, now: Monotonic) -> Submitted {
+    /// Decides a request or lets it wait. `checks` has one check for each policy that counts it, in
+    /// the order of the policies.
+    pub fn submit(&mut self, who: W, checks: Vec<Check>, now: Monotonic) -> Submitted {
         let LocalKnowledge { admission, asks, refused_until } = self.know(&checks, now);
         if let Some(until) = refused_until {
             let refusal = self.refuse(&checks, admission.standings, until);

@@ -18,6 +18,12 @@ use serde_json::{Value, json};
 
 use crate::choices::Choices;
 
+/// The store answered with 200 and this body.
+fn replied(body: Vec<u8>) -> CallEnd {
+    let size = body.len();
+    CallEnd::Answered { status: 200, by: AnsweredBy::Store, body, size }
+}
+
 const TIMEOUT: Duration = Duration::from_millis(50);
 const TICK: Duration = Duration::from_millis(10);
 
@@ -143,8 +149,8 @@ impl World {
     fn reply(&mut self, choices: &mut Choices<'_>) {
         if self.calls.is_empty() {
             if let Some(&id) = self.past.last() {
-                self.worker.replied(id, b"{\"grants\":[]}", self.now);
-                self.worker.call_failed(id, self.now);
+                self.worker.call_ended(id, &replied(b"{\"grants\":[]}".to_vec()), self.now);
+                self.worker.call_not_sent(id, &CallFault::TimedOut, self.now);
             }
             return;
         }
@@ -164,7 +170,7 @@ impl World {
             }
         };
         self.grant(&request, &body);
-        self.worker.replied(id, &body, self.now);
+        self.worker.call_ended(id, &replied(body), self.now);
     }
 
     /// The call fails in some way.
@@ -172,7 +178,7 @@ impl World {
         let by = *choices.of(&[AnsweredBy::Store, AnsweredBy::Host]);
         let status = *choices.of(&[503, 504, 401, 302, 0, u16::MAX]);
         match choices.below(5) {
-            0 => self.worker.call_failed(id, self.now),
+            0 => self.worker.call_not_sent(id, &CallFault::TimedOut, self.now),
             1 => self.worker.call_not_sent(
                 id,
                 choices.of(&[CallFault::NoCluster, CallFault::NoHost]),
@@ -338,7 +344,7 @@ impl World {
         }
         assert!(self.waiting.is_empty(), "a request was never decided");
         for call in std::mem::take(&mut self.calls) {
-            self.worker.call_failed(call.id, self.now);
+            self.worker.call_not_sent(call.id, &CallFault::TimedOut, self.now);
         }
         self.settle();
         self.worker.take_tally();

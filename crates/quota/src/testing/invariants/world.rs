@@ -305,9 +305,9 @@ impl World {
                 });
             }
             Event::Reply(worker, call, body) => {
-                _ = self.workers[worker].replied(call, &body, now);
+                self.workers[worker].replied(call, &body, now);
             }
-            Event::Failed(worker, call) => _ = self.workers[worker].call_failed(call, now),
+            Event::Failed(worker, call) => self.workers[worker].call_failed(call, now),
             Event::Answered(worker, mut admission) => {
                 let status = self.random.of(&[Some(COUNTED), Some(200), Some(200), None]);
                 let head = |status| ResponseEvent::headers(status, None, None, true);

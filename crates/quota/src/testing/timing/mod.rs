@@ -183,7 +183,7 @@ impl Host {
                 return self
                     .after(way_back, Event::Reply(call, serde_json::to_vec(&reply).unwrap()));
             }
-            Event::Reply(call, body) => drop(self.worker.replied(call, &body, now)),
+            Event::Reply(call, body) => self.worker.replied(call, &body, now),
         }
         self.send_calls();
         while let Some((since, decision)) = self.worker.next_decision() {

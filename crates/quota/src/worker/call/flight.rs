@@ -23,8 +23,8 @@ pub(crate) const LOST_AFTER: Duration = Duration::from_secs(1);
 const SHORTEST_TIMEOUT: Duration = Duration::from_millis(1);
 
 impl<W> Worker<W> {
-    /// Sends the next call that is due.
-    pub(crate) fn send_call(&mut self, now: Monotonic) -> Option<OutgoingCall> {
+    /// The next call that is due. Repeat until it returns `None`.
+    pub fn next_call(&mut self, now: Monotonic) -> Option<OutgoingCall> {
         let is_due =
             self.batch_is_due(now) || self.adjustments_are_due(now) || self.refills_are_due(now);
         if self.calls.under_way.len() >= MAX_IN_FLIGHT || !is_due {
@@ -74,8 +74,8 @@ impl<W> Worker<W> {
         id: CallId,
         reply: Result<ReserveReply, Misread>,
         now: Monotonic,
-    ) -> BreakerChange {
-        let Some(call) = self.calls.take(id) else { return BreakerChange::None };
+    ) {
+        let Some(call) = self.calls.take(id) else { return };
         let checked =
             reply.and_then(|ReserveReply { dials, grants }| Ok((dials, call.batch.check(grants)?)));
         let grants = match checked {
@@ -87,7 +87,7 @@ impl<W> Worker<W> {
         };
         self.telemetry.count_call(CallOutcome::Ok);
         if call.batch.is_empty() {
-            return BreakerChange::None;
+            return;
         }
         let grants = self.usable(&call.batch, grants, now);
         let mut allocation = Allocation::new(call.batch.into_reserved(), grants, call.sent, now);
@@ -115,33 +115,24 @@ impl<W> Worker<W> {
         // Failed reservations say nothing about the others: a part of the store may be down.
         let change = self.calls.breaker.succeeded(now);
         self.telemetry.notices.changed(change, now);
-        change
     }
 
     /// A call failed as a whole.
-    pub(crate) fn one_failed(
-        &mut self,
-        id: CallId,
-        fault: &CallFault<'_>,
-        now: Monotonic,
-    ) -> BreakerChange {
-        match self.calls.take(id) {
-            Some(call) => self.all_failed(call, fault, now),
-            None => BreakerChange::None,
+    pub(crate) fn one_failed(&mut self, id: CallId, fault: &CallFault<'_>, now: Monotonic) {
+        if let Some(call) = self.calls.take(id) {
+            self.all_failed(call, fault, now);
         }
     }
 
     /// Time has passed: decides requests whose deadline has come, and gives up calls that the host
     /// forgot.
-    pub(crate) fn tick_calls(&mut self, now: Monotonic) -> BreakerChange {
+    pub(crate) fn tick_calls(&mut self, now: Monotonic) {
         while let Some(ticket) = self.requests.expired(now) {
             self.fail(ticket, now);
         }
-        let mut change = BreakerChange::None;
         for id in self.calls.lost(now) {
-            change = self.one_failed(id, &CallFault::TimedOut, now);
+            self.one_failed(id, &CallFault::TimedOut, now);
         }
-        change
     }
 
     fn batch_is_due(&mut self, now: Monotonic) -> bool {
@@ -205,12 +196,12 @@ impl<W> Worker<W> {
         grants.into_iter().zip(batch.reserved()).map(each).collect()
     }
 
-    fn all_failed(&mut self, call: Call, fault: &CallFault<'_>, now: Monotonic) -> BreakerChange {
+    fn all_failed(&mut self, call: Call, fault: &CallFault<'_>, now: Monotonic) {
         self.telemetry.count_call(fault.outcome());
         self.telemetry.notices.call_failed(fault, self.config.store.reach.token(), now);
         // A failed call without reservations says nothing about them.
         if call.batch.is_empty() {
-            return BreakerChange::None;
+            return;
         }
         for reserved in call.batch.into_reserved() {
             self.leases.failed(&reserved.counter, reserved.spare);
@@ -228,7 +219,6 @@ impl<W> Worker<W> {
                 self.fail(ticket, now);
             }
         }
-        change
     }
 
     /// Decides a request that still waits as one that the store has not counted.

@@ -173,8 +173,8 @@ impl<W> Worker<W> {
         self.revert_dials(now);
     }
 
-    /// Sends the fetch that is due.
-    pub(super) fn send_fetch(&mut self, now: Monotonic) -> Option<OutgoingFetch> {
+    /// The fetch of dials that is due, if any.
+    pub fn next_fetch(&mut self, now: Monotonic) -> Option<OutgoingFetch> {
         if !self.overrides.schedule.is_due(now) {
             return None;
         }

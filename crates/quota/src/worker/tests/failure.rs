@@ -64,7 +64,9 @@ fn only_the_probe_decides_whether_the_store_is_still_dead() {
     decisions(&mut w);
     assert_eq!(w.submit("x", checks(&[0], "x", 1), at(700)), unavailable());
     assert!(w.next_call(at(700)).is_none(), "one probe at a time");
-    assert_eq!(w.replied(probe, &reply(&[grant(1, 1)]), at(310)), BreakerChange::Healed);
+    assert!(w.calls.breaker.is_probing());
+    w.replied(probe, &reply(&[grant(1, 1)]), at(310));
+    assert!(w.calls.breaker.lets_through(at(310)));
 }
 
 #[test]
@@ -96,15 +98,18 @@ fn dead_store_is_not_called_until_one_probe_heals_it() {
     for i in 0..crate::worker::call::breaker::LIMIT {
         submit(&mut w, "x", 0);
         let (id, _) = call(&mut w, 0);
-        let change = w.call_failed(id, at(0));
-        assert_eq!(change == BreakerChange::Opened, i + 1 == crate::worker::call::breaker::LIMIT);
+        w.call_failed(id, at(0));
+        let is_open = !w.calls.breaker.lets_through(at(0));
+        assert_eq!(is_open, i + 1 == crate::worker::call::breaker::LIMIT);
     }
     decisions(&mut w);
     assert_eq!(w.submit("x", checks(&[0], "x", 1), at(100)), unavailable());
     submit(&mut w, "probe", 250);
     let (id, _) = call(&mut w, 250);
     assert_eq!(w.submit("x", checks(&[0], "x", 1), at(251)), unavailable());
-    assert_eq!(w.replied(id, &reply(&[grant(1, 1)]), at(252)), BreakerChange::Healed);
+    assert!(w.calls.breaker.is_probing());
+    w.replied(id, &reply(&[grant(1, 1)]), at(252));
+    assert!(w.calls.breaker.lets_through(at(252)));
     assert_eq!(summary(&mut w), "probe=+4");
     submit(&mut w, "x", 253);
 }
@@ -264,9 +269,7 @@ fn failed_calls_with_only_refunds_do_not_open_the_breaker() {
     w.refund(vec![held], at(10));
     w.tick(at(10));
     let (id, _) = call(&mut w, 10);
-    assert_eq!(
-        w.call_failed(id, at(11)),
-        BreakerChange::None,
-        "four calls with reservations failed, and one without"
-    );
+    w.call_failed(id, at(11));
+    let is_open = !w.calls.breaker.lets_through(at(11));
+    assert!(!is_open, "four calls with reservations failed, and one without");
 }

@@ -25,6 +25,21 @@ use crate::config::Count;
 use crate::decision::{self, Admission, Balance, Refusal, Standing, Uncounted};
 use crate::evaluate::Check;
 
+/// How the calls of tests and models mostly end.
+impl<W> Worker<W> {
+    /// A call timed out.
+    pub(crate) fn call_failed(&mut self, id: CallId, now: Monotonic) {
+        self.call_not_sent(id, &CallFault::TimedOut, now);
+    }
+
+    /// The store answered a call with 200 and this body.
+    pub(crate) fn replied(&mut self, id: CallId, body: &[u8], now: Monotonic) {
+        let (body, size) = (body.to_vec(), body.len());
+        let end = CallEnd::Answered { status: 200, by: AnsweredBy::Store, body, size };
+        self.call_ended(id, &end, now);
+    }
+}
+
 fn at(ms: u64) -> Monotonic {
     Monotonic::new(Duration::from_millis(ms))
 }
@@ -124,8 +139,8 @@ fn at_once(submitted: Submitted) -> String {
 }
 
 /// The call under way gets these grants.
-fn answer(worker: &mut TestWorker, id: CallId, grants: &[Granted], ms: u64) -> BreakerChange {
-    worker.replied(id, &reply(grants), at(ms))
+fn answer(worker: &mut TestWorker, id: CallId, grants: &[Granted], ms: u64) {
+    worker.replied(id, &reply(grants), at(ms));
 }
 
 /// A tick passes, and a call leaves with these refunds (key and units).

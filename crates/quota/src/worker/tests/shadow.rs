@@ -147,8 +147,8 @@ fn uncounted_policies_are_pending_until_the_store_answers() {
         assert_eq!((pending(&admission), &*admission.pending[0].key), (vec![2], "d:s:{x}"));
         let (id, _) = call(&mut w, 1);
         match granted {
-            Some(units) => drop(answer(&mut w, id, &[grant(units, 2)], 2)),
-            None => drop(w.call_failed(id, at(2))),
+            Some(units) => answer(&mut w, id, &[grant(units, 2)], 2),
+            None => w.call_failed(id, at(2)),
         }
         let (_, Decision::Admit(counted)) = decisions(&mut w).remove(0) else { panic!() };
         admission.join(counted);

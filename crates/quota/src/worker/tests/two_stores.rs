@@ -39,11 +39,13 @@ fn beside_a_dead_store(rate: u64, fails_after: u64) -> TwoStoresRun {
         let due;
         (due, ends) = ends.into_iter().partition(|(end, ..)| *end <= ms);
         for (_, id, body) in due {
-            let change = match body {
+            let was_closed = w.calls.breaker.lets_through(at(ms));
+            match body {
                 Some(body) => w.replied(id, &body, at(ms)),
                 None => w.call_failed(id, at(ms)),
-            };
-            seen.suspensions += u64::from(change == BreakerChange::Opened);
+            }
+            let is_closed = w.calls.breaker.lets_through(at(ms));
+            seen.suspensions += u64::from(was_closed && !is_closed);
         }
         while let Some(sent) = w.next_call(at(ms)) {
             let dead = ends.iter().filter(|(.., body)| body.is_none()).count();

@@ -100,7 +100,9 @@ fn leased_units_are_spent_while_the_breaker_is_open_and_refills_wait() {
     let (id, request) = call(&mut w, 1_300);
     let refill = &request.reservations[0];
     assert_eq!(refill.want, 0);
-    assert_eq!(answer(&mut w, id, &[brought(refill.spare, 1_020)], 1_301), BreakerChange::Healed);
+    assert!(w.calls.breaker.is_probing());
+    answer(&mut w, id, &[brought(refill.spare, 1_020)], 1_301);
+    assert!(w.calls.breaker.lets_through(at(1_301)));
 }
 
 #[test]
