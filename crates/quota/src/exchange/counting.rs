@@ -1,7 +1,7 @@
 //! Which of an admitted request's held units its response spends, and which it refunds.
 //!
-//! A gRPC response has its status in `grpc-status`: in the headers if they are the whole response, else
-//! in the trailers. Its HTTP status is 200 even if the call failed.
+//! A gRPC response has its status in `grpc-status`: in the headers if they are the whole response,
+//! else in the trailers. Its HTTP status is 200 even if the call failed.
 
 use crate::config::{Abandoned, Config, Count, CountedResponses};
 use crate::decision::{Admission, Balance, Held};

@@ -37,9 +37,9 @@ use reading::{BodyExtent, BodyReading};
 /// 3. After [`Arrival::Waiting`] or [`Arrival::Counting`]: [`decided`](Self::decided), with what
 ///    [`Worker::next_decision`] returns for it.
 /// 4. With response headers: [`response_begins`](Self::response_begins),
-///    [`count_response`](Self::count_response) and [`response_headers`](Self::response_headers). With each
-///    chunk of the body, while [`reads_body`](Self::reads_body): [`body`](Self::body). With the
-///    trailers: `count_response` and [`response_trailers`](Self::response_trailers).
+///    [`count_response`](Self::count_response) and [`response_headers`](Self::response_headers).
+///    With each chunk of the body, while [`reads_body`](Self::reads_body): [`body`](Self::body).
+///    With the trailers: `count_response` and [`response_trailers`](Self::response_trailers).
 /// 5. [`redirected`](Self::redirected), then [`end`](Self::end), once, when the stream ends.
 ///
 /// Units are those of policies. Whatever the order of 3 to 5, every unit that the request holds is
@@ -309,8 +309,9 @@ impl Exchange {
         refunded
     }
 
-    /// The response's headers have come, and [`count_response`](Self::count_response) has read them. `whole`:
-    /// they are the whole response. Begins to read the real cost, if a policy settles by it.
+    /// The response's headers have come, and [`count_response`](Self::count_response) has read
+    /// them. `whole`: they are the whole response. Begins to read the real cost, if a policy
+    /// settles by it.
     pub fn response_headers<W>(
         &mut self,
         response: &impl Upstream,
@@ -343,7 +344,8 @@ impl Exchange {
         }
     }
 
-    /// The response's trailers have come, and [`count_response`](Self::count_response) has read them.
+    /// The response's trailers have come, and [`count_response`](Self::count_response) has read
+    /// them.
     pub fn response_trailers<W>(
         &mut self,
         response: &impl Upstream,
