@@ -1,35 +1,36 @@
 //! The bodies of `POST /v1/reserve`: refunds, charges and reservations, and the grants of the
 //! reply.
 
+use std::sync::Arc;
+
 use serde::{Deserialize, Serialize};
 
 use super::{BUILD, CounterKey, Kind, MAX_UNITS, MAX_WINDOW_S, Window, grants, is_default};
 
-/// The body of a call. `K` is `&str` or `Arc<str>` in the filter, which writes it, and `String` in
-/// the store.
+/// The body of a call.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct ReserveRequest<K = String> {
+pub struct ReserveRequest {
     /// How long the caller waits, in milliseconds from receipt. After that, the store starts no
     /// more work for it.
     pub budget_ms: u32,
     /// Units to refund, carried out before the reservations.
-    #[serde(default = "Vec::new", skip_serializing_if = "Vec::is_empty")]
-    pub refunds: Vec<Adjustment<K>>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub refunds: Vec<Adjustment>,
     /// Units that settled costs take beyond what was reserved, carried out before the reservations.
     /// The store never refuses them: beyond the quota they are debt.
-    #[serde(default = "Vec::new", skip_serializing_if = "Vec::is_empty")]
-    pub charges: Vec<Adjustment<K>>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub charges: Vec<Adjustment>,
     /// Units that requests need. The reply keeps their order.
-    #[serde(default = "Vec::new", skip_serializing_if = "Vec::is_empty")]
-    pub reservations: Vec<Reservation<K>>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub reservations: Vec<Reservation>,
 }
 
 /// Units of one window of one counter: to refund, because they were granted and never spent, or to
 /// charge. Without effect once that window is over.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Adjustment<K = String> {
+pub struct Adjustment {
     /// `<domain>:<policy>:{<partition>}`.
-    pub key: K,
+    pub key: Arc<str>,
     /// The kind of the window.
     #[serde(default, skip_serializing_if = "is_default")]
     pub kind: Kind,
@@ -52,15 +53,15 @@ pub struct Adjustment<K = String> {
 /// ```
 /// use quotagate_protocol::Reservation;
 ///
-/// let key = "shop:per-user:{alice}";
+/// let key = "shop:per-user:{alice}".into();
 /// let ask =
 ///     Reservation { key, window_s: 60, quota: 10, want: 4, min: 1, ..Reservation::default() };
 /// assert!(ask.check().is_ok());
 /// ```
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Reservation<K = String> {
+pub struct Reservation {
     /// `<domain>:<policy>:{<partition>}`.
-    pub key: K,
+    pub key: Arc<str>,
     /// The kind of the window.
     #[serde(default, skip_serializing_if = "is_default")]
     pub kind: Kind,
@@ -140,13 +141,13 @@ pub struct Invalid {
     pub reason: String,
 }
 
-impl<K: AsRef<str>> Reservation<K> {
+impl Reservation {
     /// Checks every field against its bounds, and returns the window.
     ///
     /// # Errors
     /// The first field out of its bounds.
     pub fn check(&self) -> Result<Window, Invalid> {
-        CounterKey::parse(self.key.as_ref())?;
+        CounterKey::parse(&self.key)?;
         let window = check_window(&self.kind, self.window_s, self.offset_s)?;
         within("quota", self.quota, 0, MAX_UNITS)?;
         within("spare", self.spare, 0, MAX_UNITS)?;
@@ -157,13 +158,13 @@ impl<K: AsRef<str>> Reservation<K> {
     }
 }
 
-impl<K: AsRef<str>> Adjustment<K> {
+impl Adjustment {
     /// Checks every field against its bounds, and returns the window.
     ///
     /// # Errors
     /// The first field out of its bounds.
     pub fn check(&self) -> Result<Window, Invalid> {
-        CounterKey::parse(self.key.as_ref())?;
+        CounterKey::parse(&self.key)?;
         let window = check_window(&self.kind, self.window_s, self.offset_s)?;
         within("window", self.window, 0, MAX_UNITS)?;
         within("units", self.units, 1, MAX_UNITS)?;
@@ -209,8 +210,15 @@ mod tests {
     use super::super::{Calendar, MAX_KEY, Unit};
     use super::*;
 
-    fn reservation(key: &str) -> Reservation<&str> {
-        Reservation { key, window_s: 60, quota: 5, want: 3, min: 1, ..Reservation::default() }
+    fn reservation(key: &str) -> Reservation {
+        Reservation {
+            key: key.into(),
+            window_s: 60,
+            quota: 5,
+            want: 3,
+            min: 1,
+            ..Reservation::default()
+        }
     }
 
     #[test]
@@ -276,8 +284,14 @@ mod tests {
             assert_eq!(bad.check().unwrap_err().field, field);
         }
         let kind = Kind::Fixed;
-        let refund =
-            Adjustment { key: "s:p:{*}", kind, window_s: 60, offset_s: 0, window: 1, units: 0 };
+        let refund = Adjustment {
+            key: "s:p:{*}".into(),
+            kind,
+            window_s: 60,
+            offset_s: 0,
+            window: 1,
+            units: 0,
+        };
         assert_eq!(refund.check().unwrap_err().field, "units");
         let calendar = Kind::Calendar(Calendar { unit: Unit::Day, time_zone: "UTC".into() });
         let reservation = Reservation { kind: calendar, ..good };

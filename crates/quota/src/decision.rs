@@ -28,7 +28,8 @@ pub struct Admission {
     /// One for each policy that counted the request, marked it or, in shadow mode, would have
     /// refused it; in the order of the policies.
     pub standings: Vec<Standing>,
-    /// Units that count only with certain answers. [`answered`](Self::answered) decides on them.
+    /// Units that count only with certain responses.
+    /// [`count_response`](Self::count_response) decides on them.
     pub held: Vec<Held>,
     /// Units that count, and that [`Worker::settle`](crate::worker::Worker::settle) corrects once
     /// the real cost is known.

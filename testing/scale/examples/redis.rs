@@ -84,7 +84,7 @@ async fn call_for(time: Duration, store: Arc<dyn Store>, items: u64, seed: u64) 
 async fn call(store: &dyn Store, partitions: impl Iterator<Item = u32>) -> Result<()> {
     let asks = partitions.map(|partition| {
         CheckedReservation::new(Reservation {
-            key: format!("shop:per-caller:{{jwt.sub=u{partition:012}}}"),
+            key: format!("shop:per-caller:{{jwt.sub=u{partition:012}}}").into(),
             window_s: MAX_WINDOW_S,
             quota: 1_000_000,
             want: 1,

@@ -45,8 +45,7 @@ impl Store {
     /// # Errors
     /// When the store would refuse the body. Workers send no such body.
     pub fn carry_out(&mut self, body: &[u8], now: Duration) -> Result<Vec<u8>> {
-        let request: ReserveRequest<&str> =
-            serde_json::from_slice(body).context("the body of a call")?;
+        let request: ReserveRequest = serde_json::from_slice(body).context("the body of a call")?;
         for refund in &request.refunds {
             self.refund(refund, now)?;
         }
@@ -55,10 +54,10 @@ impl Store {
         Ok(serde_json::to_vec(&reply)?)
     }
 
-    fn take(&mut self, ask: &Reservation<&str>, now: Duration) -> Result<Grant> {
+    fn take(&mut self, ask: &Reservation, now: Duration) -> Result<Grant> {
         ask.check()?;
         let number = self.window.number_at(now);
-        let counter = self.counter(ask.key)?;
+        let counter = self.counter(&ask.key)?;
         if counter.number != number {
             *counter = Counter { number, used: 0 };
         }
@@ -80,10 +79,10 @@ impl Store {
         })
     }
 
-    fn refund(&mut self, refund: &Adjustment<&str>, now: Duration) -> Result<()> {
+    fn refund(&mut self, refund: &Adjustment, now: Duration) -> Result<()> {
         refund.check()?;
         let current = self.window.number_at(now);
-        let counter = self.counter(refund.key)?;
+        let counter = self.counter(&refund.key)?;
         if (counter.number, refund.window) == (current, current) {
             counter.used = counter.used.saturating_sub(refund.units);
         }

@@ -24,7 +24,7 @@ fn key(random: &mut Xoshiro256PlusPlus) -> String {
 fn reservation(random: &mut Xoshiro256PlusPlus) -> Reservation {
     let want = random.random_range(0..20);
     Reservation {
-        key: key(random),
+        key: key(random).into(),
         window_s: WINDOW_S,
         quota: random.random_range(90..110),
         want,
@@ -50,7 +50,7 @@ fn simulated_store_grants_what_the_real_store_grants() {
             *clock
         };
         let mut back = |_| Adjustment {
-            key: key(random),
+            key: key(random).into(),
             kind: Kind::Fixed,
             window_s: WINDOW_S,
             offset_s: 0,

@@ -75,7 +75,7 @@ async fn debt_is_shown_for_policies_that_settle_costs() {
     };
     for policy in ["p", "q"] {
         let ask = quotagate_protocol::Reservation {
-            key: format!("test:{policy}:{{*}}"),
+            key: format!("test:{policy}:{{*}}").into(),
             ..take("*", 5, 4)
         };
         let reserve = json!({"budget_ms": 5000, "reservations": [ask]});

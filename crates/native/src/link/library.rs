@@ -9,7 +9,6 @@ use std::time::{Duration, Instant};
 
 use quotagate_operate::Operate;
 use quotagate_operate::document::open_store_url;
-use quotagate_protocol::{Adjustment, Reservation, ReserveRequest};
 use quotagate_quota::config::RedisStore;
 use quotagate_quota::worker::{AnsweredBy, CallEnd, CallFault, OutgoingCall, OutgoingFetch};
 use quotagate_store::server::{CallEndpoint, Connections, Hooks, Refusal};
@@ -77,7 +76,7 @@ impl Library {
         let received = Instant::now();
         runtime::spawn("a call", async move {
             let OutgoingCall { id, request, .. } = call;
-            let letter = match endpoint.call(owned(request), received).await {
+            let letter = match endpoint.call(request, received).await {
                 Ok(carried_out) => Letter::CarriedOut(id, carried_out),
                 Err(refusal) => Letter::Ended(id, refused(&refusal)),
             };
@@ -111,36 +110,6 @@ impl Library {
 /// What is wrong with the URL or the password file, without secrets, and the field.
 pub fn check(store: &RedisStore) -> Result<StoreUrl, String> {
     open_store_url(store).map_err(|fault| fault.to_string())
-}
-
-fn owned(request: ReserveRequest<Arc<str>>) -> ReserveRequest {
-    let ReserveRequest { budget_ms, refunds, charges, reservations } = request;
-    let adjustment = |a: Adjustment<Arc<str>>| Adjustment {
-        key: String::from(&*a.key),
-        kind: a.kind,
-        window_s: a.window_s,
-        offset_s: a.offset_s,
-        window: a.window,
-        units: a.units,
-    };
-    let reservation = |r: Reservation<Arc<str>>| Reservation {
-        key: String::from(&*r.key),
-        kind: r.kind,
-        window_s: r.window_s,
-        offset_s: r.offset_s,
-        quota: r.quota,
-        want: r.want,
-        min: r.min,
-        spare: r.spare,
-        count_denied: r.count_denied,
-        shadow: r.shadow,
-    };
-    ReserveRequest {
-        budget_ms,
-        refunds: refunds.into_iter().map(adjustment).collect(),
-        charges: charges.into_iter().map(adjustment).collect(),
-        reservations: reservations.into_iter().map(reservation).collect(),
-    }
 }
 
 fn refused(refusal: &Refusal) -> CallEnd {

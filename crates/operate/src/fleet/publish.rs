@@ -134,7 +134,7 @@ mod tests {
 
     fn count(watch: &Watch, partition: &str) {
         let ask = CheckedReservation::new(Reservation {
-            key: format!("d:p:{{{partition}}}"),
+            key: format!("d:p:{{{partition}}}").into(),
             window_s: 60,
             quota: 10,
             want: 1,

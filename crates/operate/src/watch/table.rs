@@ -141,7 +141,7 @@ impl Table {
         let seen = Seen::new(ask, grant);
         let Some(mut shard) = self.shard(&ask.key) else { return Observation::NoRoom };
         let room = shard.len() < MAX_WATCHED / SHARDS;
-        match shard.get_mut(ask.key.as_str()) {
+        match shard.get_mut(&*ask.key) {
             // An answer of the next window has overtaken this one.
             Some(old) if old.is_alike(&seen) && old.number > seen.number => {}
             Some(old) => {
@@ -152,7 +152,7 @@ impl Table {
                     return Observation::Ended(old.fullness());
                 }
             }
-            None if room => drop(shard.insert(ask.key.as_str().into(), seen)),
+            None if room => drop(shard.insert(ask.key.as_ref().into(), seen)),
             None => return Observation::NoRoom,
         }
         Observation::Watched
@@ -258,7 +258,7 @@ mod tests {
 
     fn ask(partition: &str) -> Reservation {
         Reservation {
-            key: format!("d:p:{{{partition}}}"),
+            key: format!("d:p:{{{partition}}}").into(),
             window_s: 60,
             quota: 10,
             want: 1,

@@ -196,7 +196,8 @@ async fn partitions_are_named_as_the_filter_counts_them() {
             .unwrap();
         assert_eq!(made.done, format!("set override p {counted}: quota 7"));
         let key = format!("d:p:{{{counted}}}");
-        let grant = one(&*store, &Reservation { key, window_s: 3600, ..take("", 5, 1) }).await;
+        let grant =
+            one(&*store, &Reservation { key: key.into(), window_s: 3600, ..take("", 5, 1) }).await;
         assert_eq!((grant.used, grant.quota), (1, 7), "{counted}");
         let usage = operate.counters.usage(Some("d"), typed, &|_, _| None).await.unwrap();
         assert_eq!((usage.found[0].partition.as_str(), usage.found[0].used), (counted, 1));

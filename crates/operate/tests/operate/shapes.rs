@@ -94,7 +94,8 @@ async fn entries_are_accepted_in_any_order() {
     assert_eq!(made.partition.as_deref(), Some("jwt.sub=bob,method=GET"));
     assert_eq!(made.done, "set override per-method jwt.sub=bob,method=GET: quota 7");
     let key = "d:per-method:{jwt.sub=bob,method=GET}".to_owned();
-    let grant = one(&*store, &Reservation { key, window_s: 3600, ..take("", 5, 9) }).await;
+    let grant =
+        one(&*store, &Reservation { key: key.into(), window_s: 3600, ..take("", 5, 9) }).await;
     assert_eq!((grant.granted, grant.quota), (7, 7), "what the filter counts");
     let reset = Reset {
         domain: None,

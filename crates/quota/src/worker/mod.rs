@@ -170,7 +170,7 @@ pub struct OutgoingCall {
     /// Its id in [`Worker::call_ended`] and [`Worker::call_not_sent`].
     pub id: CallId,
     /// What it asks for.
-    pub request: ReserveRequest<Arc<str>>,
+    pub request: ReserveRequest,
     /// How long to wait for the reply, at least 1 ms.
     pub timeout: Duration,
 }

@@ -61,7 +61,7 @@ fn count(config: &Config, request: &Hostile<'_>) {
         assert!(check.counter.quota <= MAX_UNITS && check.cost.get() <= MAX_UNITS);
         let (kind, window_s, offset_s) = check.counter.window.parts();
         let reservation = Reservation {
-            key: &*check.counter.key,
+            key: check.counter.key.clone(),
             kind,
             window_s,
             offset_s,

@@ -53,8 +53,14 @@ pub fn key(config: &Config, request: &impl Request) -> Option<String> {
 
 /// Asserts that the store accepts the key.
 pub fn well_formed(key: &str) {
-    let reservation =
-        Reservation { key, window_s: 1, quota: 1, want: 1, min: 1, ..Reservation::default() };
+    let reservation = Reservation {
+        key: key.into(),
+        window_s: 1,
+        quota: 1,
+        want: 1,
+        min: 1,
+        ..Reservation::default()
+    };
     assert_eq!(reservation.check().err(), None, "{key}");
 }
 

@@ -228,7 +228,7 @@ impl World {
         for (reservation, grant) in request.reservations.iter().zip(grants) {
             let granted = grant["granted"].as_u64().unwrap_or_default();
             if granted <= reservation.want + reservation.spare {
-                self.units.entry(reservation.key.clone()).or_default().granted += granted;
+                self.units.entry(reservation.key.to_string()).or_default().granted += granted;
             }
         }
     }
@@ -266,7 +266,7 @@ impl World {
             assert!(request.refunds.len() + request.reservations.len() <= MAX_ITEMS);
             for back in &request.refunds {
                 back.check().unwrap();
-                self.units.entry(back.key.clone()).or_default().returned += back.units;
+                self.units.entry(back.key.to_string()).or_default().returned += back.units;
             }
             for reservation in &request.reservations {
                 reservation.check().unwrap();

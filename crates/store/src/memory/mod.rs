@@ -125,8 +125,8 @@ impl Memory {
         let position = Position::at(reservation.window(), now);
         let quota = self.operators.quota(&reservation.key, reservation.quota, now);
         let demand = Demand { reservation, quota, now };
-        let room = shard.len() < self.shard_bound || shard.contains_key(reservation.key.as_str());
-        let held = shard.get_mut(reservation.key.as_str());
+        let room = shard.len() < self.shard_bound || shard.contains_key(&*reservation.key);
+        let held = shard.get_mut(&*reservation.key);
         match held.and_then(|held| held.iter_mut().find(|counter| counter.id == position.id)) {
             Some(counter) => counter.reserve(&position, &demand),
             None => {
@@ -163,12 +163,12 @@ impl Memory {
         let Some(position) = position_of(refund) else { return };
         let mut shard = self.shard(&refund.key);
         let now = (self.clock)();
-        let Some(held) = shard.get_mut(refund.key.as_str()) else { return };
+        let Some(held) = shard.get_mut(&*refund.key) else { return };
         held.retain_mut(|counter| {
             counter.id != position.id || counter.refund(&position, refund.units, now)
         });
         if held.is_empty() {
-            shard.remove(refund.key.as_str());
+            shard.remove(&*refund.key);
         }
     }
 
@@ -176,8 +176,8 @@ impl Memory {
         let Some(position) = position_of(charge) else { return };
         let mut shard = self.shard(&charge.key);
         let now = (self.clock)();
-        let room = shard.len() < self.shard_bound || shard.contains_key(charge.key.as_str());
-        let held = shard.get_mut(charge.key.as_str());
+        let room = shard.len() < self.shard_bound || shard.contains_key(&*charge.key);
+        let held = shard.get_mut(&*charge.key);
         if let Some(counter) =
             held.and_then(|held| held.iter_mut().find(|counter| counter.id == position.id))
         {
@@ -257,7 +257,7 @@ mod tests {
     /// Wants units of a quota of 5.
     fn ask(n: u32, window_s: u32, want: u64) -> CheckedReservation {
         let reservation = Reservation {
-            key: format!("test:p:{{{n}}}"),
+            key: format!("test:p:{{{n}}}").into(),
             window_s,
             quota: 5,
             want,

@@ -307,7 +307,7 @@ mod tests {
         let deadline = Instant::now() + Duration::from_secs(5);
         node.link(deadline).await.unwrap();
         let reservation = Reservation {
-            key: "test:p:{*}".to_owned(),
+            key: "test:p:{*}".into(),
             window_s: 3600,
             quota: 9,
             want: 2,

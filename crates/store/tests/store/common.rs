@@ -19,7 +19,7 @@ pub const LONG: u32 = MAX_WINDOW_S;
 
 pub fn take(key: &str, quota: u64, want: u64) -> Reservation {
     Reservation {
-        key: format!("test:p:{{{key}}}"),
+        key: format!("test:p:{{{key}}}").into(),
         window_s: LONG,
         quota,
         want,

@@ -126,7 +126,7 @@ async fn ignores_refunds_without_a_counter(store: &dyn Store) {
         .refund(&[
             Adjustment { window: grant.window + 1, ..fitting.clone() },
             Adjustment { window: grant.window - 1, ..fitting.clone() },
-            Adjustment { key: "test:p:{no such}".to_owned(), ..fitting },
+            Adjustment { key: "test:p:{no such}".into(), ..fitting },
         ])
         .await;
     assert_eq!(numbers(store, &ask).await, (1, 2));

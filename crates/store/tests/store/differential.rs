@@ -224,7 +224,7 @@ impl Back {
         let last = granted.len().checked_sub(1)?;
         let (ask, grant) = &granted[last - self.grant.min(last)];
         let refund = back(ask, *grant, self.units);
-        let key = if self.stray { "test:p:{nobody}".to_owned() } else { refund.key };
+        let key = if self.stray { "test:p:{nobody}".into() } else { refund.key };
         let window = grant.window.saturating_add_signed(self.later);
         Some(Adjustment { key, window, ..refund })
     }
@@ -236,7 +236,7 @@ impl Wish {
         let offset_s = window(key, window_s).offset();
         let key = format!("test:p:{{{history}.{key}}}");
         Reservation {
-            key,
+            key: key.into(),
             kind: Kind::Fixed,
             window_s,
             offset_s,

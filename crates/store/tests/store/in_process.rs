@@ -66,7 +66,7 @@ async fn late_grants_and_those_of_a_caller_that_left_are_refunded() {
     let store = Gated::open();
     let called = Called::new(Arc::clone(&store) as Arc<dyn Store>);
     let (ask, quick) =
-        (take("late", 10, 3), Reservation { key: "test:quick:{*}".to_owned(), ..take("", 5, 1) });
+        (take("late", 10, 3), Reservation { key: "test:quick:{*}".into(), ..take("", 5, 1) });
     store.close_gate();
     let late = called.endpoint.call(request(100, &[&ask]), Instant::now()).await.err().unwrap();
     assert_eq!((late.code(), late.to_string().as_str()), (504, "the budget of 100 ms was over"));

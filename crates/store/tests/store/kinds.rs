@@ -121,7 +121,7 @@ async fn shows_the_counter(store: &dyn Store, ask: Reservation) {
     let control = store.control();
     assert_eq!(control.get(key).await.unwrap().value.as_deref(), Some("3"));
     let entry = ask.key.split_once('{').unwrap().1.trim_end_matches('}');
-    assert_eq!(control.find("test", entry, 9).await.unwrap().keys, [ask.key.as_str()]);
+    assert_eq!(control.find("test", entry, 9).await.unwrap().keys, [&*ask.key]);
     assert!(control.delete(key).await.unwrap());
     assert_eq!(numbers(store, &ask).await, (3, 3));
 }

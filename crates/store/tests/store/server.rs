@@ -200,7 +200,7 @@ async fn call_that_is_too_large_is_rejected() {
 async fn item_out_of_bounds_fails_alone() {
     let server = Server::start().await;
     let bad = Reservation { min: 9, ..take("bad", 5, 1) };
-    let odd = Reservation { key: "a b".to_owned(), ..take("odd", 5, 1) };
+    let odd = Reservation { key: "a b".into(), ..take("odd", 5, 1) };
     let mut body = request(&[take("g", 5, 2), bad, take("h", 5, 3), odd]);
     body["refunds"] = json!([{"key": "nonsense", "window_s": 60, "window": 1, "units": 1}]);
     let (status, reply) = server.post(&body).await;
@@ -299,7 +299,7 @@ async fn hanging_item_does_not_delay_the_rest_of_its_call() {
     let server = Server::start().await;
     server.store.close_gate();
     let slow = take("slow", 5, 3);
-    let quick = Reservation { key: "test:quick:{*}".to_owned(), ..slow.clone() };
+    let quick = Reservation { key: "test:quick:{*}".into(), ..slow.clone() };
     let mut body = request(&[slow, quick]);
     body["budget_ms"] = json!(100);
     let (status, reply) = server.post(&body).await;

@@ -28,7 +28,8 @@ fn over(domain: &str, partition: &str, allow: Allow) -> SetOverride {
 /// Reserves like a filter that knows no overrides: quota 5, windows of an hour.
 async fn grant(store: &dyn Store, domain: &str, partition: &str, want: u64) -> (u64, u64, u64) {
     let key = format!("{domain}:p:{{{partition}}}");
-    let grant = one(store, &Reservation { key, window_s: 3600, ..take("", 5, want) }).await;
+    let grant =
+        one(store, &Reservation { key: key.into(), window_s: 3600, ..take("", 5, want) }).await;
     (grant.granted, grant.used, grant.quota)
 }
 
@@ -133,7 +134,11 @@ pub async fn shows_and_resets_counters(store: &Arc<dyn Store>) {
     let offset_s = Fixed::new(3600, 0).unwrap().staggered("jwt.sub=a").offset();
     for (policy, offset_s, want) in [("p", 0, 3), ("staggered", offset_s, 4)] {
         let key = format!("usage:{policy}:{{jwt.sub=a}}");
-        one(&**store, &Reservation { key, window_s: 3600, offset_s, ..take("", 5, want) }).await;
+        one(
+            &**store,
+            &Reservation { key: key.into(), window_s: 3600, offset_s, ..take("", 5, want) },
+        )
+        .await;
     }
     let usage = async || {
         operate
@@ -179,7 +184,8 @@ pub async fn shows_and_resets_counters(store: &Arc<dyn Store>) {
     assert_eq!(usage().await.unwrap().len(), 1);
     let key = "usage:staggered:{jwt.sub=a}".to_owned();
     let anew =
-        one(&**store, &Reservation { key, window_s: 3600, offset_s, ..take("", 5, 9) }).await;
+        one(&**store, &Reservation { key: key.into(), window_s: 3600, offset_s, ..take("", 5, 9) })
+            .await;
     assert_eq!((anew.granted, anew.used), (5, 5), "it has its whole quota again");
     let absent =
         operate.counters.usage(Some("usage"), "jwt.sub=nobody", &|_, _| None).await.unwrap_err();
@@ -203,7 +209,7 @@ pub async fn finds_composite_partitions(store: &Arc<dyn Store>) {
     ];
     for (policy, partition) in partitions {
         let key = format!("{policy}:{{{partition}}}");
-        one(&**store, &Reservation { key, window_s: 3600, ..take("", 5, 5) }).await;
+        one(&**store, &Reservation { key: key.into(), window_s: 3600, ..take("", 5, 5) }).await;
     }
     operate.overrides.set(&over("find", "jwt.sub=bob,method=PUT", Allow::Quota(9))).await.unwrap();
     let found = async |party: &str| {
@@ -228,7 +234,7 @@ pub async fn finds_composite_partitions(store: &Arc<dyn Store>) {
     // A party with many composite partitions keeps its own counter in the result.
     for path in 0..=MAX_FOUND {
         let key = format!("find:a:{{jwt.sub=bob,path=/{path}}}");
-        one(&**store, &Reservation { key, window_s: 3600, ..take("", 5, 5) }).await;
+        one(&**store, &Reservation { key: key.into(), window_s: 3600, ..take("", 5, 5) }).await;
     }
     let many = operate.counters.usage(Some("find"), "jwt.sub=bob", &|_, _| None).await.unwrap();
     assert_eq!(many.found.len(), MAX_FOUND);

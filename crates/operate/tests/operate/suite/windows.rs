@@ -53,7 +53,7 @@ pub async fn operates_each_kind_of_window(store: &Arc<dyn Store>) {
     let operate = reported(store).await;
     let partition = "jwt.sub=a,method=GET";
     let ask = |name: &str, kind: &Kind, window_s| Reservation {
-        key: format!("{DOMAIN}:{name}:{{{partition}}}"),
+        key: format!("{DOMAIN}:{name}:{{{partition}}}").into(),
         kind: kind.clone(),
         window_s,
         ..take("", 5, 4)

@@ -99,16 +99,12 @@ impl Setup {
         if self.taken > 0 {
             let Counter { key, quota, window } = self.counter(0);
             let others = Reservation {
-                key: key.to_string(),
-                kind: quotagate_protocol::Kind::Fixed,
+                key: Arc::clone(&key),
                 window_s: window.seconds(),
-                offset_s: 0,
                 quota,
                 want: self.taken,
                 min: self.taken,
-                spare: 0,
-                count_denied: false,
-                shadow: false,
+                ..Reservation::default()
             };
             let request = ReserveRequest {
                 charges: vec![],

@@ -41,9 +41,9 @@ impl Setup {
             Property::NeverOver => {
                 state.admitted.iter().all(|((key, _), units)| *units <= self.quota(key))
             }
-            Property::NothingUncounted => state.admitted.iter().all(|((key, window), units)| {
-                *units <= state.store.used(&(key.to_string(), *window))
-            }),
+            Property::NothingUncounted => {
+                state.admitted.iter().all(|(counter, units)| *units <= state.store.used(counter))
+            }
             Property::NothingPaidTwice => {
                 state.faults < self.faults || !is_quiet(state) || self.is_all_accounted_for(state)
             }
@@ -61,8 +61,7 @@ impl Setup {
         (0..self.config.policies.len()).all(|place| {
             let counter = (self.counter(place).key, self.current(state.step, place));
             let units = |of: &BTreeMap<_, u64>| of.get(&counter).copied().unwrap_or_default();
-            units(&state.admitted) + units(&state.charged)
-                == state.store.used(&(counter.0.to_string(), counter.1))
+            units(&state.admitted) + units(&state.charged) == state.store.used(&counter)
         })
     }
 }

@@ -80,7 +80,7 @@ fn leases_admit_98_percent_over_many_short_windows() {
         // late refund are lost.
         let world = World::new(seed, config(2_000, "1s"), SETUP).run(3_100);
         for window in 1_000..1_003 {
-            let admitted = world.admitted[&("d:a:{ip=0}".to_owned(), window)];
+            let admitted = world.admitted[&("d:a:{ip=0}".into(), window)];
             assert!(admitted >= 2_000 * 94 / 100, "seed {seed}: {admitted} in window {window}");
             (windows, all) = (windows + 1, all + admitted);
         }

@@ -1,12 +1,13 @@
 //! The contract of the store's script, without any of the product's code.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 
 use quotagate_protocol::{Grant, MAX_UNITS, ReserveReply, ReserveRequest};
 
 /// Units in use by counter and number of the window.
 #[derive(Clone, Default)]
-pub(crate) struct ModelStore(HashMap<(String, u64), u64>);
+pub(crate) struct ModelStore(HashMap<(Arc<str>, u64), u64>);
 
 impl ModelStore {
     pub(crate) fn carry_out(&mut self, request: &ReserveRequest, now_ms: u64) -> ReserveReply {
@@ -49,11 +50,11 @@ impl ModelStore {
         ReserveReply { dials: 0, grants: grants.collect() }
     }
 
-    pub(crate) fn used(&self, counter: &(String, u64)) -> u64 {
+    pub(crate) fn used(&self, counter: &(Arc<str>, u64)) -> u64 {
         self.0.get(counter).copied().unwrap_or_default()
     }
 
-    pub(crate) fn counters(&self) -> impl Iterator<Item = &(String, u64)> {
+    pub(crate) fn counters(&self) -> impl Iterator<Item = &(Arc<str>, u64)> {
         self.0.keys()
     }
 }

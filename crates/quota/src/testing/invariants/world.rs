@@ -73,10 +73,10 @@ pub(super) struct World {
     counters: Vec<Vec<Counter>>,
     /// Admitted units, by counter and number of the window that granted them. `refused` has the
     /// refused ones.
-    pub(super) admitted: HashMap<(String, u64), u64>,
-    pub(super) refused: HashMap<(String, u64), u64>,
+    pub(super) admitted: HashMap<(Arc<str>, u64), u64>,
+    pub(super) refused: HashMap<(Arc<str>, u64), u64>,
     /// Units that real costs took beyond their reservations.
-    pub(super) charged: HashMap<(String, u64), u64>,
+    pub(super) charged: HashMap<(Arc<str>, u64), u64>,
     /// Units, by counter key, that a policy may have refused without this world seeing it: of
     /// clients that left before the decision reached them, and of those answered with 503.
     pub(super) unseen: HashMap<Arc<str>, u64>,
@@ -249,7 +249,7 @@ impl World {
                 }
                 continue;
             };
-            let counter = (check.counter.key.to_string(), self.window(standing));
+            let counter = (Arc::clone(&check.counter.key), self.window(standing));
             let outcome = match (standing.granted, policy.mode) {
                 (true, _) => {
                     if admitted {
@@ -332,7 +332,7 @@ impl World {
     }
 
     fn uncount(&mut self, counter: &Counter, of: GrantedUnits, units: u64) {
-        *self.admitted.get_mut(&(counter.key.to_string(), of.window)).unwrap() -= units;
+        *self.admitted.get_mut(&(Arc::clone(&counter.key), of.window)).unwrap() -= units;
     }
 
     /// A request turns out to cost less than it reserved, or more; or nobody ever says.
@@ -350,7 +350,7 @@ impl World {
         let reserved = held.units.amount;
         match cost.checked_sub(reserved) {
             Some(more) => {
-                let counter = (held.counter.key.to_string(), held.units.window);
+                let counter = (Arc::clone(&held.counter.key), held.units.window);
                 *self.charged.entry(counter).or_default() += more;
             }
             None => self.uncount(&held.counter, held.units, reserved - cost),

@@ -45,7 +45,7 @@ impl Adjustments {
     }
 
     /// Takes at most `most` adjustments whose window still runs. The caller must send them now.
-    pub(crate) fn take(&mut self, most: usize, now: Monotonic) -> Vec<Adjustment<Arc<str>>> {
+    pub(crate) fn take(&mut self, most: usize, now: Monotonic) -> Vec<Adjustment> {
         if self.waiting.is_empty() {
             return Vec::new();
         }

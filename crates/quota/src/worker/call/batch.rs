@@ -84,7 +84,7 @@ impl Reserved {
     }
 
     /// Its item in the body of the call.
-    fn message(&self) -> Reservation<Arc<str>> {
+    fn message(&self) -> Reservation {
         let (kind, window_s, offset_s) = self.counter.window.parts();
         Reservation {
             key: Arc::clone(&self.counter.key),
@@ -221,10 +221,10 @@ impl Batch {
     /// The request of its call. The store has `budget` for it.
     pub(crate) fn request(
         &self,
-        refunds: Vec<Adjustment<Arc<str>>>,
-        charges: Vec<Adjustment<Arc<str>>>,
+        refunds: Vec<Adjustment>,
+        charges: Vec<Adjustment>,
         budget: Duration,
-    ) -> ReserveRequest<Arc<str>> {
+    ) -> ReserveRequest {
         ReserveRequest {
             budget_ms: u32::try_from(budget.as_millis()).unwrap_or(u32::MAX),
             refunds,

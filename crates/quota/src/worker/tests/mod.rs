@@ -148,7 +148,7 @@ fn returned(worker: &mut TestWorker, ms: u64) -> Vec<(String, u64)> {
     worker.tick(at(ms));
     let Some(out) = worker.next_call(at(ms)) else { return Vec::new() };
     let request: ReserveRequest = serde_json::from_slice(&out.body()).unwrap();
-    request.refunds.into_iter().map(|r| (r.key, r.units)).collect()
+    request.refunds.into_iter().map(|r| (r.key.to_string(), r.units)).collect()
 }
 
 fn violated(refusal: &Refusal) -> Vec<usize> {

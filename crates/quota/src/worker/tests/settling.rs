@@ -32,7 +32,7 @@ fn adjusted(w: &mut TestWorker, ms: u64) -> [Vec<(String, u64, u64)>; 2] {
     let Some(out) = w.next_call(at(ms)) else { return Default::default() };
     let request: ReserveRequest = serde_json::from_slice(&out.body()).unwrap();
     [request.refunds, request.charges]
-        .map(|list| list.into_iter().map(|a| (a.key, a.window, a.units)).collect())
+        .map(|list| list.into_iter().map(|a| (a.key.to_string(), a.window, a.units)).collect())
 }
 
 fn of_a(units: u64) -> Vec<(String, u64, u64)> {

@@ -174,7 +174,7 @@ mod tests {
 
     fn reservation() -> CheckedReservation {
         let reservation = Reservation {
-            key: "test:p:{*}".to_owned(),
+            key: "test:p:{*}".into(),
             window_s: 60,
             quota: 100,
             want: 3,
@@ -187,14 +187,8 @@ mod tests {
     #[test]
     fn answers_come_in_order_with_the_servers_clock() {
         let (kind, window_s, offset_s) = (Kind::Fixed, 60, 0);
-        let refund = Adjustment {
-            key: "test:p:{*}".to_owned(),
-            kind,
-            window_s,
-            offset_s,
-            window: 6,
-            units: 1,
-        };
+        let refund =
+            Adjustment { key: "test:p:{*}".into(), kind, window_s, offset_s, window: 6, units: 1 };
         let reservation = &reservation();
         let reserve = Operation::Reserve { index: 0, reservation };
         let operations = [Operation::Refund(&refund), reserve, reserve, reserve];
@@ -233,14 +227,8 @@ mod tests {
             assert!(matches!(answer, ScriptAnswer::Failed(StoreError::Refused(_))), "{reply:?}");
         }
         let (kind, window_s, offset_s) = (Kind::Fixed, 60, 0);
-        let refund = Adjustment {
-            key: "test:p:{*}".to_owned(),
-            kind,
-            window_s,
-            offset_s,
-            window: 6,
-            units: 1,
-        };
+        let refund =
+            Adjustment { key: "test:p:{*}".into(), kind, window_s, offset_s, window: 6, units: 1 };
         let granted = Value::Array([1_000, 3, 57, 100].map(Value::Int).to_vec());
         assert!(matches!(read(Operation::Refund(&refund), &granted), ScriptAnswer::Failed(_)));
     }

@@ -206,16 +206,10 @@ mod tests {
     #[test]
     fn one_command_carries_several_operations() {
         let (kind, window_s, offset_s) = (Kind::Fixed, 60, 0);
-        let refund = Adjustment {
-            key: "test:q:{a}".to_owned(),
-            kind,
-            window_s,
-            offset_s,
-            window: 6,
-            units: 1,
-        };
+        let refund =
+            Adjustment { key: "test:q:{a}".into(), kind, window_s, offset_s, window: 6, units: 1 };
         let reservation = CheckedReservation::new(Reservation {
-            key: "test:p:{*}".to_owned(),
+            key: "test:p:{*}".into(),
             window_s: 60,
             quota: 100,
             want: 3,

@@ -39,8 +39,8 @@ impl Held {
     /// The domain of the call, from its first item: all items of a worker have the same domain.
     pub fn domain(&self) -> Option<&str> {
         let Batch { reservations, refunds, charges, .. } = &*self.batch;
-        let reserved = reservations.first().map(|reservation| reservation.key.as_str());
-        let adjusted = || refunds.first().or(charges.first()).map(|item| item.key.as_str());
+        let reserved = reservations.first().map(|reservation| &*reservation.key);
+        let adjusted = || refunds.first().or(charges.first()).map(|item| &*item.key);
         let key = reserved.or_else(adjusted)?;
         key.split(':').next()
     }

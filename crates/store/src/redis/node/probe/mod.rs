@@ -220,7 +220,7 @@ impl Probe {
     ) -> Result<Vec<ScriptAnswer>, RedisError> {
         let key = format!("probe:{{{tag}}}");
         let reservation = Reservation {
-            key: key.clone(),
+            key: key.clone().into(),
             window_s: WINDOW_S,
             quota: 1_000,
             want: 1,
@@ -232,7 +232,7 @@ impl Probe {
         let reservation = CheckedReservation::within(reservation, window.into());
         let window = window.number_at(now);
         let refund = |units| Adjustment {
-            key: key.clone(),
+            key: key.clone().into(),
             kind: Kind::Fixed,
             window_s: WINDOW_S,
             offset_s: 0,
