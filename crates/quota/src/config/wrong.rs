@@ -128,7 +128,8 @@ impl Config {
     }
 }
 
-/// The last good documents of a process: at most [`MAX_GOOD_DOCUMENTS`]. The oldest makes room.
+/// The last good documents of a process: at most [`MAX_GOOD_DOCUMENTS`]. Beyond that, the owner
+/// with the most documents loses one: the oldest of its domain with the most documents.
 ///
 /// Two filters of Envoy may have different documents of one domain. So a document is known by the
 /// name of its filter, by its domain and by the names of its policies.
@@ -157,8 +158,7 @@ struct GoodDocument {
 }
 
 impl GoodDocument {
-    /// Whether both are of one owner and one domain.
-    fn is_beside(&self, other: &Self) -> bool {
+    fn has_owner_and_domain_of(&self, other: &Self) -> bool {
         (&self.owner, &self.domain) == (&other.owner, &other.domain)
     }
 }
@@ -189,7 +189,9 @@ impl GoodDocuments {
             policies: config.policies.iter().map(|policy| Box::from(&*policy.name)).collect(),
             text: value.to_string().into(),
         };
-        if self.0.iter().rev().find(|known| known.is_beside(&document)) == Some(&document) {
+        if self.0.iter().rev().find(|known| known.has_owner_and_domain_of(&document))
+            == Some(&document)
+        {
             return false;
         }
         self.0.retain(|known| {
@@ -198,8 +200,12 @@ impl GoodDocuments {
         });
         if self.0.len() >= MAX_GOOD_DOCUMENTS {
             // Not the only document of a filter that hardly ever changes.
-            let beside = |one: &GoodDocument| self.0.iter().filter(|o| o.is_beside(one)).count();
-            let counts: Vec<usize> = self.0.iter().map(beside).collect();
+            let count = |one: &GoodDocument| {
+                let of_owner = self.0.iter().filter(|other| other.owner == one.owner);
+                let of_domain = of_owner.clone().filter(|other| other.domain == one.domain);
+                (of_owner.count(), of_domain.count())
+            };
+            let counts: Vec<_> = self.0.iter().map(count).collect();
             let most = counts.iter().copied().max();
             if let Some(oldest) = counts.iter().position(|count| Some(*count) == most) {
                 self.0.remove(oldest);
@@ -209,12 +215,14 @@ impl GoodDocuments {
         true
     }
 
-    /// The text of the last good document that a wrong one would have replaced: of the documents of
-    /// its owner and its domain, the latest that has a policy in common with it. Where none has,
-    /// the latest.
+    /// The text of the last good document that a wrong one would have replaced, of the documents of
+    /// its owner and its domain. Without a readable domain, all documents of the owner must be of
+    /// one domain.
     ///
-    /// Without a readable domain, all documents of the owner must be of one domain. The document of
-    /// a route must have a policy in common, since another route's would count other requests.
+    /// Of a filter: the latest that has a policy in common with the wrong one. If none has, the
+    /// latest. Of routes, which may share a name: the one with the most policies in common, and the
+    /// latest of several such. If none has any, none: the document of another route would refuse
+    /// requests that it does not concern.
     pub fn last(&self, owner: &DocumentOwner, wrong: &WrongDocument) -> Option<&str> {
         let of_domain = |known: &&GoodDocument| {
             wrong.domain.as_ref().is_none_or(|domain| known.domain == *domain)
@@ -224,12 +232,16 @@ impl GoodDocuments {
         if !found.iter().is_sorted_by(|one, next| one.domain == next.domain) {
             return None;
         }
-        let has_common = |known: &&&GoodDocument| !known.policies.is_disjoint(&wrong.policies);
-        let latest = match owner {
-            DocumentOwner::Filter(_) => found.last(),
-            DocumentOwner::Route(_) => None,
+        let common = |known: &GoodDocument| known.policies.intersection(&wrong.policies).count();
+        let last = match owner {
+            DocumentOwner::Filter(_) => {
+                found.iter().rev().find(|known| common(known) > 0).or(found.last())
+            }
+            DocumentOwner::Route(_) => {
+                found.iter().max_by_key(|known| common(known)).filter(|known| common(known) > 0)
+            }
         };
-        found.iter().rev().find(has_common).or(latest).map(|known| &*known.text)
+        last.map(|known| &*known.text)
     }
 }
 
@@ -320,24 +332,33 @@ mod tests {
         assert!(GoodDocuments::read(b"no list").0.is_empty());
     }
 
+    /// A document with these policies that has faults.
+    fn faulty(policies: &Value) -> String {
+        json!({"domain": "shop", "policies": policies}).to_string()
+    }
+
     #[test]
-    fn of_several_documents_of_a_domain_the_latest_with_a_common_policy_stays() {
-        let wrong = |policies: Value| json!({"domain": "shop", "policies": policies}).to_string();
-        for owner in [filter(), DocumentOwner::Route("quotagate".into())] {
-            let mut documents = GoodDocuments::new();
-            keep(&mut documents, &owner, &document("shop", &["a", "b"], 1));
-            keep(&mut documents, &owner, &document("shop", &["b", "c", "d"], 2));
-            let last = |policies: Value| last(&documents, &owner, &wrong(policies));
-            assert_eq!(last(json!([{"name": "a"}, {"name": "x"}, {"name": 7}])), Some(1));
-            assert_eq!(last(json!([{"name": "a"}, {"name": "b"}])), Some(2), "the latest");
-            let of_another = last(json!([{"name": "x"}]));
-            match owner {
-                DocumentOwner::Filter(_) => assert_eq!(of_another, Some(2)),
-                DocumentOwner::Route(_) => {
-                    assert_eq!(of_another, None, "it may be another route's")
-                }
-            }
-        }
+    fn of_several_documents_of_a_filter_the_latest_with_a_common_policy_stays() {
+        let mut documents = GoodDocuments::new();
+        keep(&mut documents, &filter(), &document("shop", &["a", "b"], 1));
+        keep(&mut documents, &filter(), &document("shop", &["b", "c", "d"], 2));
+        let last = |policies: Value| last(&documents, &filter(), &faulty(&policies));
+        assert_eq!(last(json!([{"name": "a"}, {"name": "x"}, {"name": 7}])), Some(1));
+        assert_eq!(last(json!([{"name": "a"}, {"name": "b"}])), Some(2), "the latest");
+        assert_eq!(last(json!([{"name": "x"}])), Some(2));
+    }
+
+    #[test]
+    fn of_several_documents_of_routes_the_one_with_the_most_common_policies_stays() {
+        let route = DocumentOwner::Route("quotagate".into());
+        let mut documents = GoodDocuments::new();
+        keep(&mut documents, &route, &document("shop", &["per-caller", "login"], 1));
+        keep(&mut documents, &route, &document("shop", &["per-caller", "export"], 2));
+        let last = |policies: Value| last(&documents, &route, &faulty(&policies));
+        assert_eq!(last(json!([{"name": "per-caller"}, {"name": "login"}])), Some(1));
+        assert_eq!(last(json!([{"name": "per-caller"}, {"name": "export"}])), Some(2));
+        assert_eq!(last(json!([{"name": "per-caller"}])), Some(2), "the latest of both");
+        assert_eq!(last(json!([{"name": "x"}])), None, "it may be another route's");
     }
 
     #[test]
@@ -354,13 +375,16 @@ mod tests {
     #[test]
     fn busy_filter_displaces_no_document_of_a_quiet_one() {
         let quiet = DocumentOwner::Filter("quiet".into());
-        let mut documents = GoodDocuments::new();
-        keep(&mut documents, &quiet, &document("d", &["p"], 7));
-        for number in 0..2 * MAX_GOOD_DOCUMENTS {
-            keep(&mut documents, &filter(), &document("d", &[&format!("p{number}")], 1));
+        for domains in [1, 2 * MAX_GOOD_DOCUMENTS] {
+            let mut documents = GoodDocuments::new();
+            keep(&mut documents, &quiet, &document("d", &["p"], 7));
+            for number in 0..2 * MAX_GOOD_DOCUMENTS {
+                let domain = format!("d{}", number % domains);
+                keep(&mut documents, &filter(), &document(&domain, &[&format!("p{number}")], 1));
+            }
+            assert_eq!(documents.0.len(), MAX_GOOD_DOCUMENTS);
+            assert_eq!(last(&documents, &quiet, r#"{"domain":"d"}"#), Some(7), "{domains}");
         }
-        assert_eq!(documents.0.len(), MAX_GOOD_DOCUMENTS);
-        assert_eq!(last(&documents, &quiet, r#"{"domain":"d"}"#), Some(7));
     }
 
     #[test]
