@@ -265,7 +265,7 @@ impl<'h> Host<'h> {
     }
 
     /// Lets Envoy buffer at least this many bytes of a body, whatever the listener's limit is. An
-    /// Envoy without the callback keeps its limit.
+    /// Envoy without the callback keeps its limit. To Envoy, a limit of 0 is none.
     pub fn buffer_at_least(&self, bytes: usize) {
         if !process::has_buffer_limit() {
             return;
@@ -273,7 +273,8 @@ impl<'h> Host<'h> {
         let bytes = u64::try_from(bytes).unwrap_or(u64::MAX);
         // SAFETY: the stream exists.
         unsafe {
-            if raw::envoy_dynamic_module_callback_http_get_buffer_limit(self.filter) < bytes {
+            let limit = raw::envoy_dynamic_module_callback_http_get_buffer_limit(self.filter);
+            if (1..bytes).contains(&limit) {
                 raw::envoy_dynamic_module_callback_http_set_buffer_limit(self.filter, bytes);
             }
         }

@@ -267,7 +267,7 @@ pub const OBJECTS: [&std::ffi::CStr; 2] = [
     c"envoy_dynamic_module_callback_http_get_filter_state_object",
 ];
 
-/// Callbacks about the buffer of a stream, which the oldest Envoy lacks.
+/// Callbacks about the buffer of a stream. The module can run without them.
 pub const BUFFER_LIMIT: [&std::ffi::CStr; 2] = [
     c"envoy_dynamic_module_callback_http_get_buffer_limit",
     c"envoy_dynamic_module_callback_http_set_buffer_limit",
