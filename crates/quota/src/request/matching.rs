@@ -175,7 +175,8 @@ impl QueryCondition {
         let values = facts.parameter(&self.name);
         match doubt {
             Doubt::Fails if values.len() > 1 => {
-                values.iter().all(|value| self.value.matches(slice::from_ref(value), doubt))
+                !self.value.is_in_doubt(&values)
+                    && values.iter().all(|value| self.value.matches(slice::from_ref(value), doubt))
             }
             _ => self.value.matches(&values, doubt),
         }
@@ -204,17 +205,26 @@ impl WholeRegex {
         Ok(Self(Box::new(Regex::new(&format!(r"\A(?:{text})\z"))?)))
     }
 
-    /// Whether it matches one of `texts`. In doubt if they have more than [`MAX_MATCHED`] bytes
-    /// together.
+    /// Whether it matches one of `texts`.
     fn matches_any(&self, texts: &[impl AsRef<[u8]>], doubt: Doubt) -> bool {
-        if texts.iter().map(|text| text.as_ref().len()).sum::<usize>() > MAX_MATCHED {
+        if are_too_long(texts) {
             return doubt == Doubt::Matches;
         }
         texts.iter().any(|text| self.0.is_match(&String::from_utf8_lossy(text.as_ref())))
     }
 }
 
+/// Whether these texts have more than [`MAX_MATCHED`] bytes together. Then no expression is matched
+/// with them, and the condition is in doubt.
+fn are_too_long(texts: &[impl AsRef<[u8]>]) -> bool {
+    texts.iter().map(|text| text.as_ref().len()).sum::<usize>() > MAX_MATCHED
+}
+
 impl ValuePattern {
+    fn is_in_doubt(&self, values: &[Vec<u8>]) -> bool {
+        matches!(self, Self::Regex(_)) && are_too_long(values)
+    }
+
     fn matches(&self, values: &[Vec<u8>], doubt: Doubt) -> bool {
         match self {
             Self::Exact(text) => values.iter().any(|value| value == text.as_bytes()),

@@ -335,6 +335,19 @@ fn a_policy_applies_by_a_parameter_whatever_its_spelling() {
     }
 }
 
+/// Matching an expression costs time for each byte, before any quota is checked.
+#[test]
+fn expression_reads_a_bounded_part_of_all_values_of_a_parameter() {
+    let regex = json!({"query": {"name": "q", "regex": "a*"}});
+    let target =
+        |values: usize| format!("/?{}", vec![format!("q={}", "a".repeat(1_000)); values].join("&"));
+    for (values, applies) in [(1, [true, false]), (2, [true, false]), (3, [true, true])] {
+        let conditions = [regex.clone(), json!({ "not": regex })];
+        let found = conditions.map(|one| about(one, &[(":path", &target(values))]));
+        assert_eq!(found, applies, "{values} values");
+    }
+}
+
 #[test]
 fn a_parameter_given_twice_does_not_escape_a_policy() {
     let applies = |condition: &Value, target: &str| {
