@@ -68,14 +68,9 @@ impl Network {
             None => (text, None),
         };
         let address: IpAddr = address.parse().map_err(|_| NotANetwork::Other)?;
-        let bits = bits(address);
         let prefix = match prefix {
-            // No sign, and no more digits than needed.
-            Some(text) if text.len() <= 3 && text.bytes().all(|b| b.is_ascii_digit()) => {
-                text.parse().ok().filter(|prefix| *prefix <= bits).ok_or(NotANetwork::Other)?
-            }
-            Some(_) => return Err(NotANetwork::Other),
-            None => bits,
+            Some(text) => prefix_of(text, address).ok_or(NotANetwork::Other)?,
+            None => bits(address),
         };
         let network = Self::of(address, prefix);
         if network.address == address { Ok(network) } else { Err(NotANetwork::Spelling(network)) }
@@ -98,6 +93,17 @@ impl Network {
         }
     }
 
+    /// The network that counts as one client, if this one is a part of it.
+    pub(crate) fn counts_with(&self, prefixes: Prefixes) -> Option<Self> {
+        let prefix = prefixes.of(self.address);
+        (prefix < self.prefix).then(|| Self::of(self.address, prefix))
+    }
+
+    /// The address that it begins with.
+    pub(crate) const fn address(&self) -> IpAddr {
+        self.address
+    }
+
     /// Whether it contains `address`, which is not an IPv4 address in IPv6 form.
     pub(crate) fn contains(&self, address: IpAddr) -> bool {
         address.is_ipv4() == self.address.is_ipv4()
@@ -114,6 +120,13 @@ impl fmt::Display for Network {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}/{}", self.address, self.prefix)
     }
+}
+
+/// The number of leading bits that `text` says. `None` if `address` has fewer, or if it is written
+/// with a sign or with more digits than needed.
+pub(crate) fn prefix_of(text: &str, address: IpAddr) -> Option<u8> {
+    let prefix = text.parse().ok().filter(|prefix: &u8| prefix.to_string() == text);
+    prefix.filter(|prefix| *prefix <= bits(address))
 }
 
 /// How many bits an address of this family has.

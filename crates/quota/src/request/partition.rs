@@ -283,13 +283,17 @@ impl IdentitySource {
 }
 
 impl EncodedEntry<'_> {
+    /// How many leading bits of an address it counts by. `None` if it is no address.
+    pub(crate) fn prefixes(&self) -> Option<Prefixes> {
+        match self.value {
+            PartValue::Source(lookup) => lookup.prefixes(),
+            PartValue::BuiltIn(_) => None,
+        }
+    }
+
     /// How a form of [`PartitionEntry`] shows it.
     fn reported(self) -> String {
-        let prefixes = match self.value {
-            PartValue::Source(lookup) => lookup.prefixes().and_then(Prefixes::reported),
-            PartValue::BuiltIn(_) => None,
-        };
-        match (self.secrecy, prefixes) {
+        match (self.secrecy, self.prefixes().and_then(Prefixes::reported)) {
             (Secrecy::Secret, _) => format!("{}=~", self.label),
             (Secrecy::Plain, Some(prefixes)) => format!("{}={prefixes}", self.label),
             (Secrecy::Plain, None) => self.label.to_owned(),

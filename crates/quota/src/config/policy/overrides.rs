@@ -108,12 +108,14 @@ fn add(
             overrides.add_key(key, index, allowance?);
         }
         Subject::Network(network, node) => {
-            if !whose?.0.forms().iter().flatten().flatten().any(|part| part.label == key::IP) {
+            let forms = whose?.0.forms();
+            let mut parts = forms.iter().flatten().flatten();
+            let Some(part) = parts.find(|part| part.label == key::IP) else {
                 node.fault(
                     "matches nobody: partition_by holds no identity with a client_ip source",
                 );
                 return None;
-            }
+            };
             match overrides.covering(&network) {
                 Some((first, wider)) if wider == network => {
                     node.fault(format!("is the same network as in {}", path(first)));
@@ -127,7 +129,17 @@ fn add(
                 }
                 None => {}
             }
-            overrides.add_network(network, index, allowance?);
+            let allowance = allowance?;
+            if let Allowance::Units(_) = allowance
+                && let Some(client) = part.prefixes().and_then(|by| network.counts_with(by))
+            {
+                let family = if network.address().is_ipv4() { "ipv4" } else { "ipv6" };
+                node.warn(format!(
+                    "is a part of {client}, which counts as one client: its neighbours use up this \
+                     quota, too. Write {client}, or change {family}_prefix of the identity"
+                ));
+            }
+            overrides.add_network(network, index, allowance);
         }
     }
     Some(())

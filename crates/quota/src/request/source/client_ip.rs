@@ -9,7 +9,8 @@ use crate::request::facts::Facts;
 use crate::request::key::{IP, Secrecy};
 use crate::request::network::{self, Prefixes};
 
-const NO_ADDRESS: &str = "an address such as 192.0.2.7 or 2001:db8::1";
+const NO_ADDRESS: &str = "an address such as 192.0.2.7 or 2001:db8::1, or the network that counts \
+                          as one client, by ipv4_prefix or ipv6_prefix of its identity";
 
 pub(super) static KIND: Kind = Kind {
     name: "client_ip",
@@ -95,8 +96,7 @@ fn spelled(text: &str) -> Option<String> {
     };
     let address: IpAddr = address.parse().ok()?;
     // The bits of an IPv4 address in IPv6 form could be those of either family.
-    let prefix = prefix.parse().ok().filter(|prefix| {
-        address.to_canonical() == address && (1..=network::bits(address)).contains(prefix)
-    })?;
+    let prefix = network::prefix_of(prefix, address)
+        .filter(|prefix| address.to_canonical() == address && *prefix > 0)?;
     Some(network::text(address, prefix))
 }
