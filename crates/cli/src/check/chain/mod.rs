@@ -172,21 +172,19 @@ impl<'n> Chain<'n> {
             provider.get("payload_in_metadata").and_then(|payload| payload.text())
         };
         let written: BTreeSet<&str> = providers.iter().filter_map(payload_of).collect();
-        let unwritten = |name: &&String| !written.contains(name.as_str());
-        let missing: Vec<&String> = self.needs.payloads.iter().filter(unwritten).collect();
-        let Some(needed) = missing.first() else { return };
-        let silent: Vec<_> = providers.iter().filter(|one| payload_of(one).is_none()).collect();
-        if !silent.is_empty() {
-            for provider in silent {
-                let text = format!(
-                    "policies read claims, but this provider keeps none, so its tokens name \
-                     nobody: write `payload_in_metadata: {needed}`"
-                );
-                warn(found, provider, text);
-            }
+        let needed: Vec<&str> = self.needs.payloads.iter().map(String::as_str).collect();
+        for provider in providers.iter().filter(|one| payload_of(one).is_none()) {
+            let text = format!(
+                "policies read claims, but this provider keeps none, so its tokens name nobody: \
+                 write `payload_in_metadata: {}`, unless no policy shall count its tokens",
+                needed.join("` or `")
+            );
+            warn(found, provider, text);
+        }
+        if written.is_empty() {
             return;
         }
-        for payload in missing {
+        for payload in needed.iter().filter(|name| !written.contains(*name)) {
             let names: Vec<&str> = written.iter().copied().collect();
             let text = format!(
                 "policies read claims under `{payload}`, but the providers of jwt_authn write them \
