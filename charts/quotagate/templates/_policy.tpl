@@ -20,8 +20,8 @@ outbound|9180||{{ include "quotagate.storeHost" . }}
 {{- /* What makes an Envoy leave out a store that counts no calls. */ -}}
 {{- define "quotagate.healthChecks" -}}
 health_checks:
-  # Without a host, Envoy would send the cluster's name. That of a mesh has characters that no Envoy
-  # in front of a store accepts.
+  # Without a host, Envoy would send the cluster's name. In a mesh, that name has characters that an
+  # Envoy in front of the store rejects in a Host header.
   - http_health_check: {path: /healthz, host: quotagate}
     interval: 1s
     no_traffic_interval: 1s

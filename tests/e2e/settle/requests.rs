@@ -109,7 +109,7 @@ fn pieces_of_a_body_are_waited_for_but_not_long() -> Result<()> {
 
 /// The listener's buffers are smaller than what the filter reads of a body.
 #[test]
-fn body_larger_than_the_buffers_of_the_listener_is_decided_soon() -> Result<()> {
+fn body_larger_than_the_buffers_of_the_listener_passes_and_is_counted() -> Result<()> {
     let rig = Rig::start_with(reserving(), |options| {
         options.edit(|config| {
             let listener = yaml::at(config, "/static_resources/listeners/0")?;
@@ -125,7 +125,7 @@ fn body_larger_than_the_buffers_of_the_listener_is_decided_soon() -> Result<()> 
     // The native module makes room for the body. The Wasm filter sees a part, and reserves the
     // default.
     rig.settled("tokens", if Form::of_run()? == Form::Native { 9 } else { 7 })?;
-    // So do bodies beyond what is read, in both forms.
+    // A body of more than 64 KiB reserves the default in both forms.
     let body = format!(r#"{{"prompt": "{}", "max_tokens": 9}}"#, "x".repeat(300_000));
     assert_eq!(client.send(&Request::post("/openai/json", body.as_bytes()))?.status, 200);
     rig.settled("tokens", if Form::of_run()? == Form::Native { 16 } else { 14 })

@@ -6,11 +6,12 @@ use std::time::Duration;
 use crate::exchange::READS_REQUEST_FOR;
 use crate::time::Monotonic;
 
-/// The smallest buffer for a request that anybody configures in Envoy, in bytes. A client that has
-/// sent as much and then sends nothing more may have been stopped because the buffer is full.
+/// A small buffer for a request in Envoy, in bytes. A client that has sent as much and then sends
+/// nothing more may have been stopped because the buffer is full. With smaller buffers, a request
+/// still waits for the whole of [`READS_REQUEST_FOR`].
 const SMALL_BUFFER: usize = 16 * 1024;
-/// How long nothing more may come of such a body.
-const SILENCE: Duration = Duration::from_millis(250);
+/// How long nothing more may come of such a body: longer than it takes to send a lost packet again.
+const SILENCE: Duration = Duration::from_millis(500);
 
 /// These requests, by the id of their stream. The host has at most as many as streams.
 #[derive(Clone, Debug)]
@@ -94,8 +95,8 @@ mod tests {
         patience.came(SMALL_BUFFER - 1, at(200));
         assert!(!patience.is_over(at(1099)) && patience.is_over(at(1100)));
         patience.came(1, at(300));
-        assert!(!patience.is_over(at(549)) && patience.is_over(at(550)));
+        assert!(!patience.is_over(at(799)) && patience.is_over(at(800)));
         patience.came(1, at(500));
-        assert!(!patience.is_over(at(749)) && patience.is_over(at(750)));
+        assert!(!patience.is_over(at(999)) && patience.is_over(at(1000)));
     }
 }

@@ -8,8 +8,8 @@ use std::collections::VecDeque;
 
 use crate::decision::Admission;
 
-/// Most redirected requests that have not come back. Beyond that, the oldest is abandoned:
-/// it stays counted.
+/// Most redirected requests that have not come back. Beyond that, the oldest is abandoned: each
+/// policy decides on its units as for a client that left.
 const MAX: usize = 64;
 
 /// The redirected requests of one worker that have not come back.

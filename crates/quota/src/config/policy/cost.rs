@@ -131,7 +131,9 @@ object! {
     ReserveFrom(ReserveFields<'a>) -> Cost {
         /// Beside `request_json`, where it is required: the units if the body has no such whole
         /// number of at least 1. A body of more than 64 KiB, one that takes longer than a second,
-        /// or one where such a member is anything else reserves no less than this.
+        /// or one where such a member is anything else reserves no less than this. In the Wasm
+        /// form, so does a body that stops coming for 500 ms after its first 16 KiB: Envoy may have
+        /// stopped the client because a buffer is full.
         optional default: At<SomeUnits> = 2000,
         /// Beside `request_json`: the most units. A larger number reserves this many.
         optional max: SomeUnits = 8000,
