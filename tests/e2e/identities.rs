@@ -54,14 +54,14 @@ fn tokens_whose_payload_nothing_keeps_are_told_of_in_the_log() -> Result<()> {
     })?;
     let mut client = rig.client()?;
     let request = Request::get("/").bearer(&jwt::token("alice")?);
-    let told = "had a verified token for the identity caller: ";
+    let logged = "had a verified token for the identity caller: ";
     for _ in 1..FIRST {
         assert_eq!(client.send(&request)?.status, 200);
     }
-    assert!(!rig.envoy.log().contains(told), "{}", rig.envoy.log());
+    assert!(!rig.envoy.log().contains(logged), "{}", rig.envoy.log());
     wait::until_true("the line in the log", Duration::from_secs(60), || {
         assert_eq!(client.send(&request)?.status, 200);
-        Ok(rig.envoy.log().contains(told))
+        Ok(rig.envoy.log().contains(logged))
     })
 }
 

@@ -179,14 +179,14 @@ fn grpc_answer_counts_by_its_grpc_status() -> Result<()> {
         .header("x-answer-header-content-type", "application/grpc");
     let mut used = 0;
     // The status comes in trailers after a body, or in the headers. 5 is NOT_FOUND.
-    for place in ["x-answer-trailer-grpc-status", "x-answer-header-grpc-status"] {
+    for header in ["x-answer-trailer-grpc-status", "x-answer-header-grpc-status"] {
         for (status, counts) in [("0", 0), ("16", 1), ("5", 0), ("16", 1)] {
             used += counts;
-            let answer = client.send(&grpc.clone().header(place, status))?;
+            let answer = client.send(&grpc.clone().header(header, status))?;
             assert_eq!(
                 (answer.response.status, answer.grpc_status()),
                 (200, Some(status)),
-                "{place}"
+                "{header}"
             );
             inspect::settled(&rig.redis, "failed-logins", used)?;
         }

@@ -30,7 +30,7 @@ pub(crate) fn percent_below(share: f64, limit: f64) -> String {
 /// A share with two significant digits, however small.
 pub(crate) fn percent(share: f64) -> String {
     let value = share * 100.0;
-    let places = match value {
+    let decimals = match value {
         // Almost all is not all.
         _ if (99.5..100.0).contains(&value) => return "> 99 %".to_owned(),
         _ if value >= 10.0 || value == 0.0 => 0,
@@ -43,7 +43,7 @@ pub(crate) fn percent(share: f64) -> String {
         _ => return "< 0.000001 %".to_owned(),
     };
     // 0.1, not 0.10.
-    let text = format!("{value:.places$}");
+    let text = format!("{value:.decimals$}");
     let text =
         if text.contains('.') { text.trim_end_matches('0').trim_end_matches('.') } else { &text };
     format!("{text} %")

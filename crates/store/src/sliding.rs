@@ -73,7 +73,7 @@ impl Slices {
 
     /// When so many units fit in again, in milliseconds since the Unix epoch: with `None` when the
     /// first ones return. That is when the current slice leaves if no slice before it helps.
-    pub fn returns_ms(&self, window: Sliding, now: u64, fit: Option<(u64, u64)>) -> u64 {
+    pub fn retry_at_ms(&self, window: Sliding, now: u64, fit: Option<(u64, u64)>) -> u64 {
         let mut used = self.used();
         for (number, units) in (self.first..).zip(&self.units).filter(|(_, units)| **units > 0) {
             used = used.saturating_sub(*units);
@@ -128,7 +128,7 @@ mod tests {
         let mut slices = Slices::default();
         *slices.slice(100, 100).unwrap() += 3;
         slices.advance(80);
-        let left_ms = slices.returns_ms(window, 80, Some((1, 3))) - 80_000;
+        let left_ms = slices.retry_at_ms(window, 80, Some((1, 3))) - 80_000;
         assert_eq!(left_ms, 41_000);
         assert_eq!(left_ms, Window::Sliding(window).longest_reset_ms());
     }
@@ -140,7 +140,7 @@ mod tests {
         for (slice, units) in [(10, 1), (12, 2), (13, 3)] {
             *slices.slice(slice, 13).unwrap() += units;
         }
-        let at = |fit| slices.returns_ms(window, 13, fit) / 1000;
+        let at = |fit| slices.retry_at_ms(window, 13, fit) / 1000;
         assert_eq!(at(None), 31);
         assert_eq!(at(Some((1, 6))), 31);
         assert_eq!(at(Some((2, 6))), 33);

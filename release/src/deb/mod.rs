@@ -113,15 +113,15 @@ struct Stage {
 
 impl Stage {
     fn add(&mut self, path: &str, content: &[u8]) -> Result<()> {
-        self.place(path, 0o644, |file| fs::write(file, content))
+        self.write(path, 0o644, |file| fs::write(file, content))
     }
 
     fn copy(&mut self, path: &str, mode: u32, from: &Path) -> Result<()> {
-        self.place(path, mode, |file| fs::copy(from, file).map(drop))
+        self.write(path, mode, |file| fs::copy(from, file).map(drop))
             .with_context(|| format!("cannot copy {}", from.display()))
     }
 
-    fn place(
+    fn write(
         &mut self,
         path: &str,
         mode: u32,

@@ -38,8 +38,8 @@ fn reservation(random: &mut Xoshiro256PlusPlus) -> Reservation {
 fn simulated_store_grants_what_the_real_store_grants() {
     let random = &mut Xoshiro256PlusPlus::seed_from_u64(1);
     let clock = Arc::new(Mutex::new(Duration::from_secs(1_000)));
-    let told = Arc::clone(&clock);
-    let real = Memory::new(Arc::new(move || *told.lock().unwrap()));
+    let shared = Arc::clone(&clock);
+    let real = Memory::new(Arc::new(move || *shared.lock().unwrap()));
     let window = Fixed::new(WINDOW_S, 0).unwrap();
     let mut simulated = Store::new(PARTITIONS, window);
     let (mut granted, mut refused) = (0, 0);

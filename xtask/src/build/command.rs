@@ -5,7 +5,7 @@ use std::{path::Path, process::Command};
 use anyhow::{Context, Result};
 use quotagate_workspace::task;
 
-use super::{artifacts, commit, executable, place};
+use super::{artifacts, commit, executable, install};
 use crate::setup;
 
 /// Builds it, optimised, for this machine.
@@ -29,5 +29,5 @@ pub fn for_every_system(architecture: &str, file: &Path) -> Result<()> {
 fn built_by(cargo: &mut Command, file: &Path) -> Result<()> {
     cargo.args(["--release", "--locked", "--package", "quotagate-cli"]);
     cargo.envs(commit::shown().map(|commit| (commit::VARIABLE, commit)));
-    place(executable(&artifacts::build(cargo)?, "quotagate")?, file)
+    install(executable(&artifacts::build(cargo)?, "quotagate")?, file)
 }

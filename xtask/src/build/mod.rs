@@ -65,8 +65,8 @@ pub fn tests() -> Result<Vec<Artifact>> {
     task::step("build: the command, the native module and the tests");
     let built =
         artifacts::build(task::cargo().args(["test", "--workspace", "--locked", "--no-run"]))?;
-    place(executable(&built, "quotagate")?, &parts.join(paths::COMMAND))?;
-    native::place_from(&built, &parts.join(paths::MODULE))?;
+    install(executable(&built, "quotagate")?, &parts.join(paths::COMMAND))?;
+    native::install_from(&built, &parts.join(paths::MODULE))?;
     Ok(built)
 }
 
@@ -92,15 +92,15 @@ pub fn demo_native() -> Result<()> {
 pub fn demo_from(built: &[Artifact]) -> Result<()> {
     let parts = paths::demo();
     filter(&parts.join(paths::FILTER), DEPLOYED)?;
-    place(executable(built, "quotagate")?, &parts.join(paths::COMMAND))?;
-    place(executable(built, "quotagate-demo")?, &parts.join(paths::DEMO))
+    install(executable(built, "quotagate")?, &parts.join(paths::COMMAND))?;
+    install(executable(built, "quotagate-demo")?, &parts.join(paths::DEMO))
 }
 
 /// The same for the demo of the native module.
 pub fn demo_native_from(built: &[Artifact]) -> Result<()> {
     let parts = paths::demo();
-    native::place_from(built, &parts.join(paths::MODULE))?;
-    place(executable(built, "quotagate-demo")?, &parts.join(paths::DEMO))
+    native::install_from(built, &parts.join(paths::MODULE))?;
+    install(executable(built, "quotagate-demo")?, &parts.join(paths::DEMO))
 }
 
 /// Builds the filter with a request header that kills its VM, for tests of what happens next.
@@ -119,7 +119,7 @@ pub fn unbatched() -> Result<()> {
         [env::var("RUSTFLAGS").unwrap_or_default().as_str(), "--cfg quotagate_unbatched"].join(" ");
     let mut cargo = cargo_for(FILTER);
     cargo.args(DEPLOYED).arg("--target-dir").arg(folder).env("RUSTFLAGS", flags);
-    place_filter(&artifacts::build(&mut cargo)?, FILTER, &file, Callbacks::Plain)
+    install_filter(&artifacts::build(&mut cargo)?, FILTER, &file, Callbacks::Plain)
 }
 
 /// Builds the filter without logic, for `cargo xtask bench` to compare with. It offers the host the
@@ -127,20 +127,20 @@ pub fn unbatched() -> Result<()> {
 pub fn without_logic() -> Result<()> {
     const PACKAGE: &str = "quotagate-bench-filter";
     let built = artifacts::build(cargo_for(PACKAGE).args(DEPLOYED))?;
-    place_filter(&built, PACKAGE, &paths::filter_without_logic(), Callbacks::Plain)
+    install_filter(&built, PACKAGE, &paths::filter_without_logic(), Callbacks::Plain)
 }
 
 fn filter(file: &Path, arguments: &[&str]) -> Result<()> {
     let built = build_filter(file, arguments)?;
-    place_filter(&built, FILTER, file, Callbacks::Plain)
+    install_filter(&built, FILTER, file, Callbacks::Plain)
 }
 
 /// Builds the deployed filter, in both of its files.
 fn filters(folder: &Path) -> Result<()> {
     let file = folder.join(paths::FILTER);
     let built = build_filter(&file, DEPLOYED)?;
-    place_filter(&built, FILTER, &file, Callbacks::Plain)?;
-    place_filter(&built, FILTER, &folder.join(paths::BODIES_FILTER), Callbacks::Bodies)
+    install_filter(&built, FILTER, &file, Callbacks::Plain)?;
+    install_filter(&built, FILTER, &folder.join(paths::BODIES_FILTER), Callbacks::Bodies)
 }
 
 fn build_filter(file: &Path, arguments: &[&str]) -> Result<Vec<Artifact>> {
@@ -156,7 +156,7 @@ fn cargo_for(package: &str) -> std::process::Command {
 }
 
 /// Installs the filter of a package, with the callbacks that it needs.
-fn place_filter(
+fn install_filter(
     built: &[Artifact],
     package: &str,
     file: &Path,
@@ -186,7 +186,7 @@ pub fn executable<'a>(built: &'a [Artifact], name: &str) -> Result<&'a Path> {
         .with_context(|| format!("Cargo built no {name}"))
 }
 
-fn place(built: &Path, file: &Path) -> Result<()> {
+fn install(built: &Path, file: &Path) -> Result<()> {
     write(file, |half| {
         fs::copy(built, half).map(drop).with_context(|| format!("cannot copy {}", built.display()))
     })

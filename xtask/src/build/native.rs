@@ -63,7 +63,7 @@ pub fn for_old_systems(architecture: &str, file: &Path) -> Result<()> {
 }
 
 /// Places the module that an earlier build made, such as that of the tests.
-pub fn place_from(built: &[Artifact], file: &Path) -> Result<()> {
+pub fn install_from(built: &[Artifact], file: &Path) -> Result<()> {
     let mut files = built.iter().filter(|artifact| artifact.name == NAME && !artifact.test);
     let module = files
         .find_map(|artifact| {
@@ -90,6 +90,6 @@ fn linked_by(zig: &Zig, architecture: &str, file: &Path) -> Result<()> {
 /// Builds and places the module. Returns the glibc it needs.
 fn built_by(cargo: &mut Command, file: &Path) -> Result<Glibc> {
     let built = artifacts::build(cargo.args(["--locked", "--package", "quotagate-native"]))?;
-    place_from(&built, file)?;
+    install_from(&built, file)?;
     library::check_file(file)
 }

@@ -88,8 +88,8 @@ fn fraction(bytes: &[u8]) -> (i64, &[u8]) {
     let Some(digits) = bytes.strip_prefix(b".") else { return (0, bytes) };
     let end = digits.iter().position(|byte| !byte.is_ascii_digit()).unwrap_or(digits.len());
     let (digits, rest) = digits.split_at_checked(end).unwrap_or((digits, b""));
-    let places = digits.iter().copied().chain([b'0'; 3]).take(3);
-    (places.fold(0, |sum, digit| sum * 10 + i64::from(digit - b'0')), rest)
+    let decimals = digits.iter().copied().chain([b'0'; 3]).take(3);
+    (decimals.fold(0, |sum, digit| sum * 10 + i64::from(digit - b'0')), rest)
 }
 
 /// Days since 1970-01-01 in the Gregorian calendar: years begin in March, so that a leap day is the

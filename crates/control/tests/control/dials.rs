@@ -14,9 +14,9 @@ use crate::served::{REPORT, Served, memory};
 #[tokio::test]
 async fn filter_receives_dials_and_their_version() {
     let server = memory().await;
-    let (status, told) = server.dials("test", Some(REPORT)).await;
+    let (status, reply) = server.dials("test", Some(REPORT)).await;
     assert_eq!(
-        (status.as_u16(), told),
+        (status.as_u16(), reply),
         (200, json!({"version": 0, "dials": [], "overridden": []}))
     );
     let wish = json!({"policy": "p", "quota": 8, "for_ms": 60_000, "by": "ann"});
@@ -26,9 +26,9 @@ async fn filter_receives_dials_and_their_version() {
         made,
         json!({"domain": "test", "version": 1, "durable": false, "done": "set dial p: quota 8, for 1m"})
     );
-    let (_, told) = server.dials("test", None).await;
-    assert_eq!((&told["version"], &told["dials"][0]["quota"]), (&json!(1), &json!(8)));
-    assert!(told["dials"][0]["for_ms"].as_u64().is_some_and(|left| left > 50_000), "{told}");
+    let (_, reply) = server.dials("test", None).await;
+    assert_eq!((&reply["version"], &reply["dials"][0]["quota"]), (&json!(1), &json!(8)));
+    assert!(reply["dials"][0]["for_ms"].as_u64().is_some_and(|left| left > 50_000), "{reply}");
     let call = json!({"budget_ms": 5000, "reservations": [take("a", 5, 1)]}).to_string();
     let request =
         Request::post("/v1/reserve").header("host", "store").body(Full::new(call.into())).unwrap();
@@ -85,15 +85,15 @@ async fn invalid_dials_are_ignored_one_by_one() {
         cli(&["HSET", dials, &format!("f{n}"), "1"]);
     }
     cli(&["HSET", dials, "#version", "71"]);
-    let told = until("the store reads the invalid fields", Duration::from_secs(20), async || {
-        let (_, told) = server.dials("test", None).await;
-        (told["version"] == 71).then_some(told)
+    let reply = until("the store reads the invalid fields", Duration::from_secs(20), async || {
+        let (_, reply) = server.dials("test", None).await;
+        (reply["version"] == 71).then_some(reply)
     })
     .await;
     assert_eq!(
-        (&told["dials"][0]["quota"], told["dials"].as_array().unwrap().len()),
+        (&reply["dials"][0]["quota"], reply["dials"].as_array().unwrap().len()),
         (&json!(8), 1),
-        "{told}"
+        "{reply}"
     );
     // An operator can clear an invalid field, whether or not it looks like a dial.
     for policy in ["r", "q"] {
@@ -153,8 +153,8 @@ async fn dials_outlive_the_store_and_are_served_while_redis_hangs() {
     );
     assert_eq!(server.dials("test", None).await.1["dials"][0]["quota"], 8);
     redis.freeze().unwrap();
-    let (status, told) = server.dials("test", None).await;
-    assert_eq!((status.as_u16(), &told["dials"][0]["quota"]), (200, &json!(8)));
+    let (status, reply) = server.dials("test", None).await;
+    assert_eq!((status.as_u16(), &reply["dials"][0]["quota"]), (200, &json!(8)));
     let (status, _) = server.dials("never-read", None).await;
     assert_eq!(status, 503);
     redis.thaw().unwrap();

@@ -20,8 +20,8 @@ async fn begin_to_drain(server: &mut Served) {
     server.stop.take().unwrap().send(LONG).unwrap();
     until("it is not ready", Duration::from_secs(30), async || {
         let (status, reply) = server.get("/readyz").await;
-        let told = reply["faults"].to_string().contains("the store is shutting down");
-        (status == StatusCode::SERVICE_UNAVAILABLE && told).then_some(())
+        let names_the_reason = reply["faults"].to_string().contains("the store is shutting down");
+        (status == StatusCode::SERVICE_UNAVAILABLE && names_the_reason).then_some(())
     })
     .await;
 }

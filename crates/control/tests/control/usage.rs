@@ -26,7 +26,7 @@ async fn overrides_usage_reset_and_top_over_http() {
         (&json!(4), &json!("reservation")),
         "{usage}"
     );
-    let place = json!({"policy": "p", "partition": "jwt.sub=a", "by": "ann"});
+    let partition = json!({"policy": "p", "partition": "jwt.sub=a", "by": "ann"});
     let with = |allow: Value| json!({"policy": "p", "partition": "jwt.sub=a", "by": "ann", "allow": allow});
     let (status, made) =
         server.admin(Method::PUT, "/v1/overrides", Some(with(json!({"quota": 6})))).await;
@@ -39,10 +39,10 @@ async fn overrides_usage_reset_and_top_over_http() {
     );
     let (_, listed) = server.get("/v1/overrides?policy=p").await;
     assert_eq!(listed[0]["allow"], "blocked", "{listed}");
-    assert_eq!(server.admin(Method::DELETE, "/v1/overrides", Some(place.clone())).await.0, 200);
-    assert_eq!(server.admin(Method::DELETE, "/v1/overrides", Some(place.clone())).await.0, 404);
-    assert_eq!(server.admin(Method::POST, "/v1/reset", Some(place.clone())).await.0, 200);
-    assert_eq!(server.admin(Method::POST, "/v1/reset", Some(place)).await.0, 404);
+    assert_eq!(server.admin(Method::DELETE, "/v1/overrides", Some(partition.clone())).await.0, 200);
+    assert_eq!(server.admin(Method::DELETE, "/v1/overrides", Some(partition.clone())).await.0, 404);
+    assert_eq!(server.admin(Method::POST, "/v1/reset", Some(partition.clone())).await.0, 200);
+    assert_eq!(server.admin(Method::POST, "/v1/reset", Some(partition)).await.0, 404);
     assert_eq!(reserve(5).await, 5);
     let (_, top) = server.get("/v1/top?domain=test&limit=5").await;
     assert_eq!(
@@ -72,7 +72,7 @@ async fn usage_shows_the_policys_quota_once_override_and_dial_are_cleared() {
             usage["found"][0]["quota_from"].as_str().unwrap().to_owned(),
         )
     };
-    let place = json!({"policy": "p", "partition": "jwt.sub=a", "by": "ann"});
+    let partition = json!({"policy": "p", "partition": "jwt.sub=a", "by": "ann"});
     let over =
         json!({"policy": "p", "partition": "jwt.sub=a", "by": "ann", "allow": {"quota": 50}});
     server.admin(Method::PUT, "/v1/overrides", Some(over)).await;
@@ -80,7 +80,7 @@ async fn usage_shows_the_policys_quota_once_override_and_dial_are_cleared() {
     assert_eq!(usage().await, (json!(50), "override".to_owned()));
     let (_, top) = server.get("/v1/top").await;
     assert_eq!(top["fullest"][0]["quota_from"], "override", "{top}");
-    server.admin(Method::DELETE, "/v1/overrides", Some(place)).await;
+    server.admin(Method::DELETE, "/v1/overrides", Some(partition)).await;
     assert_eq!(usage().await, (json!(5), "reservation".to_owned()), "the quota in the call");
     let dial = json!({"policy": "p", "quota": 8, "by": "ann"});
     server.admin(Method::PUT, "/v1/dials", Some(dial)).await;

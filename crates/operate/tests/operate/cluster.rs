@@ -17,8 +17,8 @@ async fn dials_can_be_set_while_their_slot_moves() {
     let set_quota = async |quota| {
         let wish = SetDial { quota: Some(quota), ..set("moving", "a") };
         let made = operate.dials.set(&wish).await.unwrap();
-        let told = reply(&operate, "moving").await;
-        assert_eq!((told.version, told.dials[0].fields.quota), (made.version, Some(quota)));
+        let reported = reply(&operate, "moving").await;
+        assert_eq!((reported.version, reported.dials[0].fields.quota), (made.version, Some(quota)));
         made.version
     };
     assert_eq!(set_quota(1).await, 1);

@@ -39,7 +39,7 @@ async fn operate_all(store: &Arc<dyn Store>) -> Vec<String> {
     };
     let domain = dial.domain.clone();
     let cleared = ClearDial { domain: domain.clone(), policy: policy.clone(), by: by.clone() };
-    let place = Reset {
+    let reset = Reset {
         domain: domain.clone(),
         policy: policy.clone(),
         partition: "jwt.sub=a".to_owned(),
@@ -68,7 +68,7 @@ async fn operate_all(store: &Arc<dyn Store>) -> Vec<String> {
         operate.overrides.clear(&off).await.err(),
         operate.history.list(Some("test"), 9).await.err(),
         operate.counters.usage(Some("test"), "jwt.sub=a", &|_, _| None).await.err(),
-        operate.counters.reset(&place).await.err(),
+        operate.counters.reset(&reset).await.err(),
     ];
     let failed = failed.into_iter().flatten().map(|fault| fault.to_string());
     failed.chain(others).collect()

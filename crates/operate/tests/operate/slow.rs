@@ -38,8 +38,8 @@ impl Store for Slow {
         self.inner.carry_out(batch, on_reserved)
     }
 
-    fn refund<'a>(&'a self, returns: &'a [Adjustment]) -> BoxFuture<'a, ()> {
-        self.inner.refund(returns)
+    fn refund<'a>(&'a self, refunds: &'a [Adjustment]) -> BoxFuture<'a, ()> {
+        self.inner.refund(refunds)
     }
 
     fn health(&self) -> Health {

@@ -60,8 +60,8 @@ impl Counter {
                 }
                 let full = granted >= reservation.want;
                 let fit = (!full).then_some((reservation.min, quota));
-                let returns_ms = counted.returns_ms(window, position.number, fit);
-                (granted, counted.used(), returns_ms.saturating_sub(millis(now)))
+                let retry_at_ms = counted.retry_at_ms(window, position.number, fit);
+                (granted, counted.used(), retry_at_ms.saturating_sub(millis(now)))
             }
             (Count::Window { used, end }, _) if position.span.contains(now.as_secs()) => {
                 let (granted, taken) = share(*used);

@@ -45,11 +45,11 @@ pub fn counter(of: &Reservation, number: u64) -> Key<'_> {
     Key::Counter { key: &of.key, id: Position::numbered(&window, number).id }
 }
 
-pub fn batch(returns: Vec<Adjustment>, reservations: Vec<Reservation>) -> Batch {
+pub fn batch(refunds: Vec<Adjustment>, reservations: Vec<Reservation>) -> Batch {
     let asks = reservations.into_iter().map(|r| CheckedReservation::new(r).unwrap()).collect();
     Batch {
         deadline: Instant::now() + Duration::from_secs(5),
-        refunds: returns,
+        refunds,
         charges: vec![],
         reservations: asks,
     }

@@ -78,8 +78,8 @@ impl Store for Gated {
         .boxed()
     }
 
-    fn refund<'a>(&'a self, returns: &'a [Adjustment]) -> BoxFuture<'a, ()> {
-        self.memory.refund(returns)
+    fn refund<'a>(&'a self, refunds: &'a [Adjustment]) -> BoxFuture<'a, ()> {
+        self.memory.refund(refunds)
     }
 
     fn health(&self) -> Health {

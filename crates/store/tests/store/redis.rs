@@ -87,8 +87,8 @@ async fn counter_that_is_not_a_number_fails_alone() {
         text(&redis, &["DEL", &key]);
         text(&redis, &[spoiled[0], &key, spoiled[1]]);
         let asks = vec![take("sound", 99, 1), take("broken", 99, 1), take("sound", 99, 1)];
-        let returns = vec![back(&take("broken", 99, 1), grant, 1)];
-        let reserved = store.reserve(&batch(returns, asks)).await;
+        let refunds = vec![back(&take("broken", 99, 1), grant, 1)];
+        let reserved = store.reserve(&batch(refunds, asks)).await;
         assert!(matches!(&reserved[1], Err(StoreError::Refused(_))), "{spoiled:?}: {reserved:?}");
         assert_eq!(
             (reserved[0].as_ref().unwrap().granted, reserved[2].as_ref().unwrap().granted),
@@ -295,8 +295,8 @@ async fn reservations_and_refunds_are_not_retried_when_the_answer_is_lost() {
     let store = open(&format!("redis://127.0.0.1:{port}")).await;
     for (returned, used) in [(0, 20), (1, 29)] {
         cut.store(true, SeqCst);
-        let returns = if returned > 0 { vec![back(&ask, first, returned)] } else { vec![] };
-        let lost = store.reserve(&batch(returns, vec![ask.clone()])).await;
+        let refunds = if returned > 0 { vec![back(&ask, first, returned)] } else { vec![] };
+        let lost = store.reserve(&batch(refunds, vec![ask.clone()])).await;
         assert!(matches!(lost[0], Err(StoreError::NoAnswer(_))), "{lost:?}");
         assert!(!cut.load(SeqCst));
         let look = Reservation { quota: 0, ..ask.clone() };

@@ -141,7 +141,7 @@ fn empty_page_says_what_to_do() -> Result<()> {
     page::make_up(&browser, &empty, &json!([]), &json!([]))?;
     page::open(&browser, store.admin_port())?;
     browser.wait_for("#no-policies", "No filter has reported yet")?;
-    for (place, words) in [
+    for (id, words) in [
         ("#no-fullest", "No partition has used"),
         ("#no-refused", "No partition was refused"),
         ("#no-dials", "No dial is set"),
@@ -149,7 +149,7 @@ fn empty_page_says_what_to_do() -> Result<()> {
         ("#no-history", "Nothing has been changed yet"),
         ("#health", "Store ready"),
     ] {
-        browser.wait_for(place, words)?;
+        browser.wait_for(id, words)?;
     }
     assert_eq!(browser.text("table")?, "", "a table without rows is not shown");
     Ok(())

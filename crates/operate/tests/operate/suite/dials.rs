@@ -19,10 +19,14 @@ pub async fn sets_and_clears_dials(store: &Arc<dyn Store>) {
     let made = operate.dials.set(&SetDial { quota: Some(8), ..set("turns", "a") }).await.unwrap();
     assert_eq!((made.version, made.domain.as_str()), (1, "turns"));
     assert_eq!(made.done, "set dial a: quota 8");
-    let told = reply(&operate, "turns").await;
-    assert_eq!((told.version, operate.views.version("turns")), (1, 1), "at once");
+    let reported = reply(&operate, "turns").await;
+    assert_eq!((reported.version, operate.views.version("turns")), (1, 1), "at once");
     assert_eq!(
-        (told.dials[0].policy.as_str(), told.dials[0].fields.quota, told.dials[0].for_ms),
+        (
+            reported.dials[0].policy.as_str(),
+            reported.dials[0].fields.quota,
+            reported.dials[0].for_ms
+        ),
         ("a", Some(8), None)
     );
     operate
@@ -42,8 +46,8 @@ pub async fn sets_and_clears_dials(store: &Arc<dyn Store>) {
     assert_eq!((made.version, made.done.as_str()), (3, "cleared dial a"));
     let absent = operate.dials.clear(&clear("turns", "a")).await.unwrap_err();
     assert!(matches!(absent, Fault::Absent(_)), "{absent:?}");
-    let told = reply(&operate, "turns").await;
-    assert_eq!((told.version, told.dials.len()), (3, 1));
+    let reported = reply(&operate, "turns").await;
+    assert_eq!((reported.version, reported.dials.len()), (3, 1));
     let history = operate.history.list(Some("turns"), 2).await.unwrap();
     let said: Vec<_> =
         history.iter().map(|event| (event.by.as_str(), event.done.as_str())).collect();

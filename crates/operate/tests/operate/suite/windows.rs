@@ -30,15 +30,15 @@ fn kinds() -> [(&'static str, Kind, u32); 4] {
 /// An operator's view, after a filter has reported a policy with each kind of window.
 async fn reported(store: &Arc<dyn Store>) -> Operate {
     let names = kinds().map(|(name, ..)| name);
-    let mut told: Report = serde_json::from_slice(&report(&names)).unwrap();
+    let mut sent: Report = serde_json::from_slice(&report(&names)).unwrap();
     let entry = |name: &str| PartitionEntry { name: name.to_owned(), forms: vec![name.to_owned()] };
-    for (policy, (_, kind, window_s)) in told.policies.iter_mut().zip(kinds()) {
+    for (policy, (_, kind, window_s)) in sent.policies.iter_mut().zip(kinds()) {
         (policy.kind, policy.window_s, policy.settles) = (kind, window_s, true);
         policy.partition_by = Some(vec![entry("jwt.sub"), entry("method")]);
     }
     let operate = Operate::new(Arc::clone(store));
     let cached = operate.views.wanted(DOMAIN).await.unwrap();
-    cached.learn(&serde_json::to_vec(&told).unwrap()).unwrap();
+    cached.learn(&serde_json::to_vec(&sent).unwrap()).unwrap();
     operate.directory.write_down(&cached).await;
     operate
 }
