@@ -43,7 +43,7 @@ unsafe fn text(data: *const u8, size: usize) -> String {
 /// after each.
 fn pairs(map: &[u8]) -> Vec<(String, String)> {
     let size =
-        |place: usize| u32::from_le_bytes(map[4 * place..][..4].try_into().unwrap()) as usize;
+        |index: usize| u32::from_le_bytes(map[4 * index..][..4].try_into().unwrap()) as usize;
     let count = size(0);
     let mut rest = &map[4 + 8 * count..];
     let mut take = |size: usize| {

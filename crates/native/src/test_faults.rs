@@ -8,21 +8,21 @@ mod armed {
 
     use crate::runtime;
 
-    /// What the tick thread does next: a panic at a place, or a stall.
+    /// What the tick thread does next: a panic at a point of the code, or a stall.
     static TICKS: Mutex<Option<(Option<&'static str>, Duration)>> = Mutex::new(None);
 
     thread_local! {
-        static PLACE: Cell<Option<&'static str>> = const { Cell::new(None) };
+        static POINT: Cell<Option<&'static str>> = const { Cell::new(None) };
     }
 
-    /// Makes the next [`trip`] of this thread at `place` panic.
-    pub fn arm(place: &'static str) {
-        PLACE.set(Some(place));
+    /// Makes the next [`trip`] of this thread at `point` panic.
+    pub fn arm(point: &'static str) {
+        POINT.set(Some(point));
     }
 
     /// The same, for the tick thread.
-    pub fn arm_tick_thread(place: &'static str) {
-        at_tick(Some(place), Duration::ZERO);
+    pub fn arm_tick_thread(point: &'static str) {
+        at_tick(Some(point), Duration::ZERO);
     }
 
     /// Stalls the tick thread from its next round on.
@@ -30,15 +30,15 @@ mod armed {
         at_tick(None, length);
     }
 
-    fn at_tick(place: Option<&'static str>, stall: Duration) {
-        *TICKS.lock().unwrap_or_else(PoisonError::into_inner) = Some((place, stall));
+    fn at_tick(point: Option<&'static str>, stall: Duration) {
+        *TICKS.lock().unwrap_or_else(PoisonError::into_inner) = Some((point, stall));
     }
 
     /// The tick thread begins a round.
     pub fn tick_round() {
         let fault = TICKS.lock().unwrap_or_else(PoisonError::into_inner).take();
-        if let Some((place, stall)) = fault {
-            PLACE.set(place);
+        if let Some((point, stall)) = fault {
+            POINT.set(point);
             std::thread::sleep(stall);
         }
     }
@@ -50,10 +50,10 @@ mod armed {
 
     /// Panics if a test asked for it.
     #[expect(clippy::panic, reason = "for tests of what catches it")]
-    pub fn trip(place: &str) {
-        if PLACE.get() == Some(place) {
-            PLACE.set(None);
-            panic!("a test asked for a panic at {place}");
+    pub fn trip(point: &str) {
+        if POINT.get() == Some(point) {
+            POINT.set(None);
+            panic!("a test asked for a panic at {point}");
         }
     }
 }
@@ -63,7 +63,7 @@ pub use armed::{arm, arm_tick_thread, stall, stall_tick_thread, tick_round, trip
 
 /// Does nothing.
 #[cfg(not(feature = "test-faults"))]
-pub const fn trip(_place: &str) {}
+pub const fn trip(_point: &str) {}
 
 /// Does nothing.
 #[cfg(not(feature = "test-faults"))]

@@ -29,9 +29,9 @@ pub fn alone(test: &str) -> Option<String> {
     Some(lines)
 }
 
-/// The next pass of the worker's thread through `place` panics.
-fn arm(envoy: &Envoy, place: &'static str) {
-    envoy.workers[0].run(move || test_faults::arm(place));
+/// The next pass of the worker's thread through `point` panics.
+fn arm(envoy: &Envoy, point: &'static str) {
+    envoy.workers[0].run(move || test_faults::arm(point));
 }
 
 fn deny(name: &str) -> Envoy {
@@ -65,18 +65,18 @@ fn panic_on_arrival_is_decided_by_on_failure_and_counted() {
     if alone("panics::panic_on_arrival_is_decided_by_on_failure_and_counted").is_some() {
         return;
     }
-    for place in ["arrive", "waits", "send_calls"] {
+    for point in ["arrive", "waits", "send_calls"] {
         for (on_failure, status) in [("deny", 503), ("allow", 0), ("local", 0)] {
             let store = format!(r#","on_failure":"{on_failure}""#);
-            let name = format!("arrival-{place}-{on_failure}");
+            let name = format!("arrival-{point}-{on_failure}");
             let envoy = Envoy::start(1, &in_memory(&name, &policy("p", 1000, ""), "", &store));
             recovers(&envoy);
-            arm(&envoy, place);
+            arm(&envoy, point);
             let stream = envoy.request(0, Request::get("/"));
-            assert_eq!(stream.status(), status, "{place} {on_failure}");
+            assert_eq!(stream.status(), status, "{point} {on_failure}");
             stream.end();
             recovers(&envoy);
-            assert_eq!(envoy.counter("quotagate_panics", &[]), 1, "{place} {on_failure}");
+            assert_eq!(envoy.counter("quotagate_panics", &[]), 1, "{point} {on_failure}");
         }
     }
     assert!(logged(&["request headers panicked"]) && logged(&["decisions panicked"]));
@@ -121,20 +121,20 @@ fn requests_that_wait_are_decided_when_the_hook_of_another_one_panics() {
     {
         return;
     }
-    for place in ["arrive", "waits", "send_calls"] {
+    for point in ["arrive", "waits", "send_calls"] {
         let store = r#","on_failure":"deny""#;
         let envoy = Envoy::start(1, &behind_cluster(&policy("p", 100, ""), "", store));
         let streams: Vec<_> = (0..4).map(|_| envoy.request(0, Request::get("/"))).collect();
         envoy.callout(0);
-        arm(&envoy, place);
+        arm(&envoy, point);
         let other = envoy.request(0, Request::get("/"));
-        assert_eq!(other.status(), 503, "{place}");
+        assert_eq!(other.status(), 503, "{point}");
         let begun = Instant::now();
         for stream in &streams {
-            assert_eq!(stream.status(), 503, "{place}");
+            assert_eq!(stream.status(), 503, "{point}");
         }
         // Their deadline is 20 seconds away.
-        assert!(begun.elapsed() < Duration::from_secs(5), "{place}: {:?}", begun.elapsed());
+        assert!(begun.elapsed() < Duration::from_secs(5), "{point}: {:?}", begun.elapsed());
         for stream in streams.iter().chain([&other]) {
             stream.end();
         }
@@ -143,9 +143,9 @@ fn requests_that_wait_are_decided_when_the_hook_of_another_one_panics() {
         let stream = envoy.request(0, Request::get("/"));
         let call = envoy.callout(known);
         envoy.end_callout(envoy.calls()[0].number, 0, OK, &grant(9, 9, 100));
-        assert!(stream.is_held(), "{place}");
+        assert!(stream.is_held(), "{point}");
         envoy.end_callout(call.number, 0, OK, &grant(1, 5, 100));
-        assert_eq!(stream.status(), 0, "{place}");
+        assert_eq!(stream.status(), 0, "{point}");
     }
 }
 
@@ -154,20 +154,20 @@ fn panic_while_decisions_are_carried_out_leaves_no_request_stuck() {
     if alone("panics::panic_while_decisions_are_carried_out_leaves_no_request_stuck").is_some() {
         return;
     }
-    for place in ["decide", "carry_out"] {
-        let envoy = deny(&format!("decisions-{place}"));
+    for point in ["decide", "carry_out"] {
+        let envoy = deny(&format!("decisions-{point}"));
         for _ in 0..20 {
-            arm(&envoy, place);
+            arm(&envoy, point);
             let streams: Vec<_> = (0..4).map(|_| envoy.request(0, Request::get("/"))).collect();
             for stream in &streams {
                 let status = stream.status();
-                assert!([0, 503].contains(&status), "{place}: {status}");
+                assert!([0, 503].contains(&status), "{point}: {status}");
                 stream.respond(200, &[], true);
                 stream.end();
             }
         }
         recovers(&envoy);
-        assert!(envoy.counter("quotagate_panics", &[]) > 0, "{place}");
+        assert!(envoy.counter("quotagate_panics", &[]) > 0, "{point}");
     }
 }
 
@@ -178,10 +178,10 @@ fn panic_in_a_response_or_at_the_end_of_a_stream_harms_no_other() {
     }
     let counted = r#","count":{"status":[401],"abandoned":"refund"}"#;
     let envoy = Envoy::start(1, &in_memory("ends", &policy("p", 1000, counted), "", ""));
-    for place in ["response", "complete"] {
+    for point in ["response", "complete"] {
         let stream = envoy.request(0, Request::get("/"));
         assert_eq!(stream.status(), 0);
-        arm(&envoy, place);
+        arm(&envoy, point);
         stream.respond(200, &[], true);
         stream.end();
         recovers(&envoy);
