@@ -65,8 +65,8 @@ impl Book {
             // Reserves its position before the objects within it.
             self.objects.push(ObjectDoc { name, ..ObjectDoc::default() });
             let object = ObjectDoc { name, doc: prose(doc), ..describe(self) };
-            if let Some(place) = self.objects.get_mut(at) {
-                *place = object;
+            if let Some(reserved) = self.objects.get_mut(at) {
+                *reserved = object;
             }
         }
         json!({"$ref": format!("#/$defs/{name}")})

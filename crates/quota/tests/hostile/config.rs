@@ -96,14 +96,14 @@ fn change(document: &mut Value, choices: &mut Choices<'_>) {
             choices.of(&others).clone()
         }
     };
-    let place = at(document, choices);
-    match place {
+    let target = at(document, choices);
+    match target {
         Value::Object(fields) if choices.yes() => {
             let name = fields.keys().nth(choices.below(fields.len().max(1))).cloned();
             fields.remove(&name.unwrap_or_default());
         }
         Value::Array(values) if choices.yes() => values.push(value),
-        _ => *place = value,
+        _ => *target = value,
     }
 }
 

@@ -10,11 +10,11 @@ use quotagate_quota::config::Config;
 use serde_json::Value;
 
 use crate::cases;
-use crate::places::{self, Place};
+use crate::nodes::{self, SchemaNode};
 use crate::workspace;
 
 fn validator() -> Validator {
-    jsonschema::draft202012::new(&places::ROOT).unwrap()
+    jsonschema::draft202012::new(&nodes::ROOT).unwrap()
 }
 
 fn fixtures() -> PathBuf {
@@ -68,10 +68,10 @@ fn good_documents_have_every_field() {
     let elsewhere = |path: &str| {
         [".quota_from.", ".tiers.source.", ".match.not."].iter().any(|within| path.contains(within))
     };
-    let missing = places::ALL
+    let missing = nodes::ALL
         .iter()
-        .filter(|place| !good.iter().any(|good| place.is_in(good)))
-        .map(Place::path);
+        .filter(|node| !good.iter().any(|good| node.is_in(good)))
+        .map(SchemaNode::path);
     let missing: Vec<_> = missing.filter(|path| !elsewhere(path)).collect();
     assert_eq!(missing, Vec::<String>::new());
 }

@@ -5,31 +5,26 @@ use std::collections::BTreeSet;
 use quotagate_quota::config::{Config, Fault};
 use serde_json::{Value, json};
 
-use crate::places::{self, Place};
+use crate::nodes::{self, SchemaNode};
 
 /// No field has this name or a similar one.
 const UNKNOWN: &str = "zzzzzzzzzzzz";
 
 #[test]
 fn schema_objects_have_the_fields_that_the_reader_knows() {
-    for place in places::ALL.iter() {
+    for node in nodes::ALL.iter() {
         let unknown = json!({UNKNOWN: 0});
-        assert_eq!(
-            known(place, unknown.clone()),
-            place.fields(),
-            "the fields of {:?}",
-            place.path()
-        );
+        assert_eq!(known(node, unknown.clone()), node.fields(), "the fields of {:?}", node.path());
         // The reader expects no object that is missing in the schema.
-        if !place.has_list() {
-            assert_eq!(known(place, json!([unknown])), None, "within a list at {:?}", place.path());
+        if !node.has_list() {
+            assert_eq!(known(node, json!([unknown])), None, "within a list at {:?}", node.path());
         }
     }
 }
 
-/// The fields that the reader suggests for an unknown one in `value` at `place`.
-fn known(place: &Place, value: Value) -> Option<BTreeSet<String>> {
-    let faults = faults_at(place, value);
+/// The fields that the reader suggests for an unknown one in `value` at `node`.
+fn known(node: &SchemaNode, value: Value) -> Option<BTreeSet<String>> {
+    let faults = faults_at(node, value);
     let unknown = faults
         .iter()
         .find(|f| f.path.ends_with(UNKNOWN) && f.message.starts_with("unknown field"))?;
@@ -42,11 +37,11 @@ fn known(place: &Place, value: Value) -> Option<BTreeSet<String>> {
 #[test]
 fn schema_accepts_the_values_that_the_reader_accepts() {
     let mut stricter = BTreeSet::new();
-    for place in places::ALL.iter() {
-        let path = place.path();
-        let schema = jsonschema::draft202012::new(&place.schema()).unwrap();
-        for value in values(place) {
-            let read = faults_at(place, value.clone());
+    for node in nodes::ALL.iter() {
+        let path = node.path();
+        let schema = jsonschema::draft202012::new(&node.schema()).unwrap();
+        for value in values(node) {
+            let read = faults_at(node, value.clone());
             match (read.is_empty(), schema.is_valid(&value)) {
                 (false, true) if READER_ALONE.iter().any(|(listed, _)| *listed == path) => {
                     stricter.insert(path.clone());
@@ -65,24 +60,24 @@ fn schema_accepts_the_values_that_the_reader_accepts() {
 
 #[test]
 fn schema_bounds_lists_as_the_reader_does() {
-    for place in places::ALL.iter() {
-        let most = place.most_elements();
+    for node in nodes::ALL.iter() {
+        let most = node.most_elements();
         let is_too_long = |len: usize| {
-            let value = if place.has_list() {
+            let value = if node.has_list() {
                 Value::from(vec![Value::Null; len])
             } else {
                 (0..len).map(|i| (format!("n{i}"), Value::Null)).collect()
             };
-            let faults = faults_at(place, value);
+            let faults = faults_at(node, value);
             faults
                 .iter()
-                .any(|f| f.path == place.path() && f.message.starts_with("must have at most"))
+                .any(|f| f.path == node.path() && f.message.starts_with("must have at most"))
         };
         match most {
             Some(most) => {
-                assert!(!is_too_long(most) && is_too_long(most + 1), "{} of {}", most, place.path())
+                assert!(!is_too_long(most) && is_too_long(most + 1), "{} of {}", most, node.path())
             }
-            None => assert!(!place.has_list(), "{} has no bound", place.path()),
+            None => assert!(!node.has_list(), "{} has no bound", node.path()),
         }
     }
 }
@@ -121,11 +116,11 @@ const NUMBERS: [u64; 15] =
 /// Lengths at the bounds of texts, and one beyond all bounds.
 const LENGTHS: [usize; 10] = [64, 65, 128, 129, 1024, 1025, 4096, 4097, 65_536, 65_537];
 /// Values of every kind, many of them at a bound. Long ones only where they may be valid.
-fn values(place: &Place) -> Vec<Value> {
+fn values(node: &SchemaNode) -> Vec<Value> {
     let mut values: Vec<Value> = TEXTS.split_whitespace().map(Value::from).collect();
     values.extend(["", "a b", " a", "a\n", "\0"].map(Value::from));
     values.extend(NUMBERS.map(Value::from));
-    if place.has_text() {
+    if node.has_text() {
         values.extend(LENGTHS.map(|length| "a".repeat(length).into()));
     }
     values.extend([
@@ -149,11 +144,11 @@ fn values(place: &Place) -> Vec<Value> {
     values
 }
 
-/// The reader's faults for `value` at `place` or below.
-fn faults_at(place: &Place, value: Value) -> Vec<Fault> {
-    let document = place.set(base(place), value);
+/// The reader's faults for `value` at `node` or below.
+fn faults_at(node: &SchemaNode, value: Value) -> Vec<Fault> {
+    let document = node.set(base(node), value);
     let Err(faults) = Config::parse(document.to_string().as_bytes()) else { return Vec::new() };
-    let path = place.path();
+    let path = node.path();
     let within = |fault: &&Fault| {
         fault
             .path
@@ -163,9 +158,9 @@ fn faults_at(place: &Place, value: Value) -> Vec<Fault> {
     faults.iter().filter(within).cloned().collect()
 }
 
-/// A document in which a value at `place` cannot cause other faults.
-fn base(place: &Place) -> Value {
-    let path = place.path();
+/// A document in which a value at `node` cannot cause other faults.
+fn base(node: &SchemaNode) -> Value {
+    let path = node.path();
     let raw = path.ends_with(".value");
     let cost = if path.ends_with(".if_missing") {
         json!({"reserve": 1, "settle": [{"usage": "total"}]})
@@ -194,16 +189,16 @@ fn base(place: &Place) -> Value {
 #[test]
 fn left_out_fields_read_like_their_defaults_in_the_schema() {
     let mut compared = 0;
-    for place in places::ALL.iter() {
-        let Some(default) = place.default() else { continue };
-        let path = place.path();
-        let mut document = base(place);
+    for node in nodes::ALL.iter() {
+        let Some(default) = node.default() else { continue };
+        let path = node.path();
+        let mut document = base(node);
         if path == "identities" {
             document["policies"][0]["partition_by"] = json!([]);
         }
         let around = PARENTS.iter().filter(|(parent, _)| path.starts_with(&format!("{parent}.")));
         if let Some((parent, value)) = around.max_by_key(|(parent, _)| parent.len()) {
-            let parent = places::ALL.iter().find(|place| place.path() == *parent).unwrap();
+            let parent = nodes::ALL.iter().find(|node| node.path() == *parent).unwrap();
             document = parent.set(document, serde_json::from_str(value).unwrap());
         }
         let read = |document: Value| match Config::parse(document.to_string().as_bytes()) {
@@ -213,8 +208,8 @@ fn left_out_fields_read_like_their_defaults_in_the_schema() {
             }
             Err(faults) => panic!("{path}: {document}: {faults}"),
         };
-        let written = place.set(document.clone(), default.clone());
-        assert_eq!(read(place.without(document)), read(written), "the default of {path}");
+        let written = node.set(document.clone(), default.clone());
+        assert_eq!(read(node.without(document)), read(written), "the default of {path}");
         compared += 1;
     }
     assert!(compared > 20, "only {compared} defaults");

@@ -7,7 +7,7 @@
 mod cases;
 mod documents;
 mod drift;
-mod places;
+mod nodes;
 
 use std::path::{Path, PathBuf};
 
@@ -43,7 +43,7 @@ fn committed_reference_page_is_current() {
 
 #[test]
 fn schema_conforms_to_draft_2020_12() {
-    let schema = &*places::ROOT;
+    let schema = &*nodes::ROOT;
     assert_eq!(schema["$schema"], "https://json-schema.org/draft/2020-12/schema");
     jsonschema::draft202012::meta::validate(schema).unwrap();
 }
@@ -51,10 +51,10 @@ fn schema_conforms_to_draft_2020_12() {
 /// Checks the default and the examples of each field.
 #[test]
 fn defaults_and_examples_match_their_schema() {
-    for place in places::ALL.iter() {
-        let schema = jsonschema::draft202012::new(&place.schema()).unwrap();
-        for value in place.defaults_and_examples() {
-            assert!(schema.is_valid(&value), "{}: {value}", place.path());
+    for node in nodes::ALL.iter() {
+        let schema = jsonschema::draft202012::new(&node.schema()).unwrap();
+        for value in node.defaults_and_examples() {
+            assert!(schema.is_valid(&value), "{}: {value}", node.path());
         }
     }
 }

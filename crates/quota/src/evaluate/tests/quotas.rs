@@ -39,7 +39,7 @@ fn an_override_wins_over_quota_from_and_quota_from_over_a_tier() {
             "overrides": [{"value": "alice", "quota": 500}, {"value": "root", "unlimited": true}],
         })],
     );
-    for (sub, told, plan, expected) in [
+    for (sub, quota_from, plan, expected) in [
         ("alice", "50", "free", Some(500)),
         ("root", "50", "free", None),
         ("bob", "50", "free", Some(50)),
@@ -51,8 +51,11 @@ fn an_override_wins_over_quota_from_and_quota_from_over_a_tier() {
         ("bob", "", "Premium", Some(5)),
         ("bob", "", "", Some(5)),
     ] {
-        let facts =
-            [("jwt_payload/sub", sub), ("jwt_payload/quota", told), ("jwt_payload/plan", plan)];
+        let facts = [
+            ("jwt_payload/sub", sub),
+            ("jwt_payload/quota", quota_from),
+            ("jwt_payload/plan", plan),
+        ];
         assert_eq!(quota(&config, &facts), expected, "{facts:?}");
     }
 }
@@ -100,21 +103,21 @@ fn a_policy_that_is_off_fetches_nothing_until_a_dial_enables_it() {
     let off = json!({"match": {"methods": ["GET"]}, "partition_by": ["key"], "on_missing": "deny", "mode": "off"});
     let config = config(identities(), &[off, json!({})]);
     let request = Fake::new(&[(":method", "GET")]);
-    let places = |checks: Vec<Check>| {
+    let modes = |checks: Vec<Check>| {
         checks.iter().map(|check| (check.policy, check.enforced())).collect::<Vec<_>>()
     };
-    assert_eq!(places(config.evaluate(&request).checks.unwrap()), [(1, true)]);
+    assert_eq!(modes(config.evaluate(&request).checks.unwrap()), [(1, true)]);
     assert_eq!(*request.asked.borrow(), [""; 0]);
     let dial_to = |mode| [Dialed { mode: Some(mode), ..Dialed::default() }, Dialed::default()];
     let missing = config.dialed(&dial_to(Mode::Enforce)).evaluate(&request);
     assert_eq!((missing.checks, missing.missing), (Err(MissingIdentity { policy: 0 }), vec![0]));
     let shadow = config.dialed(&dial_to(Mode::Shadow));
-    assert_eq!(places(shadow.evaluate(&request).checks.unwrap()), [(1, true)], "it never refuses");
+    assert_eq!(modes(shadow.evaluate(&request).checks.unwrap()), [(1, true)], "it never refuses");
     let facts = Fake::new(&[(":method", "GET"), ("x-api-key", "k")]);
-    assert_eq!(places(shadow.evaluate(&facts).checks.unwrap()), [(0, false), (1, true)]);
+    assert_eq!(modes(shadow.evaluate(&facts).checks.unwrap()), [(0, false), (1, true)]);
     let off =
         shadow.dialed(&[Dialed::default(), Dialed { mode: Some(Mode::Off), ..Dialed::default() }]);
-    assert_eq!(places(off.evaluate(&facts).checks.unwrap()), [(0, false)], "indices stay the same");
+    assert_eq!(modes(off.evaluate(&facts).checks.unwrap()), [(0, false)], "indices stay the same");
 }
 
 #[test]
@@ -151,8 +154,8 @@ fn the_first_quota_found_spares_further_lookups() {
 
 #[test]
 fn quota_from_reads_a_whole_number_of_its_type() {
-    let told = |from: Value| config(json!({}), &[json!({ "quota_from": from })]);
-    let number = told(json!({"jwt": {"claim": "limits.day"}}));
+    let quota_from = |from: Value| config(json!({}), &[json!({ "quota_from": from })]);
+    let number = quota_from(json!({"jwt": {"claim": "limits.day"}}));
     for (raw, expected) in [
         (50.0, 50),
         (0.0, 0),
@@ -172,7 +175,7 @@ fn quota_from_reads_a_whole_number_of_its_type() {
     assert_eq!(quota(&number, &[("jwt_payload/limits/day", "50")]), Some(50), "digits");
     assert_eq!(quota(&number, &NOTHING), Some(5));
 
-    let text = told(
+    let text = quota_from(
         json!({"metadata": {"filter": "authz", "path": ["quota"], "type": "string"}, "max": 100}),
     );
     for (raw, expected) in [
@@ -187,7 +190,7 @@ fn quota_from_reads_a_whole_number_of_its_type() {
         assert_eq!(quota(&text, &[("authz:quota", raw)]), Some(expected), "{raw}");
     }
     assert_eq!(quota(&text, &[("authz:quota", "9".repeat(70_000))]), Some(100));
-    let peer = told(json!({"peer": {"san": "dns"}}));
+    let peer = quota_from(json!({"peer": {"san": "dns"}}));
     assert_eq!(quota(&peer, &[("connection.dns_san_peer_certificate", "12")]), Some(12));
 }
 

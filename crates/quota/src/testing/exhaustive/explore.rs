@@ -31,11 +31,11 @@ impl Setup {
         let mut ways: Vec<(usize, Action)> = vec![(0, (0, Event::Pass))];
         let mut open = VecDeque::from([(start, 0)]);
         let (mut quiet, mut steps, mut wrong) = (0, 0_u64, None);
-        while let Some((state, place)) = open.pop_front() {
+        while let Some((state, index)) = open.pop_front() {
             if let Some(property) =
                 properties.iter().find(|property| !self.holds(**property, &state))
             {
-                wrong = Some((*property, way(&ways, place)));
+                wrong = Some((*property, way(&ways, index)));
                 break;
             }
             quiet += usize::from(state.step + 1 == self.moments.len() && is_quiet(&state));
@@ -44,7 +44,7 @@ impl Setup {
                 let next = self.next(&state, &action, &mut known);
                 assert!(seen.len() < MOST, "the world is too large to search");
                 if seen.insert(self.fingerprint(&next)) {
-                    ways.push((place, action));
+                    ways.push((index, action));
                     open.push_back((next, ways.len() - 1));
                 }
             }
@@ -59,12 +59,12 @@ impl Setup {
     }
 }
 
-fn way(ways: &[(usize, Action)], mut place: usize) -> Vec<Action> {
+fn way(ways: &[(usize, Action)], mut index: usize) -> Vec<Action> {
     let mut actions = Vec::new();
-    while place != 0 {
-        let (from, action) = &ways[place];
+    while index != 0 {
+        let (from, action) = &ways[index];
         actions.push(action.clone());
-        place = *from;
+        index = *from;
     }
     actions.reverse();
     actions

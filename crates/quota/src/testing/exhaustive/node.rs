@@ -121,12 +121,12 @@ impl<'a> Step<'a> {
                     self.decided(client, decision, true);
                 }
             }
-            Event::Leave(place) => {
-                let ticket = worker.open_tickets().nth(place).unwrap();
+            Event::Leave(index) => {
+                let ticket = worker.open_tickets().nth(index).unwrap();
                 worker.cancel(ticket, now);
             }
-            Event::Answer(place, counts) => {
-                let mut admission = self.node.running.remove(place);
+            Event::Answer(index, counts) => {
+                let mut admission = self.node.running.remove(index);
                 let status = if counts { COUNTED } else { 200 };
                 let back = admission.count_response(
                     ResponseEvent::headers(status, None, None, true),
@@ -141,17 +141,17 @@ impl<'a> Step<'a> {
                     self.node.running.push(admission);
                 }
             }
-            Event::Settle(place, cost) => {
-                for held in self.node.running.remove(place).unsettled {
+            Event::Settle(index, cost) => {
+                for held in self.node.running.remove(index).unsettled {
                     self.costs(&held, cost);
                     self.node.worker.settle(held, cost, now);
                 }
             }
-            Event::Vanish(place) => {
-                self.node.running.remove(place);
+            Event::Vanish(index) => {
+                self.node.running.remove(index);
             }
-            Event::Redirect(place, to) => {
-                let earlier = self.node.running.remove(place);
+            Event::Redirect(index, to) => {
+                let earlier = self.node.running.remove(index);
                 match to {
                     Some(kind) => self.redirect(earlier, kind),
                     None => {

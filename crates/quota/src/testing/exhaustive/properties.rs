@@ -58,8 +58,8 @@ impl Setup {
 
     /// Checks only the current windows: refunds of earlier ones come too late.
     fn is_all_accounted_for(&self, state: &State) -> bool {
-        (0..self.config.policies.len()).all(|place| {
-            let counter = (self.counter(place).key, self.current(state.step, place));
+        (0..self.config.policies.len()).all(|index| {
+            let counter = (self.counter(index).key, self.current(state.step, index));
             let units = |of: &BTreeMap<_, u64>| of.get(&counter).copied().unwrap_or_default();
             units(&state.admitted) + units(&state.charged) == state.store.used(&counter)
         })

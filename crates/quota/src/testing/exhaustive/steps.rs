@@ -26,27 +26,27 @@ impl Setup {
             if state.departures > 0 {
                 (0..node.worker.open_tickets().count()).map(Event::Leave).for_each(&mut may);
             }
-            for (place, admission) in node.running.iter().enumerate() {
+            for (index, admission) in node.running.iter().enumerate() {
                 if state.redirects > 0 {
                     let kinds = (0..self.requests.len()).map(Some);
-                    kinds.chain([None]).map(|to| Event::Redirect(place, to)).for_each(&mut may);
+                    kinds.chain([None]).map(|to| Event::Redirect(index, to)).for_each(&mut may);
                 }
                 if admission.held.is_empty() {
-                    self.costs.iter().map(|cost| Event::Settle(place, *cost)).for_each(&mut may);
-                    may(Event::Vanish(place));
+                    self.costs.iter().map(|cost| Event::Settle(index, *cost)).for_each(&mut may);
+                    may(Event::Vanish(index));
                 } else {
-                    may(Event::Answer(place, true));
-                    may(Event::Answer(place, false));
+                    may(Event::Answer(index, true));
+                    may(Event::Answer(index, false));
                 }
             }
-            for (place, Flight { message, .. }) in node.flights.iter().enumerate() {
+            for (index, Flight { message, .. }) in node.flights.iter().enumerate() {
                 may(match message {
-                    Message::Reply(_) => Event::Deliver(place),
+                    Message::Reply(_) => Event::Deliver(index),
                     // The reply is filled in when the store carries out the call.
-                    Message::Call(_) | Message::Stray(_) => Event::Carried(place, "".into()),
+                    Message::Call(_) | Message::Stray(_) => Event::Carried(index, "".into()),
                 });
                 if state.faults > 0 && !matches!(message, Message::Stray(_)) {
-                    may(Event::Fail(place));
+                    may(Event::Fail(index));
                 }
             }
             if node.worker.has_decisions() {

@@ -152,7 +152,7 @@ impl World {
         self.counters.iter().enumerate().filter_map(check).collect()
     }
 
-    fn place(&mut self) -> usize {
+    fn worker(&mut self) -> usize {
         let workers = self.setup.workers as u64;
         let turn = self.now.checked_div(self.setup.moves_every).filter(|_| !self.random.percent(2));
         turn.map_or(self.random.below(workers), |turn| (turn * 2 + self.random.below(2)) % workers)
@@ -160,7 +160,7 @@ impl World {
     }
 
     fn arrive(&mut self) {
-        let (worker, checks, id) = (self.place(), self.checks(), self.serial);
+        let (worker, checks, id) = (self.worker(), self.checks(), self.serial);
         self.serial += 1;
         let now = self.time();
         let since = self.now;

@@ -7,7 +7,7 @@ use crate::config::{Dialed, Precision};
 use crate::response::{Now, quota_headers};
 
 /// A fetch brings these dials and the names of these policies with runtime overrides.
-fn turn(worker: &mut TestWorker, dials: &str, overridden: &str, version: u64, ms: u64) {
+fn fetch_dials(worker: &mut TestWorker, dials: &str, overridden: &str, version: u64, ms: u64) {
     worker.observe_traffic(at(ms));
     let id = worker.next_fetch(at(ms)).expect("a fetch is due").id;
     let body = format!(r#"{{"version":{version},"dials":[{dials}],"overridden":[{overridden}]}}"#)
@@ -23,7 +23,7 @@ fn granted(granted: u64, used: u64, quota: u64) -> Granted {
 /// A worker whose policy `a` has this quota and runtime overrides.
 fn overridden(quota: u64) -> TestWorker {
     let mut w = edited("deny", |config| config.policies[0].quota = quota);
-    turn(&mut w, "", r#""a""#, 1, 0);
+    fetch_dials(&mut w, "", r#""a""#, 1, 0);
     w
 }
 
@@ -32,13 +32,13 @@ fn policy_with_overrides_asks_the_store_about_a_cost_above_the_quota() {
     for quota in [0, 5] {
         let mut w = edited("deny", |config| config.policies[0].quota = quota);
         assert_eq!(at_once(ask(&mut w, "early", &[0], 6, 0)), "-", "no partition has one");
-        turn(&mut w, "", r#""a""#, 1, 0);
+        fetch_dials(&mut w, "", r#""a""#, 1, 0);
         assert_eq!(at_once(ask(&mut w, "one", &[0], 6, 1)), "waiting");
         let (id, request) = call(&mut w, 1);
         assert_eq!((request.reservations[0].quota, request.reservations[0].want), (quota, 6));
         answer(&mut w, id, &[granted(6, 6, 100)], 2);
         assert_eq!(summary(&mut w), "one=+94", "of the quota of the override");
-        turn(&mut w, "", "", 2, 5_000);
+        fetch_dials(&mut w, "", "", 2, 5_000);
         assert_eq!(
             at_once(ask(&mut w, "late", &[0], 6, 5_000)),
             "-",
@@ -103,7 +103,7 @@ fn override_below_the_quota_sets_the_remaining_and_the_shown_quota() {
 fn on_failure_decides_a_cost_that_an_override_may_allow() {
     for (on_failure, expected) in [("allow", "one=+"), ("deny", "one=!"), ("local", "one=-")] {
         let mut w = edited(on_failure, |config| config.policies[0].quota = 0);
-        turn(&mut w, "", r#""a""#, 1, 0);
+        fetch_dials(&mut w, "", r#""a""#, 1, 0);
         ask(&mut w, "one", &[0], 1, 0);
         let (id, _) = call(&mut w, 0);
         w.call_failed(id, at(1));
@@ -170,7 +170,7 @@ fn spent_counter_of_the_old_quota_refuses_nothing_after_a_dial() {
     answer(&mut w, id, &[granted(0, 5, 5)], 1);
     assert_eq!(summary(&mut w), "one=-");
     assert_eq!(at_once(ask(&mut w, "two", &[0], 1, 2)), "-");
-    turn(&mut w, r#"{"policy":"a","quota":8}"#, "", 1, 3);
+    fetch_dials(&mut w, r#"{"policy":"a","quota":8}"#, "", 1, 3);
     assert_eq!(w.config().policies[0].dialed_quota, Some(8));
     let eight = Config::dialed(&config("deny"), &[Dialed { quota: Some(8), ..Dialed::default() }]);
     let mut checks = checks_of(&eight, &[0], "x", 1);
@@ -185,14 +185,14 @@ fn request_is_decided_by_the_mode_of_its_policies_on_arrival() {
     for (dial, before, after) in
         [("shadow", "one=-", "~0"), ("off", "one=-", "~0"), ("enforce", "one=+~0", "-")]
     {
-        let place = if dial == "enforce" { 2 } else { 0 };
+        let index = if dial == "enforce" { 2 } else { 0 };
         let mut w = worker("deny");
-        let checks = checks_of(&w.config, &[place, 1], "x", 1);
+        let checks = checks_of(&w.config, &[index, 1], "x", 1);
         assert_eq!(at_once(w.submit("one", checks, at(0))), "waiting");
         let (id, _) = call(&mut w, 0);
-        turn(
+        fetch_dials(
             &mut w,
-            &format!(r#"{{"policy":"{}","mode":"{dial}"}}"#, ["a", "b", "s"][place]),
+            &format!(r#"{{"policy":"{}","mode":"{dial}"}}"#, ["a", "b", "s"][index]),
             "",
             1,
             1,
@@ -205,7 +205,7 @@ fn request_is_decided_by_the_mode_of_its_policies_on_arrival() {
         }
         assert!(format!("one={}", brief(decision)).starts_with(before), "{dial}: {decision:?}");
         // The next request arrives now.
-        let mut next = checks_of(&w.config, &[place], "x", 1);
+        let mut next = checks_of(&w.config, &[index], "x", 1);
         next[0].mode = if dial == "enforce" { Mode::Enforce } else { Mode::Shadow };
         let text = at_once(w.submit("two", next, at(3)));
         assert!(text.contains(after), "{dial}: {text}");
@@ -218,7 +218,7 @@ fn dialed_on_failure_applies_to_waiting_requests() {
         let mut w = worker(from);
         submit(&mut w, "one", 0);
         let (id, _) = call(&mut w, 0);
-        turn(&mut w, &format!(r#"{{"policy":"*","on_failure":"{to}"}}"#), "", 1, 1);
+        fetch_dials(&mut w, &format!(r#"{{"policy":"*","on_failure":"{to}"}}"#), "", 1, 1);
         w.call_failed(id, at(2));
         assert_eq!(summary(&mut w), expected);
     }
@@ -245,7 +245,7 @@ fn dials_are_fetched_while_the_breaker_is_open_and_do_not_heal_it() {
         w.call_failed(id, at(i));
     }
     assert_eq!(ask(&mut w, "x", &[0], 1, 5), unavailable(), "the breaker is open");
-    turn(&mut w, r#"{"policy":"*","on_failure":"allow"}"#, "", 1, 5);
+    fetch_dials(&mut w, r#"{"policy":"*","on_failure":"allow"}"#, "", 1, 5);
     assert!(
         matches!(ask(&mut w, "x", &[0], 1, 6), Submitted::Decided(Decision::Admit(_))),
         "the breaker stays open"

@@ -30,7 +30,7 @@ fn every_failure_is_counted_and_logged_and_admits_no_request() {
     let ok = |body: &[u8]| answered(200, Store, body);
     let deep = "[".repeat(100_000);
     let large = CallEnd::Answered { status: 200, by: Store, body: b"{".to_vec(), size: 10_000_000 };
-    for (end, counted, told) in [
+    for (end, counted, logged) in [
         (CallEnd::Reset, "cut_off=1", "broke off"),
         (answered(503, Host, b"refused"), "unreachable=1", "no answer: \"refused\""),
         (answered(504, Host, b""), "timed_out=1", "in time"),
@@ -84,7 +84,7 @@ fn every_failure_is_counted_and_logged_and_admits_no_request() {
             assert_eq!(summary(&mut w), decision, "{end:?}");
             assert_eq!(calls(&mut w), counted, "{end:?}");
             let line = notices(&mut w);
-            assert!(line.contains(told) && !line.is_empty(), "{end:?}: {line}");
+            assert!(line.contains(logged) && !line.is_empty(), "{end:?}: {line}");
             assert_eq!(
                 returned(&mut w, 20),
                 [],
@@ -97,13 +97,13 @@ fn every_failure_is_counted_and_logged_and_admits_no_request() {
 #[test]
 fn unsent_or_lost_call_is_counted_once() {
     let mut w = worker("deny");
-    for (fault, told) in [(CallFault::NoCluster, "no such cluster"), (CallFault::NoHost, "")] {
+    for (fault, logged) in [(CallFault::NoCluster, "no such cluster"), (CallFault::NoHost, "")] {
         submit(&mut w, "one", 0);
         let (id, _) = call(&mut w, 0);
         w.call_not_sent(id, &fault, at(0));
         w.call_ended(id, &CallEnd::Reset, at(0));
         assert_eq!((summary(&mut w), calls(&mut w)), ("one=!".into(), "dispatch_failed=1".into()));
-        assert!(notices(&mut w).contains(told));
+        assert!(notices(&mut w).contains(logged));
     }
     submit(&mut w, "one", 10);
     let (id, _) = call(&mut w, 10);
@@ -145,9 +145,9 @@ fn breaker_opening_and_healing_are_logged_and_counted() {
         w.call_ended(id, &CallEnd::Reset, at(0));
     }
     assert_eq!(calls(&mut w), "cut_off=5 suspended=1");
-    let told = notices(&mut w);
-    assert_eq!(told.matches("broke off").count(), 1, "{told}");
-    assert!(told.contains("the store does not answer"), "{told}");
+    let logged = notices(&mut w);
+    assert_eq!(logged.matches("broke off").count(), 1, "{logged}");
+    assert!(logged.contains("the store does not answer"), "{logged}");
     submit(&mut w, "probe", 250);
     let (id, _) = call(&mut w, 250);
     w.replied(id, &reply(&[grant(1, 1)]), at(251));

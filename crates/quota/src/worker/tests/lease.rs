@@ -16,9 +16,9 @@ fn leased() -> TestWorker {
 fn leased_and(edit: impl FnOnce(&mut Config)) -> TestWorker {
     edited("deny", |config| {
         edit(config);
-        for place in [0, 2] {
-            config.policies[place].quota = 10_000;
-            config.policies[place].precision = Precision::Lease {
+        for index in [0, 2] {
+            config.policies[index].quota = 10_000;
+            config.policies[index].precision = Precision::Lease {
                 ahead: Duration::from_millis(100),
                 max: 1000.try_into().unwrap(),
             };

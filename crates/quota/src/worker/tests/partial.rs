@@ -33,9 +33,9 @@ fn skewed(rate: u64) -> Healthy {
     let mut arrived = 0;
     for ms in 0..2_000 {
         while arrived * 1_000 < ms * rate {
-            let place = arrived % 10;
-            let who = if place < DEAD { "dead" } else { "healthy" };
-            let checks = checks_of(&w.config, &[0], &format!("{who}{place}"), 1);
+            let user = arrived % 10;
+            let who = if user < DEAD { "dead" } else { "healthy" };
+            let checks = checks_of(&w.config, &[0], &format!("{who}{user}"), 1);
             if let Submitted::Decided(decision) = w.submit(who, checks, at(ms)) {
                 count(who, &decision);
             }

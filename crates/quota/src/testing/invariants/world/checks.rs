@@ -20,21 +20,25 @@ impl World {
 
     /// The workers' counts match the decisions that the world saw.
     pub(in super::super) fn statistics_are_true(&mut self) {
-        let mut told: BTreeMap<(usize, Outcome), u64> = BTreeMap::new();
+        let mut tallied: BTreeMap<(usize, Outcome), u64> = BTreeMap::new();
         for (counted, n) in self.workers.iter_mut().flat_map(Worker::take_tally) {
             let Counted::Requests(policy, outcome) = counted else { continue };
-            *told.entry((policy, outcome)).or_default() += n;
+            *tallied.entry((policy, outcome)).or_default() += n;
         }
         for policy in 0..self.config.policies.len() {
             let of = |outcomes: &BTreeMap<_, u64>, outcome| {
                 outcomes.get(&(policy, outcome)).copied().unwrap_or_default()
             };
             for outcome in [Outcome::Admitted, Outcome::Refused] {
-                assert_eq!(of(&told, outcome), of(&self.outcomes, outcome), "{policy} {outcome:?}");
+                assert_eq!(
+                    of(&tallied, outcome),
+                    of(&self.outcomes, outcome),
+                    "{policy} {outcome:?}"
+                );
             }
             // A decision for 503 does not say what a shadow policy would have done.
             let seen = of(&self.outcomes, Outcome::ShadowRefused);
-            assert!(of(&told, Outcome::ShadowRefused) >= seen, "{policy}");
+            assert!(of(&tallied, Outcome::ShadowRefused) >= seen, "{policy}");
         }
     }
 }

@@ -31,7 +31,7 @@ fn dials_are_fetched_with_the_first_traffic_and_then_every_five_seconds() {
 }
 
 /// A reply to another call carries this version.
-fn told(w: &mut Worker<()>, version: u64, ms: u64) {
+fn hear(w: &mut Worker<()>, version: u64, ms: u64) {
     w.overrides.hear(version, at(ms));
 }
 
@@ -42,16 +42,16 @@ fn newer_version_is_fetched_at_once_but_at_most_twice_per_second() {
     let mut left = Vec::new();
     // Each reply of the store carries a newer version than the one before.
     for ms in 1..=3_000 {
-        told(&mut w, ms, ms);
+        hear(&mut w, ms, ms);
         if let Some(fetch) = w.next_fetch(at(ms)) {
             left.push(ms);
             w.call_ended(fetch.id, &ok(reply(ms, json!([])).to_string().as_bytes()), at(ms));
         }
     }
     assert_eq!(left, [500, 1_000, 1_500, 2_000, 2_500, 3_000]);
-    told(&mut w, 3_000, 4_000);
+    hear(&mut w, 3_000, 4_000);
     assert!(w.next_fetch(at(4_000)).is_none(), "that version is known");
-    told(&mut w, 5_000, 4_001);
+    hear(&mut w, 5_000, 4_001);
     assert!(w.next_fetch(at(4_001)).is_some(), "at once");
 }
 
@@ -60,11 +60,11 @@ fn one_fetch_is_under_way_at_a_time_and_newer_versions_wait_for_its_end() {
     let mut w = worker();
     w.observe_traffic(at(0));
     let first = w.next_fetch(at(0)).unwrap();
-    told(&mut w, 3, 10);
+    hear(&mut w, 3, 10);
     assert!(w.next_fetch(at(900)).is_none());
     w.call_ended(first.id, &ok(reply(2, json!([])).to_string().as_bytes()), at(900));
     let second = w.next_fetch(at(900)).expect("the announced version has not arrived");
-    told(&mut w, 4, 910);
+    hear(&mut w, 4, 910);
     w.call_ended(second.id, &ok(reply(4, json!([])).to_string().as_bytes()), at(920));
     assert!(w.next_fetch(at(2_000)).is_none(), "the announced version has arrived");
 }
@@ -75,7 +75,7 @@ fn store_that_announces_versions_and_fails_fetches_is_not_hammered() {
     let mut left = 0;
     for ms in 0..10_000 {
         w.observe_traffic(at(ms));
-        told(&mut w, u64::MAX, ms);
+        hear(&mut w, u64::MAX, ms);
         if let Some(fetch) = w.next_fetch(at(ms)) {
             left += 1;
             w.call_not_sent(fetch.id, &CallFault::NoHost, at(ms));
@@ -111,7 +111,7 @@ fn lagging_store_is_ignored_and_restarted_store_is_accepted() {
     fetched(&mut w, 0, &reply(17, eight.clone()));
     fetched(&mut w, 5_000, &reply(16, json!([])));
     assert!(in_force(&w).starts_with("Enforce 8"));
-    told(&mut w, 17, 9_000);
+    hear(&mut w, 17, 9_000);
     fetched(&mut w, 10_000, &reply(16, json!([])));
     assert!(
         in_force(&w).starts_with("Enforce 8"),

@@ -19,9 +19,9 @@ fn fetch_names_the_domain_and_reports_counts() {
     let text = fetch.report.unwrap();
     assert!(text.len() <= MAX_REPORT && !text.contains("s3cret"));
     let report: Report = serde_json::from_str(&text).unwrap();
-    let told: Vec<_> =
+    let sent: Vec<_> =
         report.policies.iter().map(|p| (&*p.name, p.mode, p.missing_identity)).collect();
-    assert_eq!(told, [("a", Mode::Enforce, 1), ("s", Mode::Shadow, 0), ("o", Mode::Off, 0)]);
+    assert_eq!(sent, [("a", Mode::Enforce, 1), ("s", Mode::Shadow, 0), ("o", Mode::Off, 0)]);
     assert!(report.policies.iter().all(|p| p.quota == 5 && p.on_failure == OnFailure::Deny));
 }
 

@@ -11,7 +11,7 @@ const ANY: &str = "any-name";
 
 /// A path of the document.
 #[derive(Clone)]
-pub struct Place {
+pub struct SchemaNode {
     steps: Vec<Step>,
     /// The schemas at this path; several if the parent has alternatives.
     schemas: Vec<Value>,
@@ -27,18 +27,18 @@ enum Step {
 pub static ROOT: LazyLock<Value> = LazyLock::new(schema::schema);
 
 /// All paths, the document itself first.
-pub static ALL: LazyLock<Vec<Place>> = LazyLock::new(|| {
-    let mut places = vec![Place { steps: Vec::new(), schemas: vec![ROOT.clone()] }];
+pub static ALL: LazyLock<Vec<SchemaNode>> = LazyLock::new(|| {
+    let mut nodes = vec![SchemaNode { steps: Vec::new(), schemas: vec![ROOT.clone()] }];
     let mut next = 0;
-    while let Some(place) = places.get(next) {
+    while let Some(node) = nodes.get(next) {
         next += 1;
-        let children = place.children();
-        places.extend(children);
+        let children = node.children();
+        nodes.extend(children);
     }
-    places
+    nodes
 });
 
-impl Place {
+impl SchemaNode {
     /// The path as faults write it.
     pub fn path(&self) -> String {
         let steps = self.steps.iter().map(|step| match step {
