@@ -1,5 +1,7 @@
-//! The prose lint: line widths, words that the style guide replaces, and spelling.
+//! The prose lint: line widths, words that the style guide replaces, in prose and in identifiers,
+//! and spelling.
 
+mod identifiers;
 mod markdown;
 mod rust;
 mod words;
@@ -32,12 +34,12 @@ pub fn run() -> Result<()> {
     let mut found = 0_usize;
     for name in listed.lines().filter(|name| !GENERATED.contains(name)) {
         let check = match name.rsplit_once('.') {
-            Some((_, "md")) => markdown::faults,
+            Some((_, "md")) => |text: &str| Ok(markdown::faults(text)),
             Some((_, "rs")) => rust::faults,
             _ => continue,
         };
         let Ok(text) = fs::read_to_string(paths::root().join(name)) else { continue };
-        for Fault { line, rule } in check(&text) {
+        for Fault { line, rule } in check(&text).with_context(|| format!("{name} is not Rust"))? {
             eprintln!("{name}:{line}: {rule}");
             found += 1;
         }

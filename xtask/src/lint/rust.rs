@@ -1,9 +1,21 @@
-//! Rust: comments wrap and avoid replaced words. The width of code is rustfmt's business.
+//! Rust: comments wrap, and comments and identifiers avoid replaced words. The width of code is
+//! rustfmt's business.
 
-use super::{Fault, too_long, words};
+use anyhow::Result;
 
-/// The faults of the comment lines of a Rust file.
-pub fn faults(text: &str) -> Vec<Fault> {
+use super::{Fault, identifiers, too_long, words};
+
+/// The faults of the comment lines and identifiers of a Rust file.
+///
+/// # Errors
+/// When the text is not Rust.
+pub fn faults(text: &str) -> Result<Vec<Fault>> {
+    let mut faults = comments(text);
+    faults.extend(identifiers::faults(text)?);
+    Ok(faults)
+}
+
+fn comments(text: &str) -> Vec<Fault> {
     let comments = (1..).zip(text.lines()).filter(|(_, line)| line.trim_start().starts_with("//"));
     comments
         .flat_map(|(line, comment)| {
@@ -19,10 +31,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_comments_are_checked() {
+    fn comments_and_identifiers_are_checked_and_the_width_of_code_is_not() {
         let long = "word ".repeat(30);
-        let text = format!("let whoever = \"{long}\";\n/// {long}\n    // whoever\n//! fine\n");
-        let lines: Vec<usize> = faults(&text).into_iter().map(|fault| fault.line).collect();
-        assert_eq!(lines, [2, 3]);
+        let text = format!(
+            "//! fine\nlet fine = \"{long}\";\n/// {long}\nlet whoever = 1;\n    // whoever\n"
+        );
+        let mut lines: Vec<usize> =
+            faults(&text).unwrap().into_iter().map(|fault| fault.line).collect();
+        lines.sort_unstable();
+        assert_eq!(lines, [3, 4, 5]);
     }
 }
