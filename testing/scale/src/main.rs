@@ -124,12 +124,14 @@ impl Arguments {
                 partitions: self.partitions,
                 zipf: self.zipf,
                 rate: self.rate,
+                together: NonZeroU32::MIN,
                 spread: Spread::All,
             },
             network: NetworkSetup {
                 round_trip: Duration::try_from_secs_f64(self.round_trip / 1000.0)
                     .context("--round-trip")?,
                 sigma: self.sigma,
+                slow: None,
                 lost: self.lost,
                 late: self.late,
             },

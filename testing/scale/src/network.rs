@@ -52,7 +52,10 @@ impl Network {
 
     /// Draws the fate of a call whose caller waits for `timeout`.
     pub fn call(&mut self, timeout: Duration) -> Fate {
-        let round_trip = Duration::from_secs_f64(self.round_trip.sample(&mut self.random));
+        let mut round_trip = Duration::from_secs_f64(self.round_trip.sample(&mut self.random));
+        if let Some(slow) = self.setup.slow.filter(|_| self.random.random_bool(0.01)) {
+            round_trip = slow;
+        }
         let (there, back) = (self.message(round_trip / 2), self.message(round_trip / 2));
         let ends = match there.zip(back).map(|(there, back)| there + back) {
             Some(reply) if reply < timeout => End::Reply(reply),

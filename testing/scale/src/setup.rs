@@ -38,8 +38,11 @@ pub struct Fleet {
     /// The exponent of Zipf's distribution: the partition of rank r sends requests in proportion to
     /// r^-zipf.
     pub zipf: f64,
-    /// Requests a second of the whole fleet: a Poisson process.
+    /// Requests a second of the whole fleet.
     pub rate: f64,
+    /// Requests that arrive at the same moment, as they do from clients that wait for the same
+    /// batch of responses. Their moments are a Poisson process.
+    pub together: NonZeroU32,
     /// How many of the proxies carry the requests of one partition.
     pub spread: Spread,
 }
@@ -61,6 +64,8 @@ pub struct NetworkSetup {
     pub round_trip: Duration,
     /// The spread of that time: the sigma of a log-normal distribution; 0 means none.
     pub sigma: f64,
+    /// How long one call in a hundred takes instead.
+    pub slow: Option<Duration>,
     /// The chance that a message is lost, in each direction.
     pub lost: f64,
     /// The chance that it takes one to four times the proxy's timeout.

@@ -19,6 +19,8 @@ pub struct Traffic {
     random: Xoshiro256PlusPlus,
     fleet: Fleet,
     gap: Exp<f64>,
+    /// Requests that still arrive at the moment of the previous one.
+    at_once: u32,
     rank: Zipf<f64>,
     quota: u64,
     window: Fixed,
@@ -43,7 +45,9 @@ impl Traffic {
         Ok(Self {
             random: Xoshiro256PlusPlus::seed_from_u64(setup.seed),
             fleet,
-            gap: Exp::new(fleet.rate).map_err(|e| anyhow!("the rate {}: {e}", fleet.rate))?,
+            gap: Exp::new(fleet.rate / f64::from(fleet.together.get()))
+                .map_err(|e| anyhow!("the rate {}: {e}", fleet.rate))?,
+            at_once: 0,
             rank: Zipf::new(fleet.partitions.get().into(), fleet.zipf)
                 .map_err(|e| anyhow!("the exponent {}: {e}", fleet.zipf))?,
             quota: setup.quota,
@@ -53,7 +57,13 @@ impl Traffic {
 
     /// The time from the previous request to the next one, and the next one.
     pub fn draw(&mut self) -> (Duration, Request) {
-        let gap = Duration::from_secs_f64(self.gap.sample(&mut self.random));
+        let gap = if let Some(rest) = self.at_once.checked_sub(1) {
+            self.at_once = rest;
+            Duration::ZERO
+        } else {
+            self.at_once = self.fleet.together.get() - 1;
+            Duration::from_secs_f64(self.gap.sample(&mut self.random))
+        };
         // The distribution is over the whole numbers from 1.
         let partition = self.rank.sample(&mut self.random) as usize - 1;
         let proxies = self.fleet.proxies.get();

@@ -1,10 +1,10 @@
-//! How long requests waited for the store, in virtual time: counted in steps of 10 us up to 100 ms,
-//! so that no request needs memory of its own.
+//! How long requests waited for the store, in virtual time: counted in steps of 1 us up to 100 ms, so
+//! that no request needs memory of its own.
 
 use std::time::Duration;
 
-const STEP: Duration = Duration::from_micros(10);
-const STEPS: usize = 10_000;
+const STEP: Duration = Duration::from_micros(1);
+const STEPS: usize = 100_000;
 
 /// The waiting times of many requests.
 #[derive(Clone)]
@@ -16,7 +16,7 @@ pub struct Waits {
 
 impl Default for Waits {
     fn default() -> Self {
-        Self { none: 0, steps: vec![0; STEPS] }
+        Self { none: 0, steps: vec![0; STEPS + 1] }
     }
 }
 
@@ -29,7 +29,7 @@ impl Waits {
     /// Counts a request that waited.
     pub fn add(&mut self, time: Duration) {
         let step = (time.as_nanos() / STEP.as_nanos()) as usize;
-        if let Some(n) = self.steps.get_mut(step.min(STEPS - 1)) {
+        if let Some(n) = self.steps.get_mut(step.min(STEPS)) {
             *n += 1;
         }
     }
@@ -49,7 +49,7 @@ impl Waits {
         self.steps.iter().sum()
     }
 
-    /// The time within which this part of all requests was decided, rounded up to a step.
+    /// The time within which this part of all requests was decided, rounded down to a step.
     pub fn quantile(&self, part: f64) -> Duration {
         let mut rest = ((self.len() as f64 * part).ceil() as u64).saturating_sub(self.none);
         if rest == 0 {
@@ -57,7 +57,7 @@ impl Waits {
         }
         for (step, n) in self.steps.iter().enumerate() {
             if rest <= *n {
-                return STEP * (step as u32 + 1);
+                return STEP * step as u32;
             }
             rest -= n;
         }
@@ -80,7 +80,7 @@ mod tests {
             waits.add(Duration::from_millis(ms));
         }
         assert_eq!((waits.len(), waits.waited()), (100, 40));
-        for (part, micros) in [(0.0, 0), (0.6, 0), (0.61, 1_010), (0.99, 39_010), (1.0, 40_010)] {
+        for (part, micros) in [(0.0, 0), (0.6, 0), (0.61, 1_000), (0.99, 39_000), (1.0, 40_000)] {
             assert_eq!(waits.quantile(part), Duration::from_micros(micros), "{part}");
         }
         waits.add(Duration::from_secs(5));

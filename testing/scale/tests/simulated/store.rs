@@ -1,8 +1,6 @@
 //! The simulated store grants what the real one grants: the memory backend, which the store's own
 //! tests compare with the script.
 
-#![cfg(test)]
-
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 

@@ -1,30 +1,34 @@
 //! How many calls a request costs, and how long it waits: the model of `docs/design/batching.md`
 //! against the worker.
 
+use quotagate_scale::batching::model;
+
 use super::*;
-use crate::worker::GATHER;
 
+const MS: Duration = Duration::from_millis(1);
 /// The document whose numbers are checked.
-const DOCUMENT: &str = include_str!("../../../../../docs/design/batching.md");
+const DOCUMENT: &str = include_str!("../../../../docs/design/batching.md");
 
-/// Calls per request by Little's law, at `rate` requests a second and calls of `us` microseconds.
-fn model(rate: u64, us: u64) -> f64 {
-    let (rate, trip, gather) = (rate as f64 / 1e6, us as f64, GATHER.as_micros() as f64);
-    let between =
-        if trip <= gather { trip + (-rate * trip).exp() / rate } else { gather + 2.0 / rate };
-    1.0 / (rate * between)
+/// Calls per request by the model.
+fn predicted(rate: u32, round_trip: Duration) -> f64 {
+    1.0 / model(rate.into(), round_trip).items
 }
 
 /// The rows of the first table: rate, round trip, and the cells after them.
-fn rows() -> impl Iterator<Item = (u64, u64, Vec<f64>)> {
+fn rows() -> impl Iterator<Item = (u32, u64, Vec<f64>)> {
     let cells = |line: &str| {
         line.trim_matches('|').split('|').map(|cell| cell.trim().parse::<f64>().ok()).collect()
     };
     DOCUMENT.lines().filter(|line| line.starts_with('|')).filter_map(move |line| {
         let cells: Option<Vec<f64>> = cells(line);
         let [rate, ms, rest @ ..] = cells.as_deref()? else { return None };
-        Some((*rate as u64, (ms * 1000.0) as u64, rest.to_vec()))
+        Some((*rate as u32, (ms * 1000.0) as u64, rest.to_vec()))
     })
+}
+
+/// The time within which this part of the requests was decided.
+fn waited(report: &Report, part: f64) -> Duration {
+    report.measured.waits.quantile(part)
 }
 
 fn near(a: f64, b: f64, percent: f64) -> bool {
@@ -36,22 +40,23 @@ fn calls_and_waits_match_the_model() {
     let mut checked = 0;
     for (rate, us, cells) in rows() {
         let [said, simulated, p50, p99] = cells[..] else { panic!("{cells:?}") };
-        let seconds = (30_000 / rate).clamp(1, 30);
+        let seconds = u64::from(30_000 / rate).clamp(1, 30);
         let measured = run(
-            exact(),
+            Precision::Exact,
             Traffic { rate, partitions: 1, together: 1 },
-            Wire::steady(us),
+            steady(us),
             1,
             seconds,
         );
         let calls = measured.calls_a_request();
         let case = format!("{rate}/s, {us} us");
-        assert!(near(model(rate, us), said, 2.0), "{case}: the model says {}", model(rate, us));
+        let model = predicted(rate, Duration::from_micros(us));
+        assert!(near(model, said, 2.0), "{case}: the model says {model}");
         assert!(near(calls, said, 8.0), "{case}: {calls} calls a request, the model says {said}");
         assert!(near(calls, simulated, 4.0), "{case}: {calls} calls a request");
-        for (percent, ms) in [(50, p50), (99, p99)] {
-            let wait = measured.wait_us(percent) as f64 / 1000.0;
-            assert!(near(wait, ms, 8.0), "{case}: p{percent} {wait} ms");
+        for (part, ms) in [(0.50, p50), (0.99, p99)] {
+            let wait = waited(&measured, part).as_secs_f64() * 1000.0;
+            assert!(near(wait, ms, 8.0), "{case}: {part} of all requests waited {wait} ms");
         }
         checked += 1;
     }
@@ -61,24 +66,35 @@ fn calls_and_waits_match_the_model() {
 #[test]
 fn one_slow_call_does_not_double_the_calls_for_good() {
     let traffic = Traffic { rate: 20_000, partitions: 1, together: 1 };
-    let steady = run(exact(), traffic, Wire::steady(500), 1, 2);
+    let usual = run(Precision::Exact, traffic, steady(500), 1, 2);
     // One call in a hundred takes 10 ms, during which the others leave after 5 ms.
-    let stalls = run(exact(), traffic, Wire { usual_us: 500, slow_us: 10_000 }, 1, 2);
-    let (calls, usual) = (stalls.calls_a_request(), steady.calls_a_request());
+    let stalls = run(
+        Precision::Exact,
+        traffic,
+        NetworkSetup { slow: Some(Duration::from_millis(10)), ..steady(500) },
+        1,
+        2,
+    );
+    let (calls, usual) = (stalls.calls_a_request(), usual.calls_a_request());
     assert!(calls <= usual, "{calls} calls a request, {usual} without stalls");
-    assert!(stalls.wait_us(50) < 1_000 && stalls.wait_us(99) < 7_000, "{} us", stalls.wait_us(99));
+    assert!(
+        waited(&stalls, 0.50) < MS && waited(&stalls, 0.99) < 7 * MS,
+        "{:?}",
+        waited(&stalls, 0.99)
+    );
 }
 
 #[test]
 fn a_lone_request_waits_for_its_own_call_only() {
     for us in [100, 500, 2_000] {
         let lone = run(
-            exact(),
+            Precision::Exact,
             Traffic { rate: 10, partitions: 1, together: 1 },
-            Wire::steady(us),
+            steady(us),
             0,
             100,
         );
-        assert!(lone.wait_us(50) == us && lone.wait_us(90) == us, "{us}");
+        let us = Duration::from_micros(us);
+        assert_eq!((waited(&lone, 0.50), waited(&lone, 0.90)), (us, us));
     }
 }

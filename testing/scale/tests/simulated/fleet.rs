@@ -1,7 +1,5 @@
 //! A small fleet, in a second of virtual time.
 
-#![cfg(test)]
-
 use std::num::NonZeroU32;
 use std::time::Duration;
 
@@ -21,11 +19,13 @@ fn fleet() -> Setup {
             partitions: NonZeroU32::new(10_000).unwrap(),
             zipf: 1.0,
             rate: 10_000.0,
+            together: NonZeroU32::MIN,
             spread: Spread::All,
         },
         network: NetworkSetup {
             round_trip: Duration::from_millis(1),
             sigma: 0.5,
+            slow: None,
             lost: 0.0,
             late: 0.0,
         },
