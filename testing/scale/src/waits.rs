@@ -1,5 +1,5 @@
-//! How long requests waited for the store, in virtual time: counted in steps of 1 us up to 100 ms, so
-//! that no request needs memory of its own.
+//! How long requests waited for the store, in virtual time: counted in steps of 1 us up to 100 ms,
+//! so that no request needs memory of its own.
 
 use std::time::Duration;
 
