@@ -6,7 +6,7 @@
 //! that the later one sees what the earlier one did.
 
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use quotagate_quota::worker::{CallEnd, CallFault, CallId};
 use quotagate_store::server::CarriedOut;
@@ -20,6 +20,12 @@ pub enum Letter {
     Ended(CallId, CallEnd),
     /// A call or a fetch was not sent, or a fetch took too long.
     NotSent(CallId, CallFault<'static>),
+}
+
+/// Who takes letters: a shard.
+pub trait Recipient: Send + Sync {
+    /// Takes a letter, on the runtime thread or Envoy's main thread.
+    fn deliver(self: Arc<Self>, letter: Letter);
 }
 
 /// The letters to one shard. Its lock is taken last, alone.

@@ -45,6 +45,8 @@ mod setup;
 mod shard;
 mod stream;
 #[cfg(feature = "test-faults")]
+pub use runtime::stall as stall_runtime_thread;
+#[cfg(feature = "test-faults")]
 pub mod test_faults;
 #[cfg(not(feature = "test-faults"))]
 mod test_faults;

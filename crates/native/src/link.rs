@@ -11,7 +11,7 @@ use quotagate_quota::driver::Outgoing;
 pub use callouts::{Callouts, Closed};
 pub use library::{Library, check};
 
-use crate::shard::Shard;
+use crate::inbox::Recipient;
 
 /// How calls of a configuration reach the store.
 #[derive(Clone)]
@@ -33,12 +33,12 @@ impl Link {
         }
     }
 
-    /// Sends a message. Its end comes as a [`Letter`](crate::inbox::Letter).
-    pub fn send(&self, shard: &Arc<Shard>, message: Outgoing) {
+    /// Sends a message. Its end comes to `shard` as a [`Letter`](crate::inbox::Letter).
+    pub fn send(&self, shard: Arc<dyn Recipient>, message: Outgoing) {
         match (self, message) {
             (Self::Library(library), Outgoing::Call(call)) => library.call(shard, call),
             (Self::Library(library), Outgoing::Fetch(fetch)) => library.fetch(shard, fetch),
-            (Self::Callouts(callouts), message) => callouts.send(shard, message),
+            (Self::Callouts(callouts), message) => callouts.send(&shard, message),
             (Self::Nowhere, _) => {}
         }
     }

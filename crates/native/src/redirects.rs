@@ -8,20 +8,24 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use quotagate_quota::decision::Admission;
 
-use crate::shard::Shard;
+/// Who counts redirected requests: a shard.
+pub trait RedirectOwner: Send + Sync {
+    /// Envoy has destroyed a [`Redirect`]. `unclaimed`: the admission in it, which no pass has
+    /// taken.
+    fn redirect_ends(self: Arc<Self>, unclaimed: Option<Admission>);
+}
 
 /// The admission of a request between two of its passes. If it is dropped with one, no pass has
 /// taken it.
 pub struct Redirect {
-    shard: Arc<Shard>,
+    owner: Arc<dyn RedirectOwner>,
     admission: Mutex<Option<Admission>>,
 }
 
 impl Redirect {
     /// Nothing kept yet.
-    pub fn new(shard: &Arc<Shard>) -> Self {
-        shard.redirect_begins();
-        Self { shard: Arc::clone(shard), admission: Mutex::default() }
+    pub fn new(owner: Arc<dyn RedirectOwner>) -> Self {
+        Self { owner, admission: Mutex::default() }
     }
 
     /// A pass ends with a redirect.
@@ -37,9 +41,6 @@ impl Redirect {
 
 impl Drop for Redirect {
     fn drop(&mut self) {
-        self.shard.redirect_ends();
-        if let Some(admission) = self.take() {
-            self.shard.work(|driver, now| driver.abandon(admission, now));
-        }
+        Arc::clone(&self.owner).redirect_ends(self.take());
     }
 }

@@ -15,17 +15,22 @@ use quotagate_quota::driver::TICK;
 use tokio::runtime::{Builder, Handle};
 
 use crate::panics::{self, guard};
-use crate::shard::Shard;
 use crate::{log, metrics, test_faults};
 
 /// The runtime thread stalls if it starts no task for so long.
 const STALL: Duration = Duration::from_secs(1);
 
+/// What the tick thread ticks: a shard.
+pub trait Ticked: Send + Sync {
+    /// Ten milliseconds have passed, on the tick thread. Returns whether it needs the next tick.
+    fn tick(self: Arc<Self>) -> bool;
+}
+
 /// Where the threads are reached. They run until the process ends.
 struct Runtime {
     handle: Handle,
     /// The shards that need ticks.
-    ticking: Mutex<Vec<Arc<Shard>>>,
+    ticking: Mutex<Vec<Arc<dyn Ticked>>>,
     /// Notified when a shard needs ticks.
     begins: Condvar,
 }
@@ -72,6 +77,12 @@ pub async fn guarded(what: &'static str, work: impl Future<Output = ()>) {
     }
 }
 
+/// Stalls the runtime thread, for tests.
+#[cfg(feature = "test-faults")]
+pub fn stall(length: Duration) {
+    spawn("a test", async move { thread::sleep(length) });
+}
+
 /// Runs `act` with the runtime thread as the Tokio runtime of what it starts.
 pub fn enter<R>(act: impl FnOnce() -> R) -> Option<R> {
     let _runtime = RUNTIME.get()?.handle.enter();
@@ -79,9 +90,9 @@ pub fn enter<R>(act: impl FnOnce() -> R) -> Option<R> {
 }
 
 /// Ticks this shard from now on.
-pub fn tick(shard: &Arc<Shard>) {
+pub fn tick(shard: Arc<dyn Ticked>) {
     if let Some(runtime) = RUNTIME.get() {
-        runtime.ticking().push(Arc::clone(shard));
+        runtime.ticking().push(shard);
         runtime.begins.notify_one();
     }
 }
@@ -99,7 +110,7 @@ impl Runtime {
             test_faults::tick_round();
             let still = shards
                 .into_iter()
-                .filter(|shard| guard("tick", true, || shard.tick()))
+                .filter(|shard| guard("tick", true, || Arc::clone(shard).tick()))
                 .collect::<Vec<_>>();
             self.ticking().extend(still);
             guard("watch", (), || watch.look(&self.handle));
@@ -107,7 +118,7 @@ impl Runtime {
         }
     }
 
-    fn ticking(&self) -> MutexGuard<'_, Vec<Arc<Shard>>> {
+    fn ticking(&self) -> MutexGuard<'_, Vec<Arc<dyn Ticked>>> {
         self.ticking.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

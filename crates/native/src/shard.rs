@@ -25,13 +25,13 @@ use quotagate_quota::time::Monotonic;
 use crate::abi::Host;
 use crate::clock::{millis, millis_of, now};
 use crate::facts::Facts;
-use crate::inbox::{Letter, Mailbox};
+use crate::inbox::{Letter, Mailbox, Recipient};
 use crate::link::Link;
 use crate::log;
 use crate::metrics::Metrics;
 use crate::panics::guard;
-use crate::redirects::Redirect;
-use crate::runtime;
+use crate::redirects::{Redirect, RedirectOwner};
+use crate::runtime::{self, Ticked};
 use crate::stream::Stream;
 use crate::test_faults;
 
@@ -213,20 +213,11 @@ impl Shard {
         if let Some(redirect) = host.redirect(&self.redirect) {
             redirect.keep(admission);
         } else {
-            let redirect = Box::new(Redirect::new(self));
+            self.redirects.fetch_add(1, Ordering::Relaxed);
+            let redirect = Box::new(Redirect::new(Arc::clone(self) as _));
             redirect.keep(admission);
             host.keep_redirect(&self.redirect, redirect);
         }
-    }
-
-    /// Counts a [`Redirect`] that Envoy keeps for this shard.
-    pub fn redirect_begins(&self) {
-        self.redirects.fetch_add(1, Ordering::Relaxed);
-    }
-
-    /// Envoy has destroyed a [`Redirect`] of this shard.
-    pub fn redirect_ends(&self) {
-        self.redirects.fetch_sub(1, Ordering::Relaxed);
     }
 
     /// Carries out the decisions that are there, in a hook of any stream of this Envoy worker in
@@ -262,13 +253,6 @@ impl Shard {
         guard("request body", (), || self.work(|driver, _| driver.stop_reading(&stream.number())));
     }
 
-    /// Takes a letter, on the runtime thread or Envoy's main thread.
-    pub fn deliver(self: &Arc<Self>, letter: Letter) {
-        self.inbox.put(letter);
-        // The tasks of the runtime thread have no hook that catches and counts a panic.
-        guard("reply", (), || self.after_unlock());
-    }
-
     /// A stream ends. Returns whether it is the last one for now.
     pub fn stream_ends(&self) -> bool {
         self.streams.fetch_sub(1, Ordering::Relaxed) == 1
@@ -285,35 +269,6 @@ impl Shard {
                 self.work(|driver, _| (driver.take_tally(), Arc::clone(driver.config())));
             metrics.add(host, &config, tally);
         }
-    }
-
-    /// Ten milliseconds have passed, on the tick thread. Returns whether the shard needs the
-    /// next tick.
-    pub fn tick(self: &Arc<Self>) -> bool {
-        // Should a wake be lost, this repeats it.
-        self.is_woken.store(false, Ordering::SeqCst);
-        let Some(mut core) = self.try_lock() else { return true };
-        let goes_on = self.turn(&mut core, |core, now| {
-            test_faults::trip("tick");
-            if let Some(closed) = self.closed.get() {
-                // No hook of this configuration comes any more.
-                core.driver.take_tally();
-                let lingers = now.since(*closed) <= LINGER && self.link.is_reachable();
-                if !lingers && self.waiting().is_empty() {
-                    // The old worker reaches no store any more, and would only log failed calls.
-                    core.driver.replace_worker(seed());
-                }
-            }
-            let late: Vec<_> = core.driver.late_bodies(now).cloned().collect();
-            for stream in late.iter().filter(|stream| !stream.wake()) {
-                // Envoy has destroyed it.
-                core.driver.stop_reading(&stream.number());
-            }
-            core.driver.goes_on(core.orphans.is_empty())
-        });
-        drop(core);
-        self.after_unlock();
-        goes_on
     }
 
     /// Its configuration was destroyed, after all of its streams. Ticks refund what it leases. This
@@ -387,14 +342,14 @@ impl Shard {
         }
         let has_no_orphans = core.orphans.is_empty();
         if core.driver.wake(has_no_orphans) {
-            runtime::tick(self);
+            runtime::tick(Arc::clone(self) as _);
         }
     }
 
     fn send_calls(self: &Arc<Self>, core: &mut Core, now: Monotonic) {
         test_faults::trip("send_calls");
         while let Some(message) = core.driver.next_send(now) {
-            self.link.send(self, message);
+            self.link.send(Arc::clone(self) as _, message);
         }
         for notice in core.driver.take_notices() {
             log::warn(&notice.to_string());
@@ -438,6 +393,52 @@ impl Shard {
 
     fn waiting(&self) -> MutexGuard<'_, BTreeMap<u64, Arc<Stream>>> {
         self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Recipient for Shard {
+    fn deliver(self: Arc<Self>, letter: Letter) {
+        self.inbox.put(letter);
+        // The tasks of the runtime thread have no hook that catches and counts a panic.
+        guard("reply", (), || self.after_unlock());
+    }
+}
+
+impl Ticked for Shard {
+    fn tick(self: Arc<Self>) -> bool {
+        // Should a wake be lost, this repeats it.
+        self.is_woken.store(false, Ordering::SeqCst);
+        let Some(mut core) = self.try_lock() else { return true };
+        let goes_on = self.turn(&mut core, |core, now| {
+            test_faults::trip("tick");
+            if let Some(closed) = self.closed.get() {
+                // No hook of this configuration comes any more.
+                core.driver.take_tally();
+                let lingers = now.since(*closed) <= LINGER && self.link.is_reachable();
+                if !lingers && self.waiting().is_empty() {
+                    // The old worker reaches no store any more, and would only log failed calls.
+                    core.driver.replace_worker(seed());
+                }
+            }
+            let late: Vec<_> = core.driver.late_bodies(now).cloned().collect();
+            for stream in late.iter().filter(|stream| !stream.wake()) {
+                // Envoy has destroyed it.
+                core.driver.stop_reading(&stream.number());
+            }
+            core.driver.goes_on(core.orphans.is_empty())
+        });
+        drop(core);
+        self.after_unlock();
+        goes_on
+    }
+}
+
+impl RedirectOwner for Shard {
+    fn redirect_ends(self: Arc<Self>, unclaimed: Option<Admission>) {
+        self.redirects.fetch_sub(1, Ordering::Relaxed);
+        if let Some(admission) = unclaimed {
+            self.work(|driver, now| driver.abandon(admission, now));
+        }
     }
 }
 

@@ -6,8 +6,6 @@ mod armed {
     use std::sync::{Mutex, PoisonError};
     use std::time::Duration;
 
-    use crate::runtime;
-
     /// What the tick thread does next: a panic at a point of the code, or a stall.
     static TICKS: Mutex<Option<(Option<&'static str>, Duration)>> = Mutex::new(None);
 
@@ -43,11 +41,6 @@ mod armed {
         }
     }
 
-    /// Stalls the runtime thread.
-    pub fn stall(length: Duration) {
-        runtime::spawn("a test", async move { std::thread::sleep(length) });
-    }
-
     /// Panics if a test asked for it.
     #[expect(clippy::panic, reason = "for tests of what catches it")]
     pub fn trip(point: &str) {
@@ -59,7 +52,7 @@ mod armed {
 }
 
 #[cfg(feature = "test-faults")]
-pub use armed::{arm, arm_tick_thread, stall, stall_tick_thread, tick_round, trip};
+pub use armed::{arm, arm_tick_thread, stall_tick_thread, tick_round, trip};
 
 /// Does nothing.
 #[cfg(not(feature = "test-faults"))]

@@ -18,9 +18,8 @@ use quotagate_quota::driver::{Outgoing, call_headers};
 use quotagate_quota::worker::{CallEnd, CallFault, CallId};
 
 use crate::abi::{ConfigScheduler, FilterConfig, NotStarted};
-use crate::inbox::Letter;
+use crate::inbox::{Letter, Recipient};
 use crate::log;
-use crate::shard::Shard;
 
 /// Most calls that wait for the main thread. Beyond that, calls fail.
 const MAX_QUEUED: usize = 4096;
@@ -46,7 +45,7 @@ pub struct Callouts {
 
 /// A callout that is not made yet.
 struct Callout {
-    shard: Weak<Shard>,
+    shard: Weak<dyn Recipient>,
     id: CallId,
     path: String,
     body: Vec<u8>,
@@ -55,7 +54,7 @@ struct Callout {
 
 /// A callout that Envoy has started.
 struct UnderWay {
-    shard: Weak<Shard>,
+    shard: Weak<dyn Recipient>,
     id: CallId,
     /// When it ends at the latest, unless the main thread is busy.
     until: Instant,
@@ -90,7 +89,7 @@ impl Callouts {
     }
 
     /// Sends a message.
-    pub fn send(&self, shard: &Arc<Shard>, message: Outgoing) {
+    pub fn send(&self, shard: &Arc<dyn Recipient>, message: Outgoing) {
         let shard = Arc::downgrade(shard);
         self.queue(match message {
             Outgoing::Call(call) => {

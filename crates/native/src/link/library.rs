@@ -10,15 +10,16 @@ use std::time::{Duration, Instant};
 use quotagate_operate::Operate;
 use quotagate_operate::document::open_store_url;
 use quotagate_quota::config::RedisStore;
-use quotagate_quota::worker::{AnsweredBy, CallEnd, CallFault, OutgoingCall, OutgoingFetch};
+use quotagate_quota::worker::{
+    AnsweredBy, CallEnd, CallFault, CallId, OutgoingCall, OutgoingFetch,
+};
 use quotagate_store::server::{CallEndpoint, Connections, Hooks, Refusal};
 use quotagate_store::url::StoreUrl;
 use tokio::time::sleep;
 use tokio_util::task::AbortOnDropHandle;
 
-use crate::inbox::Letter;
+use crate::inbox::{Letter, Recipient};
 use crate::runtime;
-use crate::shard::Shard;
 
 /// How long operating rests after a panic.
 const AFTER_PANIC: Duration = Duration::from_secs(1);
@@ -71,22 +72,22 @@ impl Library {
     }
 
     /// Carries out a call on the runtime thread.
-    pub fn call(&self, shard: &Arc<Shard>, call: OutgoingCall) {
-        let (endpoint, shard) = (Arc::clone(&self.endpoint), Arc::clone(shard));
+    pub fn call(&self, shard: Arc<dyn Recipient>, call: OutgoingCall) {
+        let endpoint = Arc::clone(&self.endpoint);
         let received = Instant::now();
         runtime::spawn("a call", async move {
             let OutgoingCall { id, request, .. } = call;
             let letter = match endpoint.call(request, received).await {
                 Ok(carried_out) => Letter::CarriedOut(id, carried_out),
-                Err(refusal) => Letter::Ended(id, refused(&refusal)),
+                Err(refusal) => declined(id, &refusal),
             };
             shard.deliver(letter);
         });
     }
 
     /// Takes the report on the runtime thread, and returns the dials.
-    pub fn fetch(&self, shard: &Arc<Shard>, fetch: OutgoingFetch) {
-        let (endpoint, shard) = (Arc::clone(&self.endpoint), Arc::clone(shard));
+    pub fn fetch(&self, shard: Arc<dyn Recipient>, fetch: OutgoingFetch) {
+        let endpoint = Arc::clone(&self.endpoint);
         runtime::spawn("a fetch", async move {
             let OutgoingFetch { id, domain, report, timeout, .. } = fetch;
             let report = report.unwrap_or_default();
@@ -95,9 +96,11 @@ impl Library {
                 Ok(Ok(dials)) => {
                     // Writing numbers and strings into memory cannot fail.
                     let body = serde_json::to_vec(&dials).unwrap_or_default();
-                    Letter::Ended(id, answered(200, body))
+                    let size = body.len();
+                    let by = AnsweredBy::Store;
+                    Letter::Ended(id, CallEnd::Answered { status: 200, by, body, size })
                 }
-                Ok(Err(refusal)) => Letter::Ended(id, refused(&refusal)),
+                Ok(Err(refusal)) => declined(id, &refusal),
                 Err(_) => Letter::NotSent(id, CallFault::TimedOut),
             });
         });
@@ -112,11 +115,6 @@ pub fn check(store: &RedisStore) -> Result<StoreUrl, String> {
     open_store_url(store).map_err(|fault| fault.to_string())
 }
 
-fn refused(refusal: &Refusal) -> CallEnd {
-    answered(refusal.code(), refusal.to_string().into_bytes())
-}
-
-fn answered(status: u16, body: Vec<u8>) -> CallEnd {
-    let size = body.len();
-    CallEnd::Answered { status, by: AnsweredBy::Store, body, size }
+fn declined(id: CallId, refusal: &Refusal) -> Letter {
+    Letter::NotSent(id, CallFault::Declined(refusal.to_string()))
 }

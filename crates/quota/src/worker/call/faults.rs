@@ -8,6 +8,7 @@
 //! | another answer of its own, because the store's never began | [`CallFault::Unreachable`] |
 //! | the store's answer, with another status than 200 | [`CallFault::Refused`] |
 //! | 200 with anything but a reply to this call | [`CallFault::Malformed`] |
+//! | a store in this process declines the call | [`CallFault::Declined`] |
 //!
 //! Faults are classified for metrics and the log, but handled identically: the store failed.
 
@@ -84,6 +85,8 @@ pub enum CallFault<'a> {
     },
     /// The answer is not a reply to this call.
     Malformed(Misread),
+    /// A store in this process did not carry it out. The text says why.
+    Declined(String),
 }
 
 /// Why a body is not a reply to its call. None of its units are spent.
@@ -126,7 +129,7 @@ pub enum CallOutcome {
     TimedOut,
     /// The answer broke off.
     CutOff,
-    /// The store answered with a status other than 200.
+    /// The store answered with a status other than 200, or declined the call in this process.
     Refused,
     /// The answer was not a reply to the call.
     Malformed,
@@ -178,7 +181,7 @@ impl CallFault<'_> {
             Self::Unreachable(_) => CallOutcome::Unreachable,
             Self::TimedOut => CallOutcome::TimedOut,
             Self::CutOff => CallOutcome::CutOff,
-            Self::Refused { .. } => CallOutcome::Refused,
+            Self::Refused { .. } | Self::Declined(_) => CallOutcome::Refused,
             Self::Malformed(_) => CallOutcome::Malformed,
         }
     }

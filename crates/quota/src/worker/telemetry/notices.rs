@@ -241,6 +241,9 @@ fn explained(fault: &CallFault<'_>, secret: Option<&str>) -> String {
                 }
             }
         }
+        CallFault::Declined(why) => {
+            format!("it did not carry out the call: {}", shown(why.as_bytes(), secret))
+        }
         CallFault::Malformed(why) => {
             format!(
                 "its answer is not a reply to the call: {}",

@@ -97,13 +97,22 @@ fn every_failure_is_counted_and_logged_and_admits_no_request() {
 #[test]
 fn unsent_or_lost_call_is_counted_once() {
     let mut w = worker("deny");
-    for (fault, logged) in [(CallFault::NoCluster, "no such cluster"), (CallFault::NoHost, "")] {
+    for (fault, counted, logged) in [
+        (CallFault::NoCluster, "dispatch_failed=1", "no such cluster"),
+        (CallFault::NoHost, "dispatch_failed=1", ""),
+        (
+            CallFault::Declined("busy".into()),
+            "refused=1",
+            "it did not carry out the call: \"busy\"",
+        ),
+    ] {
         submit(&mut w, "one", 0);
         let (id, _) = call(&mut w, 0);
         w.call_not_sent(id, &fault, at(0));
         w.call_ended(id, &CallEnd::Reset, at(0));
-        assert_eq!((summary(&mut w), calls(&mut w)), ("one=!".into(), "dispatch_failed=1".into()));
-        assert!(notices(&mut w).contains(logged));
+        assert_eq!((summary(&mut w), calls(&mut w)), ("one=!".into(), counted.into()));
+        let line = notices(&mut w);
+        assert!(line.contains(logged), "{fault:?}: {line}");
     }
     submit(&mut w, "one", 10);
     let (id, _) = call(&mut w, 10);
