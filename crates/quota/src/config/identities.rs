@@ -6,7 +6,8 @@ use std::sync::Arc;
 use super::MAX_IDENTITIES;
 use crate::document::names::Names;
 use crate::document::{At, List, Map, Node, Type};
-use crate::request::identity::{Identity, IdentityId};
+use crate::request::facts::IdentityId;
+use crate::request::identity::Identity;
 use crate::request::partition::BuiltIn;
 use crate::request::source::{AnySource, IdentitySource};
 

@@ -6,7 +6,6 @@ use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use std::rc::Rc;
 
 use super::Request;
-use super::identity::IdentityId;
 use super::tokens::Tokens;
 use crate::request::pairs::{self, trim};
 use crate::request::{host, path};
@@ -33,6 +32,10 @@ pub(crate) struct Facts<'c> {
 
 /// The most elements of a list that are read.
 const MAX_ELEMENTS: usize = 64;
+
+/// Which identity of the configuration: its index there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct IdentityId(pub(crate) usize);
 
 /// The answers so far. They are few, so a search from the front is the fastest.
 type Memo<K, V> = RefCell<Vec<(K, V)>>;

@@ -7,13 +7,9 @@
 use std::net::IpAddr;
 
 use super::fact::Found;
-use super::facts::{Facts, Resolved};
+use super::facts::{Facts, IdentityId, Resolved};
 use super::key::{self, Digester};
 use super::source::IdentitySource;
-
-/// Which identity of the configuration: its index there.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct IdentityId(pub(crate) usize);
 
 /// An identity of the configuration.
 #[derive(Debug)]
