@@ -3,8 +3,7 @@
 use std::time::Duration;
 
 use quotagate_protocol::dials::{ALL_POLICIES, Dial, DialFields};
-use quotagate_protocol::is_policy;
-use quotagate_protocol::{MAX_UNITS, Window};
+use quotagate_protocol::{MAX_UNITS, Window, is_policy};
 use serde::{Deserialize, Serialize};
 
 use crate::api::{Allow, DialEntry, PolicyInfo};

@@ -146,6 +146,7 @@ fn warns_of_networks_that_are_a_part_of_what_counts_as_one_client() {
     let overrides = json!([
         {"network": "192.0.2.7", "quota": 5},
         {"network": "192.0.2.8", "unlimited": true},
+        {"network": "192.0.2.9", "quota": 0},
         {"network": "198.51.100.0/24", "quota": 5},
         {"network": "2001:db8::7", "quota": 5},
     ]);
@@ -155,7 +156,7 @@ fn warns_of_networks_that_are_a_part_of_what_counts_as_one_client() {
         &[
             "policies[0].overrides[0].network: is a part of 192.0.2.0/24, which counts as one client: its \
              neighbours use up this quota, too. Write 192.0.2.0/24, or change ipv4_prefix of the identity",
-            "policies[0].overrides[3].network: is a part of 2001:db8::/64, which counts as one client: its \
+            "policies[0].overrides[4].network: is a part of 2001:db8::/64, which counts as one client: its \
              neighbours use up this quota, too. Write 2001:db8::/64, or change ipv6_prefix of the identity",
         ],
     );

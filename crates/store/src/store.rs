@@ -50,7 +50,7 @@ pub type OnReserved<'a> = dyn Fn(usize, Reserved) + Sync + 'a;
 /// ```
 /// use std::time::{Duration, Instant};
 ///
-/// use quotagate_protocol::{Kind, Reservation};
+/// use quotagate_protocol::Reservation;
 /// use quotagate_store::memory::{Memory, steady_clock};
 /// use quotagate_store::store::{Batch, CheckedReservation, Store};
 ///
@@ -58,7 +58,7 @@ pub type OnReserved<'a> = dyn Fn(usize, Reserved) + Sync + 'a;
 /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// let store = Memory::new(steady_clock());
 /// let reservation = CheckedReservation::new(Reservation {
-///     key: "shop:per-user:{alice}".to_owned(),
+///     key: "shop:per-user:{alice}".into(),
 ///     window_s: 86_400,
 ///     quota: 10,
 ///     want: 4,

@@ -219,10 +219,10 @@ impl GoodDocuments {
     /// its owner and its domain. Without a readable domain, all documents of the owner must be of
     /// one domain.
     ///
-    /// Of a filter: the latest that has a policy in common with the wrong one. If none has, the
-    /// latest. Of routes, which may share a name: the one with the most policies in common, and the
-    /// latest of several such. If none has any, none: the document of another route would refuse
-    /// requests that it does not concern.
+    /// For a filter, this is the latest that has a policy in common with the wrong one, or else the
+    /// latest. Routes may share a name. For a route, it is the one with the most policies in
+    /// common, and the latest if several have as many. If none has a policy in common, there is
+    /// none, because the document of another route would refuse requests that it does not concern.
     pub fn last(&self, owner: &DocumentOwner, wrong: &WrongDocument) -> Option<&str> {
         let of_domain = |known: &&GoodDocument| {
             wrong.domain.as_ref().is_none_or(|domain| known.domain == *domain)
@@ -379,7 +379,11 @@ mod tests {
             let mut documents = GoodDocuments::new();
             keep(&mut documents, &quiet, &document("d", &["p"], 7));
             for number in 0..2 * MAX_GOOD_DOCUMENTS {
-                let domain = format!("d{}", number % domains);
+                // The first domain is that of the quiet filter.
+                let domain = match number % domains {
+                    0 => "d".to_owned(),
+                    other => format!("d{other}"),
+                };
                 keep(&mut documents, &filter(), &document(&domain, &[&format!("p{number}")], 1));
             }
             assert_eq!(documents.0.len(), MAX_GOOD_DOCUMENTS);

@@ -4,8 +4,7 @@ use quotagate_protocol::OnFailure;
 
 use crate::config::Config;
 use crate::exchange::{Arrival, Exchange};
-use crate::response::mark;
-use crate::response::{self, Answer, Now};
+use crate::response::{self, Answer, Now, mark};
 
 /// What the host does with a request that arrives, or that was held and is decided.
 #[derive(Clone, Debug, PartialEq, Eq)]

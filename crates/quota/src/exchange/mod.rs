@@ -17,8 +17,7 @@ use std::sync::Arc;
 
 use self::counting::ResponseEvent;
 use self::settle::SettleProgress;
-use crate::config::Config;
-use crate::config::Settle;
+use crate::config::{Config, Settle};
 use crate::decision::{Admission, Decision, Held, Outcome};
 use crate::evaluate::{Check, Evaluation, MissingIdentity};
 use crate::response::Upstream;

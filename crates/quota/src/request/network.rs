@@ -94,7 +94,7 @@ impl Network {
     }
 
     /// The network that counts as one client, if this one is a part of it.
-    pub(crate) fn counts_with(&self, prefixes: Prefixes) -> Option<Self> {
+    pub(crate) fn client_network(&self, prefixes: Prefixes) -> Option<Self> {
         let prefix = prefixes.of(self.address);
         (prefix < self.prefix).then(|| Self::of(self.address, prefix))
     }

@@ -176,7 +176,7 @@ impl<'n> Chain<'n> {
         for provider in providers.iter().filter(|one| payload_of(one).is_none()) {
             let text = format!(
                 "policies read claims, but this provider keeps none, so its tokens name nobody: \
-                 write `payload_in_metadata: {}`, unless no policy shall count its tokens",
+                 write `payload_in_metadata: {}`, or any other name if no policy is meant to count its tokens",
                 needed.join("` or `")
             );
             warn(found, provider, text);

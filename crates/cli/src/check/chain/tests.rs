@@ -87,7 +87,7 @@ fn provider_that_keeps_nothing_is_found_although_another_keeps_the_payload() {
     assert_warns(
         &silent,
         "[0].typed_config.providers.other: policies read claims, but this provider keeps none",
-        "write `payload_in_metadata: jwt_payload`, unless no policy shall count its tokens",
+        "write `payload_in_metadata: jwt_payload`, or any other name if no policy is meant to count its tokens",
     );
 }
 

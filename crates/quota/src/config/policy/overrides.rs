@@ -130,8 +130,9 @@ fn add(
                 None => {}
             }
             let allowance = allowance?;
-            if let Allowance::Units(_) = allowance
-                && let Some(client) = part.prefixes().and_then(|by| network.counts_with(by))
+            // Who blocks an address means it alone, and its neighbours take none of 0 units.
+            if let Allowance::Units(1..) = allowance
+                && let Some(client) = part.prefixes().and_then(|by| network.client_network(by))
             {
                 let family = if network.address().is_ipv4() { "ipv4" } else { "ipv6" };
                 node.warn(format!(

@@ -1,5 +1,8 @@
 //! What one response has said of its cost so far.
 
+#[cfg(test)]
+mod tests;
+
 use std::rc::Rc;
 
 use quotagate_protocol::MAX_UNITS;

@@ -1,8 +1,7 @@
 //! Where the real cost comes from.
 
 use super::*;
-use crate::response::Upstream;
-use crate::exchange::usage::Weights;
+use crate::config::{Measure, MissingCost, Weights};
 
 /// A response: headers, trailers, and the metadata of the filter `f`.
 #[derive(Default)]
@@ -92,7 +91,8 @@ fn first_source_with_a_whole_number_wins() {
         assert_eq!(found, Some(expected));
     }
     for no_number in ["", "-1", "1.5", "0x1", "7, 8"] {
-        let response = SettledResponse { headers: vec![("x-cost", no_number)], ..SettledResponse::default() };
+        let response =
+            SettledResponse { headers: vec![("x-cost", no_number)], ..SettledResponse::default() };
         assert_eq!(cost(&settle([header()]), &response, "", End::Whole), Some(50), "{no_number}");
     }
     let twice = SettledResponse { headers: vec![("x-cost", "7"); 2], ..SettledResponse::default() };
@@ -112,7 +112,8 @@ fn missing_cost_is_what_the_policy_says() {
 #[test]
 fn metadata_may_come_until_the_stream_ends() {
     let settle = settle([metadata(), header()]);
-    let mut response = SettledResponse { headers: vec![("x-cost", "7")], ..SettledResponse::default() };
+    let mut response =
+        SettledResponse { headers: vec![("x-cost", "7")], ..SettledResponse::default() };
     assert_eq!(cost(&settle, &response, "", End::Whole), None, "another filter may still write it");
     assert_eq!(cost(&settle, &response, "", End::Broken), Some(7));
     for (raw, expected) in [

@@ -19,7 +19,6 @@
 //! - `ends`: the event after which a usage is final.
 //! - `scanner`: finds values in JSON; `events`: finds JSON in server-sent events.
 //! - `member`: one number of a request's body.
-//! - `measure`: the cost of a usage.
 
 mod ends;
 mod events;
@@ -29,15 +28,16 @@ mod scanner;
 #[cfg(test)]
 mod tests;
 
-use crate::config::TokenUsage;
 pub use member::BodyNumber;
+pub use reported::MAX_OBJECT;
+
 use quotagate_protocol::MAX_UNITS;
 use serde_json::Value;
 
 use self::events::Events;
-pub use self::reported::MAX_OBJECT;
 use self::reported::Reported;
 use self::scanner::Scanner;
+use crate::config::TokenUsage;
 use crate::document::whole_from_float;
 
 /// Reads the usage out of the body of a response. Feed it every chunk, in order; ask for the usage

@@ -10,7 +10,7 @@ use crate::request::key::{IP, Secrecy};
 use crate::request::network::{self, Prefixes};
 
 const NO_ADDRESS: &str = "an address such as 192.0.2.7 or 2001:db8::1, or the network that counts \
-                          as one client, by ipv4_prefix or ipv6_prefix of its identity";
+                          as one client by ipv4_prefix or ipv6_prefix of its identity";
 
 pub(super) static KIND: Kind = Kind {
     name: "client_ip",
@@ -30,7 +30,7 @@ pub(super) static KIND: Kind = Kind {
     spell: |value| {
         let text = std::str::from_utf8(&value).ok().and_then(spelled);
         text.map(String::into_bytes).ok_or(
-            "an address such as 192.0.2.7 or 2001:db8::1, or a network such as 192.0.2.0/24 or 2001:db8::/64",
+            "an address such as 192.0.2.7, or a network such as 192.0.2.0/24 or 2001:db8::/64",
         )
     },
 };
