@@ -1,9 +1,8 @@
 //! `cargo xtask test`: everything that a release needs.
 //!
-//! The tests of the filter and those of the store mostly wait for processes and timers, so two
-//! lanes of test binaries run side by side. The second lane also has the end-to-end tests of the
-//! native module. Tests that compute, or that measure what load and faults do to clients, run
-//! alone.
+//! Most tests mostly wait for processes and timers, so several of their binaries run side by side,
+//! the end-to-end tests of both forms among them. Tests that compute, or that measure what load and
+//! faults do to clients, run alone afterwards.
 
 use std::{
     env::consts,
@@ -23,18 +22,26 @@ use crate::{
     setup::{self, Consent, Part},
 };
 
-/// The packages of the first lane: the root package, with end-to-end tests and adapters.
-const FIRST: &[&str] = &[""];
-/// The packages of the second lane. All others run alone.
-const SECOND: &[&str] = &["crates/cli", "crates/control", "crates/operate", "crates/store"];
+/// The packages whose tests mostly wait. Their binaries run side by side, and start in this order:
+/// those that take longest come first. All others run alone.
+const SIDE_BY_SIDE: [&str; 6] =
+    ["", "crates/store", "crates/native", "crates/cli", "crates/operate", "crates/control"];
+/// How many of them run at a time: as many as two cores can serve.
+const LANES: usize = 3;
 
 /// The tests that install `dist/release`, which only [`release`] runs.
 const RELEASE: &str = "release/installed";
 
 /// The tests that run once for each form of the filter: end to end, and under faults.
-const BOTH_FORMS: [&str; 2] = ["e2e", "testing/chaos/short"];
+const BOTH_FORMS: [&str; 2] = ["e2e", FAULTS];
 /// The variable that selects the form, and the form that is not the default.
 const NATIVE: (&str, &str) = ("QUOTAGATE_FORM", "native");
+
+/// Each of these tests measures what a fault does, and mostly waits: two at a time, which is the
+/// default on two cores, leave three quarters of them idle.
+const FAULTS: &str = "testing/chaos/short";
+/// How many of them run at a time.
+const FAULTS_AT_A_TIME: (&str, &str) = ("RUST_TEST_THREADS", "4");
 
 /// Sets up, builds, and runs every test; returns what was built.
 pub fn run(consent: Consent) -> Result<Vec<Artifact>> {
@@ -42,20 +49,20 @@ pub fn run(consent: Consent) -> Result<Vec<Artifact>> {
     let built = build::tests()?;
     task::step("test: everything");
     let binaries = built.iter().filter_map(Binary::of).filter(|binary| binary.name != RELEASE);
-    let binaries: Vec<Binary> = binaries.collect();
-    let (first, rest): (Vec<_>, Vec<_>) = binaries.iter().partition(|binary| binary.is_in(FIRST));
-    let (mut second, mut alone): (Vec<_>, Vec<_>) =
-        rest.into_iter().partition(|binary| binary.is_in(SECOND));
-    let native = |lane: &[&Binary]| -> Vec<Binary> {
-        lane.iter().filter_map(|binary| binary.of_native_form()).collect()
-    };
-    let (first_native, alone_native) = (native(&first), native(&alone));
-    second.extend(&first_native);
-    alone.extend(&alone_native);
+    let forms = binaries.flat_map(|binary| [binary.of_native_form(), Some(binary)]);
+    let (mut shared, alone): (Vec<_>, Vec<_>) =
+        forms.flatten().partition(|binary| binary.lane_order().is_some());
+    shared.sort_by_key(Binary::lane_order);
     let failed = Mutex::new(Vec::new());
+    let queue = Mutex::new(shared.iter());
+    let next = || queue.lock().unwrap_or_else(PoisonError::into_inner).next();
     thread::scope(|scope| {
-        for lane in [&first, &second] {
-            scope.spawn(|| lane.iter().for_each(|binary| binary.run_into(&failed)));
+        for _ in 0..LANES {
+            scope.spawn(|| {
+                while let Some(binary) = next() {
+                    binary.run_into(&failed);
+                }
+            });
         }
     });
     alone.iter().for_each(|binary| binary.run_into(&failed));
@@ -90,8 +97,8 @@ struct Binary {
     program: PathBuf,
     /// The package and the target, for messages.
     name: String,
-    /// Whether it tests the native module.
-    native: bool,
+    /// The variables that it gets.
+    variables: Vec<(&'static str, &'static str)>,
 }
 
 impl Binary {
@@ -100,28 +107,30 @@ impl Binary {
         let package = artifact.package.clone();
         let folder = package.strip_prefix(paths::root()).unwrap_or(&package).display();
         let name = format!("{folder}/{}", artifact.name).trim_start_matches('/').to_owned();
-        Some(Self { package, program, name, native: false })
+        let variables = (name == FAULTS).then_some(FAULTS_AT_A_TIME).into_iter().collect();
+        Some(Self { package, program, name, variables })
     }
 
     /// The same tests for the other form, if they are for both.
     fn of_native_form(&self) -> Option<Self> {
         BOTH_FORMS.contains(&self.name.as_str()).then(|| Self {
             name: format!("{} ({})", self.name, NATIVE.1),
-            native: true,
+            variables: self.variables.iter().copied().chain([NATIVE]).collect(),
             ..self.clone()
         })
     }
 
-    fn is_in(&self, folders: &[&str]) -> bool {
-        let folder = self.package.strip_prefix(paths::root()).ok().and_then(Path::to_str);
-        folder.is_some_and(|folder| folders.contains(&folder))
+    /// When it starts among those that run side by side, if it is one of them.
+    fn lane_order(&self) -> Option<usize> {
+        let folder = self.package.strip_prefix(paths::root()).ok().and_then(Path::to_str)?;
+        SIDE_BY_SIDE.iter().position(|package| *package == folder)
     }
 
     /// Runs it in the folder of its package, as Cargo does, and shows its output in one piece.
     fn run_into(&self, failed: &Mutex<Vec<String>>) {
         let begun = Instant::now();
         let passed =
-            output(&self.program, &self.package, self.native).and_then(|(passed, text)| {
+            output(&self.program, &self.package, &self.variables).and_then(|(passed, text)| {
                 let seconds = begun.elapsed().as_secs_f32();
                 let mut out = io::stdout().lock();
                 writeln!(out, "     Running {} ({seconds:.1} s)", self.name)?;
@@ -138,11 +147,11 @@ impl Binary {
 }
 
 /// Whether a program succeeds, and what it prints on both streams.
-fn output(program: &Path, folder: &Path, native: bool) -> Result<(bool, Vec<u8>)> {
+fn output(program: &Path, folder: &Path, variables: &[(&str, &str)]) -> Result<(bool, Vec<u8>)> {
     let (mut reader, writer) = io::pipe().context("cannot make a pipe")?;
     let mut command = Command::new(program);
     command.current_dir(folder).env("CARGO_MANIFEST_DIR", folder).stdin(Stdio::null());
-    command.envs(native.then_some(NATIVE));
+    command.envs(variables.iter().copied());
     command.stdout(writer.try_clone()?).stderr(writer);
     let mut child = command.spawn().with_context(|| format!("cannot run {}", program.display()))?;
     // The command holds the write ends. Unless it is dropped, reading does not end with the child.
@@ -161,36 +170,48 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let run = |code: &str| {
             let program = directory.path().join(code);
-            std::fs::write(&program, format!("#!/bin/sh\necho one; echo two >&2; exit {code}\n"))
-                .unwrap();
+            let script = format!("#!/bin/sh\necho one; echo $TWO >&2; exit {code}\n");
+            std::fs::write(&program, script).unwrap();
             let permissions = std::os::unix::fs::PermissionsExt::from_mode(0o755);
             std::fs::set_permissions(&program, permissions).unwrap();
-            output(&program, directory.path(), false).unwrap()
+            output(&program, directory.path(), &[("TWO", "two")]).unwrap()
         };
         assert_eq!(run("0"), (true, b"one\ntwo\n".to_vec()));
         assert!(!run("3").0);
     }
 
-    #[test]
-    fn only_test_binaries_run_and_lanes_follow_the_package() {
-        let mut artifact = Artifact {
-            name: "e2e".to_owned(),
+    /// A test binary of this name in this package.
+    fn artifact(package: &str, name: &str) -> Artifact {
+        Artifact {
+            name: name.to_owned(),
             test: true,
-            executable: Some(PathBuf::from("/t/e2e")),
+            executable: Some(PathBuf::from("/t").join(name)),
             files: Vec::new(),
-            package: paths::root(),
+            package: paths::root().join(package),
+        }
+    }
+
+    #[test]
+    fn only_test_binaries_run_and_what_waits_runs_side_by_side() {
+        let binary = |package: &str, name: &str| Binary::of(&artifact(package, name)).unwrap();
+        let e2e = binary("", "e2e");
+        assert_eq!((e2e.lane_order(), e2e.name.as_str()), (Some(0), "e2e"));
+        let store = binary("crates/store", "e2e");
+        assert_eq!((store.lane_order(), store.name.as_str()), (Some(1), "crates/store/e2e"));
+        assert_eq!(binary("testing/chaos", "soak").lane_order(), None);
+        assert!(Binary::of(&Artifact { test: false, ..artifact("", "e2e") }).is_none());
+    }
+
+    #[test]
+    fn native_form_runs_where_there_are_two_and_with_the_variables_of_the_other() {
+        let native = |package: &str, name: &str| {
+            Binary::of(&artifact(package, name)).unwrap().of_native_form()
         };
-        let binary = Binary::of(&artifact).unwrap();
-        assert!(binary.is_in(FIRST) && !binary.is_in(SECOND) && binary.name == "e2e");
-        assert_eq!(binary.of_native_form().unwrap().name, "e2e (native)");
-        artifact.package = paths::root().join("crates/store");
-        let binary = Binary::of(&artifact).unwrap();
-        assert!(binary.is_in(SECOND) && binary.name == "crates/store/e2e");
-        assert!(binary.of_native_form().is_none());
-        artifact.package = paths::root().join("testing/chaos");
-        let binary = Binary::of(&artifact).unwrap();
-        assert!(!binary.is_in(FIRST) && !binary.is_in(SECOND));
-        artifact.test = false;
-        assert!(Binary::of(&artifact).is_none());
+        let e2e = native("", "e2e").unwrap();
+        assert_eq!((e2e.name.as_str(), &e2e.variables[..]), ("e2e (native)", &[NATIVE][..]));
+        assert_eq!(e2e.lane_order(), Some(0));
+        let faults = native("testing/chaos", "short").unwrap();
+        assert_eq!(faults.variables, [FAULTS_AT_A_TIME, NATIVE]);
+        assert!(native("crates/store", "e2e").is_none());
     }
 }
