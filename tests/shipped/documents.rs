@@ -1,7 +1,6 @@
-//! Documents point to what exists: relative links with their anchors, and paths of this repository
-//! in prose, comments and configurations.
+//! Documents point to what exists: paths of this repository in prose, comments and configurations.
+//! `cargo xtask check` checks their links.
 
-use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -54,36 +53,6 @@ fn prose(text: &str) -> impl Iterator<Item = (usize, &str)> {
     })
 }
 
-/// The anchors that GitHub gives to the headings of a Markdown text.
-fn anchors(text: &str) -> BTreeSet<String> {
-    let mut found = BTreeSet::new();
-    for (_, line) in prose(text) {
-        let title = line.trim_start_matches('#');
-        if title.len() == line.len() || !title.starts_with(' ') {
-            continue;
-        }
-        let slug: String = title
-            .trim()
-            .to_lowercase()
-            .chars()
-            .filter(|c| c.is_alphanumeric() || matches!(c, ' ' | '-' | '_'))
-            .map(|c| if c == ' ' { '-' } else { c })
-            .collect();
-        let copies = (1..).map(|copy| format!("{slug}-{copy}"));
-        let mut names = std::iter::once(slug.clone()).chain(copies);
-        found.insert(names.find(|name| !found.contains(name)).unwrap());
-    }
-    found
-}
-
-/// The targets of the links of a line: `[text](target)`, but not in code.
-fn links(line: &str) -> Vec<String> {
-    let prose: String = line.split('`').step_by(2).collect();
-    let targets = prose.split("](").skip(1).filter_map(|rest| rest.split([')', ' ']).next());
-    let is_target = |c: char| c.is_ascii_alphanumeric() || "/.-_#:%?=&~".contains(c);
-    targets.filter(|target| target.chars().all(is_target)).map(str::to_owned).collect()
-}
-
 /// The texts between backticks in a line.
 fn quoted(line: &str) -> Vec<&str> {
     line.split('`').skip(1).step_by(2).collect()
@@ -99,33 +68,6 @@ fn is_path(text: &str) -> bool {
         && !text.contains("NAME")
         && !matches!(first, "" | "." | ".." | "dist" | "target")
         && root().join(first).is_dir()
-}
-
-#[test]
-fn every_relative_link_leads_to_a_file_and_its_heading() {
-    let mut broken = Vec::new();
-    for file in all(&["md"]) {
-        let text = fs::read_to_string(&file).unwrap();
-        for (number, line) in prose(&text) {
-            for link in links(line) {
-                if link.contains("://") || link.starts_with("mailto:") {
-                    continue;
-                }
-                let (path, anchor) =
-                    link.split_once('#').map_or((link.as_str(), None), |(p, a)| (p, Some(a)));
-                let target =
-                    if path.is_empty() { file.clone() } else { file.parent().unwrap().join(path) };
-                let known =
-                    |anchor| anchors(&fs::read_to_string(&target).unwrap()).contains(anchor);
-                if !target.exists()
-                    || anchor.is_some_and(|anchor: &str| target.is_dir() || !known(anchor))
-                {
-                    broken.push(format!("{}:{number}: {link}", shown(&file)));
-                }
-            }
-        }
-    }
-    assert!(broken.is_empty(), "links that lead nowhere:\n{}", broken.join("\n"));
 }
 
 #[test]
@@ -167,12 +109,7 @@ fn documents_named_in_code_and_configurations_exist() {
 }
 
 #[test]
-fn anchors_are_those_of_the_forge() {
-    let text =
-        "# Head `code`\n## What's new, 2?\n```\n# no heading\n```\n## Again\n## Again\n#no heading";
-    let expected = ["again", "again-1", "head-code", "whats-new-2"];
-    assert_eq!(anchors(text).into_iter().collect::<Vec<_>>(), expected);
-    assert_eq!(links("[`a`](b.md#c) and ![d](e.svg \"title\") `[^](.*`"), ["b.md#c", "e.svg"]);
+fn paths_of_the_repository_are_told_from_other_text() {
     assert!(is_path("docs/design") && is_path("envoy/no-such.yaml"));
     assert!(
         !is_path("a/b")

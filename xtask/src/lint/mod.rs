@@ -1,5 +1,5 @@
-//! The prose lint: line widths, words that the style guide replaces, in prose and in identifiers,
-//! and spelling.
+//! The prose lint: words that the style guide replaces, in prose and in identifiers; and widths,
+//! spelling and links, which pinned tools check.
 
 mod identifiers;
 mod markdown;
@@ -11,10 +11,8 @@ use std::{env, fs, path::PathBuf, process::Command};
 use anyhow::{Context, Result, bail};
 use quotagate_workspace::{paths, task};
 
-use crate::setup::pip::{self, ACTIONLINT, Pinned, TYPOS};
+use crate::setup::pip::{self, ACTIONLINT, Pinned, RUMDL, TYPOS};
 
-/// Prose wraps here, in Markdown and in comments.
-const WIDTH: usize = 100;
 /// Written by tasks, not by people.
 const GENERATED: [&str; 3] =
     ["docs/bench/native.md", "docs/bench/results.md", "docs/reference/policy.md"];
@@ -29,7 +27,7 @@ struct Fault {
 
 /// Checks every file that Git tracks.
 pub fn run() -> Result<()> {
-    task::step("prose: widths, words, spelling");
+    task::step("prose: words, widths, spelling, links");
     let listed = task::printed(Command::new("git").args(["ls-files"]).current_dir(paths::root()))?;
     let mut found = 0_usize;
     for name in listed.lines().filter(|name| !GENERATED.contains(name)) {
@@ -45,6 +43,7 @@ pub fn run() -> Result<()> {
         }
     }
     spelling()?;
+    documents()?;
     workflows()?;
     if found > 0 {
         bail!("{found} lines break a rule of prose; CONTRIBUTING.md explains them");
@@ -57,6 +56,13 @@ fn spelling() -> Result<()> {
     let Some(tool) = tool(&TYPOS, "spelling is")? else { return Ok(()) };
     task::visibly(Command::new(tool).arg("--format=brief").current_dir(paths::root()))
         .context("misspelt words; `typos.toml` lists exceptions")
+}
+
+/// Checks the width and the links of Markdown by the rules of `.rumdl.toml`.
+fn documents() -> Result<()> {
+    let Some(tool) = tool(&RUMDL, "Markdown is")? else { return Ok(()) };
+    task::visibly(Command::new(tool).args(["check", "--quiet", "."]).current_dir(paths::root()))
+        .context("wrong Markdown; `.rumdl.toml` has the rules")
 }
 
 /// Checks the workflows of the forge.
@@ -78,26 +84,5 @@ fn tool(pinned: &Pinned, what: &str) -> Result<Option<PathBuf>> {
             Ok(None)
         }
         Err(why) => Err(why),
-    }
-}
-
-/// A line that is too long, unless it is one word that cannot be wrapped.
-fn too_long(line: &str) -> Option<String> {
-    let length = line.chars().count();
-    let can_wrap = line.trim_start_matches([' ', '/', '!', '*', '-', '>']).contains(' ');
-    (length > WIDTH && can_wrap).then(|| format!("{length} columns: wrap at {WIDTH}"))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn long_lines_are_faults_unless_they_are_one_word() {
-        let words = "word ".repeat(20);
-        assert_eq!(too_long(words.trim_end()), None);
-        assert_eq!(too_long(&format!("{words}x")), Some("101 columns: wrap at 100".to_owned()));
-        assert_eq!(too_long(&format!("- {}", "x".repeat(200))), None);
-        assert_eq!(too_long(&"µ".repeat(100)), None, "columns are characters");
     }
 }

@@ -3,7 +3,10 @@
 
 use anyhow::Result;
 
-use super::{Fault, identifiers, too_long, words};
+use super::{Fault, identifiers, words};
+
+/// Comments wrap here, as Markdown does.
+const WIDTH: usize = 100;
 
 /// The faults of the comment lines and identifiers of a Rust file.
 ///
@@ -26,6 +29,13 @@ fn comments(text: &str) -> Vec<Fault> {
         .collect()
 }
 
+/// A line that is too long, unless it is one word that cannot be wrapped.
+fn too_long(line: &str) -> Option<String> {
+    let length = line.chars().count();
+    let can_wrap = line.trim_start_matches([' ', '/', '!', '*', '-', '>']).contains(' ');
+    (length > WIDTH && can_wrap).then(|| format!("{length} columns: wrap at {WIDTH}"))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -40,5 +50,14 @@ mod tests {
             faults(&text).unwrap().into_iter().map(|fault| fault.line).collect();
         lines.sort_unstable();
         assert_eq!(lines, [3, 4, 5]);
+    }
+
+    #[test]
+    fn long_lines_are_faults_unless_they_are_one_word() {
+        let words = "word ".repeat(20);
+        assert_eq!(too_long(words.trim_end()), None);
+        assert_eq!(too_long(&format!("{words}x")), Some("101 columns: wrap at 100".to_owned()));
+        assert_eq!(too_long(&format!("- {}", "x".repeat(200))), None);
+        assert_eq!(too_long(&"µ".repeat(100)), None, "columns are characters");
     }
 }

