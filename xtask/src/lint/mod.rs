@@ -4,6 +4,8 @@
 mod identifiers;
 mod markdown;
 mod rust;
+#[cfg(test)]
+mod types;
 mod words;
 
 use std::{env, fs, path::PathBuf, process::Command};
