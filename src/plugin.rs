@@ -13,7 +13,7 @@ use proxy_wasm::types::Action;
 use quotagate_quota::access_log;
 use quotagate_quota::config::{Config, Reach};
 use quotagate_quota::decision::Decision;
-use quotagate_quota::driver::{self, Driver, TICK};
+use quotagate_quota::driver::{self, Driver, HostWork, TICK};
 use quotagate_quota::exchange::{Arrival, Exchange, StreamState};
 use quotagate_quota::response::Now;
 use quotagate_quota::time::Monotonic;
@@ -136,7 +136,7 @@ impl Plugin {
     /// Starts ticking if the driver needs it. Call it in a callback of the root or of one of its
     /// streams.
     pub fn wake(&self) {
-        if self.driver.borrow_mut().wake(true) {
+        if self.driver.borrow_mut().begins_ticks(HostWork::None) {
             // Envoy keeps periods of 10 ms and more.
             set_tick(TICK);
         }
@@ -255,7 +255,7 @@ impl Plugin {
 
     /// Stops the ticking after a second without work.
     pub fn rest_when_idle(&self) {
-        if !self.driver.borrow_mut().goes_on(true) {
+        if !self.driver.borrow_mut().needs_next_tick(HostWork::None) {
             set_tick(Duration::ZERO);
         }
     }

@@ -1,4 +1,4 @@
-//! The facts of a request, read from Envoy when a policy needs them.
+//! The facts of a request and its response, read from Envoy when a policy needs them.
 //!
 //! Envoy's ABI reads only top-level keys of dynamic metadata, and claims are deeper. So one of
 //! Envoy's own filters copies the metadata of a filter, as JSON, to where this module reads it:
@@ -10,9 +10,11 @@ use std::cell::RefCell;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use quotagate_quota::request::Request;
+use quotagate_quota::response::Upstream;
 use serde_json::Value;
 
 use crate::abi::Host;
+use crate::abi::raw::header_map::{REQUEST, RESPONSE, RESPONSE_TRAILERS};
 use crate::log;
 
 /// The namespace of copies: of the metadata that Lua writes, and, with a dot, of the filter state.
@@ -23,13 +25,6 @@ pub struct Facts<'h> {
     host: &'h Host<'h>,
     /// The metadata of each filter that a policy asked for.
     metadata: RefCell<Vec<(String, Option<Value>)>>,
-}
-
-/// A member of the metadata that filters wrote for the response. The copy is from before the
-/// request left, so only top-level keys can be read. `setup` refuses other paths.
-pub fn response_metadata(host: &Host<'_>, filter: &str, path: &[Box<str>]) -> Option<Vec<u8>> {
-    let [key] = path else { return None };
-    Facts::new(host).top_level(filter, key)
 }
 
 impl<'h> Facts<'h> {
@@ -55,36 +50,29 @@ impl<'h> Facts<'h> {
         let state = self.host.filter_state(&format!("{COPIES}.{filter}")).and_then(read);
         state.or_else(|| self.host.metadata_text(COPIES, filter).and_then(read))
     }
-
-    fn top_level(&self, filter: &str, key: &str) -> Option<Vec<u8>> {
-        let host = self.host;
-        host.metadata_text(filter, key)
-            .or_else(|| host.metadata_number(filter, key).map(|n| n.to_le_bytes().to_vec()))
-            .or_else(|| host.metadata_boolean(filter, key).map(|b| vec![b.into()]))
-    }
 }
 
 impl Request for Facts<'_> {
     fn method(&self) -> Option<Vec<u8>> {
-        self.host.request_header(":method")
+        self.host.first_header(REQUEST, ":method")
     }
 
     fn path(&self) -> Option<Vec<u8>> {
-        self.host.request_header(":path")
+        self.host.first_header(REQUEST, ":path")
     }
 
     fn authority(&self) -> Option<Vec<u8>> {
-        self.host.request_header(":authority")
+        self.host.first_header(REQUEST, ":authority")
     }
 
     fn header(&self, name: &str) -> Vec<Vec<u8>> {
-        self.host.request_headers(name)
+        self.host.headers(REQUEST, name)
     }
 
     fn metadata(&self, filter: &str, path: &[Box<str>]) -> Option<Vec<u8>> {
         self.with_copy(filter, |copy| match (copy, path) {
             (Some(copy), path) => bytes(member(copy, path)?),
-            (None, [key]) => self.top_level(filter, key),
+            (None, [key]) => top_level(self.host, filter, key),
             (None, _) => {
                 if self.host.has_metadata(filter) {
                     warn_of_unreadable(filter);
@@ -109,6 +97,42 @@ impl Request for Facts<'_> {
     fn route_name(&self) -> Option<Vec<u8>> {
         self.host.attribute_at(&["xds", "route_name"])
     }
+}
+
+impl Upstream for Host<'_> {
+    fn status(&self) -> Option<u16> {
+        std::str::from_utf8(&Upstream::first_header(self, ":status")?).ok()?.parse().ok()
+    }
+
+    fn header(&self, name: &str) -> Vec<Vec<u8>> {
+        self.headers(RESPONSE, name)
+    }
+
+    fn first_header(&self, name: &str) -> Option<Vec<u8>> {
+        Host::first_header(self, RESPONSE, name)
+    }
+
+    fn first_trailer(&self, name: &str) -> Option<Vec<u8>> {
+        Host::first_header(self, RESPONSE_TRAILERS, name)
+    }
+
+    fn trailer(&self, name: &str) -> Vec<Vec<u8>> {
+        self.headers(RESPONSE_TRAILERS, name)
+    }
+
+    /// The copy is from before the request left, so only top-level keys can be read. `setup`
+    /// refuses other paths.
+    fn metadata(&self, filter: &str, path: &[Box<str>]) -> Option<Vec<u8>> {
+        let [key] = path else { return None };
+        top_level(self, filter, key)
+    }
+}
+
+/// A member of the metadata of `filter` that Envoy's ABI can read.
+fn top_level(host: &Host<'_>, filter: &str, key: &str) -> Option<Vec<u8>> {
+    host.metadata_text(filter, key)
+        .or_else(|| host.metadata_number(filter, key).map(|n| n.to_le_bytes().to_vec()))
+        .or_else(|| host.metadata_boolean(filter, key).map(|b| vec![b.into()]))
 }
 
 /// The member at `path`. An element of a list is named by its index.

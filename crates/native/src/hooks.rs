@@ -1,6 +1,7 @@
 //! The hooks that Envoy calls. It looks up all of them when it loads a configuration, and refuses a
 //! module that lacks one.
 //!
+//! Only Envoy calls them, with pointers of its own or from an earlier hook.
 //! A panic must not unwind into Envoy: [`guard`] catches it in every hook that runs code.
 
 use std::ffi::{c_char, c_void};
@@ -19,7 +20,7 @@ use crate::link::Closed;
 use crate::log;
 use crate::panics::guard;
 use crate::setup::{Route, Setup};
-use crate::stream::{Action, Stream};
+use crate::stream::{Action, Stream, failed};
 
 /// How many configurations of routes exist. Without one, no request asks Envoy for its route's.
 static ROUTES: AtomicUsize = AtomicUsize::new(0);
@@ -83,9 +84,6 @@ pub extern "C" fn envoy_dynamic_module_on_program_init() -> *const c_char {
 }
 
 /// A filter configuration arrives, on the main thread. Returns null to refuse it.
-///
-/// # Safety
-/// Called by Envoy.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn envoy_dynamic_module_on_http_filter_config_new(
     config: ConfigPtr,
@@ -112,9 +110,6 @@ fn refused(faults: &[String]) -> ModulePtr {
 
 /// Envoy destroys a filter configuration, after all streams with it, on the thread that lets go of
 /// it last. That is the main thread, an Envoy worker (after an update by ECDS), or one of ours.
-///
-/// # Safety
-/// Called by Envoy.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn envoy_dynamic_module_on_http_filter_config_destroy(module: ModulePtr) {
     guard("end of a configuration", (), || {
@@ -128,9 +123,6 @@ pub unsafe extern "C" fn envoy_dynamic_module_on_http_filter_config_destroy(modu
 }
 
 /// The configuration of a route arrives, on the main thread. Returns null to refuse it.
-///
-/// # Safety
-/// Called by Envoy.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn envoy_dynamic_module_on_http_filter_per_route_config_new(
     name: Buffer<'_>,
@@ -150,9 +142,6 @@ pub unsafe extern "C" fn envoy_dynamic_module_on_http_filter_per_route_config_ne
 }
 
 /// Envoy destroys the configuration of a route.
-///
-/// # Safety
-/// Called by Envoy.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn envoy_dynamic_module_on_http_filter_per_route_config_destroy(
     module: ModulePtr,
@@ -167,9 +156,6 @@ pub unsafe extern "C" fn envoy_dynamic_module_on_http_filter_per_route_config_de
 }
 
 /// A stream begins.
-///
-/// # Safety
-/// Called by Envoy.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn envoy_dynamic_module_on_http_filter_new(
     module: ModulePtr,
@@ -183,9 +169,6 @@ pub unsafe extern "C" fn envoy_dynamic_module_on_http_filter_new(
 }
 
 /// The request's headers arrive.
-///
-/// # Safety
-/// Called by Envoy.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn envoy_dynamic_module_on_http_filter_request_headers(
     filter: FilterPtr,
@@ -211,7 +194,7 @@ pub unsafe extern "C" fn envoy_dynamic_module_on_http_filter_request_headers(
     let action = action.or_else(|| {
         guard("answer", None, || {
             stream.give_up(&host, setup);
-            Some(stream.failed(&host, setup.config()))
+            Some(failed(&host, setup.config()))
         })
     });
     match action.unwrap_or(Action::Continue) {
@@ -222,9 +205,6 @@ pub unsafe extern "C" fn envoy_dynamic_module_on_http_filter_request_headers(
 }
 
 /// A piece of the request's body arrives.
-///
-/// # Safety
-/// Called by Envoy.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn envoy_dynamic_module_on_http_filter_request_body(
     filter: FilterPtr,
@@ -240,9 +220,6 @@ pub unsafe extern "C" fn envoy_dynamic_module_on_http_filter_request_body(
 }
 
 /// The request's trailers arrive.
-///
-/// # Safety
-/// Called by Envoy.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn envoy_dynamic_module_on_http_filter_request_trailers(
     filter: FilterPtr,
@@ -273,87 +250,82 @@ unsafe fn request_body(filter: FilterPtr, module: ModulePtr, end: bool) -> Actio
     action.unwrap_or(Action::Continue)
 }
 
-/// A piece of the response's body arrives.
+/// Runs `act` on a stream whose response goes by, or that is over. A panic leaves what the client
+/// gets as it is.
 ///
 /// # Safety
-/// Called by Envoy.
+/// Called in a hook of Envoy's with its arguments.
+unsafe fn on_stream(
+    what: &'static str,
+    filter: FilterPtr,
+    module: ModulePtr,
+    act: impl FnOnce(&Stream, &Host<'_>),
+) {
+    guard(what, (), || {
+        // SAFETY: Envoy's stream is valid during this hook, and `module` came from `filter_new`.
+        let (host, stream) = unsafe { (Host::new(filter), borrow::<Stream>(module)) };
+        if let Some(stream) = stream {
+            act(stream, &host);
+        }
+    });
+}
+
+/// A piece of the response's body arrives.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn envoy_dynamic_module_on_http_filter_response_body(
     filter: FilterPtr,
     module: ModulePtr,
     end: bool,
 ) -> u32 {
-    guard("response body", (), || {
-        // SAFETY: Envoy's stream is valid during this hook, and `module` came from `filter_new`.
-        let (host, stream) = unsafe { (Host::new(filter), borrow::<Stream>(module)) };
-        if let Some(stream) = stream {
-            stream.response_body(&host, end);
-        }
-    });
+    // SAFETY: by the caller's contract.
+    unsafe {
+        on_stream("response body", filter, module, |stream, host| stream.response_body(host, end))
+    };
     body_status::CONTINUE
 }
 
 /// The response's headers arrive, from the upstream or from Envoy.
-///
-/// # Safety
-/// Called by Envoy.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn envoy_dynamic_module_on_http_filter_response_headers(
     filter: FilterPtr,
     module: ModulePtr,
     end: bool,
 ) -> u32 {
-    guard("response headers", (), || {
-        // SAFETY: Envoy's stream is valid during this hook, and `module` came from `filter_new`.
-        let (host, stream) = unsafe { (Host::new(filter), borrow::<Stream>(module)) };
-        if let Some(stream) = stream {
-            stream.response_headers(&host, end);
-        }
-    });
+    // SAFETY: by the caller's contract.
+    unsafe {
+        on_stream("response headers", filter, module, |stream, host| {
+            stream.response_headers(host, end)
+        })
+    };
     headers_status::CONTINUE
 }
 
 /// The response's trailers arrive.
-///
-/// # Safety
-/// Called by Envoy.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn envoy_dynamic_module_on_http_filter_response_trailers(
     filter: FilterPtr,
     module: ModulePtr,
 ) -> u32 {
-    guard("response trailers", (), || {
-        // SAFETY: Envoy's stream is valid during this hook, and `module` came from `filter_new`.
-        let (host, stream) = unsafe { (Host::new(filter), borrow::<Stream>(module)) };
-        if let Some(stream) = stream {
-            stream.response_trailers(&host);
-        }
-    });
+    // SAFETY: by the caller's contract.
+    unsafe {
+        on_stream("response trailers", filter, module, |stream, host| {
+            stream.response_trailers(host)
+        })
+    };
     headers_status::CONTINUE
 }
 
 /// A stream is over. Envoy writes the access log next.
-///
-/// # Safety
-/// Called by Envoy.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn envoy_dynamic_module_on_http_filter_stream_complete(
     filter: FilterPtr,
     module: ModulePtr,
 ) {
-    guard("end of a stream", (), || {
-        // SAFETY: Envoy's stream is valid during this hook, and `module` came from `filter_new`.
-        let (host, stream) = unsafe { (Host::new(filter), borrow::<Stream>(module)) };
-        if let Some(stream) = stream {
-            stream.complete(&host);
-        }
-    });
+    // SAFETY: by the caller's contract.
+    unsafe { on_stream("end of a stream", filter, module, |stream, host| stream.complete(host)) };
 }
 
 /// Envoy destroys a stream.
-///
-/// # Safety
-/// Called by Envoy.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn envoy_dynamic_module_on_http_filter_destroy(module: ModulePtr) {
     guard("destruction of a stream", (), || {
@@ -365,9 +337,6 @@ pub unsafe extern "C" fn envoy_dynamic_module_on_http_filter_destroy(module: Mod
 }
 
 /// A stream was woken by its scheduler.
-///
-/// # Safety
-/// Called by Envoy.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn envoy_dynamic_module_on_http_filter_scheduled(
     filter: FilterPtr,
@@ -378,18 +347,12 @@ pub unsafe extern "C" fn envoy_dynamic_module_on_http_filter_scheduled(
         // SAFETY: Envoy's stream is valid during this hook, and `module` came from `filter_new`.
         let (host, stream) = unsafe { (Host::new(filter), share::<Stream>(module)) };
         if let Some(stream) = stream {
-            stream.late_body(&host);
-            if let Some(shard) = stream.shard() {
-                shard.carry_out(&host);
-            }
+            stream.woken(&host);
         }
     });
 }
 
 /// The scheduler of a filter configuration fired, on the main thread.
-///
-/// # Safety
-/// Called by Envoy.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn envoy_dynamic_module_on_http_filter_config_scheduled(
     config: ConfigPtr,
@@ -407,9 +370,6 @@ pub unsafe extern "C" fn envoy_dynamic_module_on_http_filter_config_scheduled(
 }
 
 /// A callout of a filter configuration has ended, on the main thread.
-///
-/// # Safety
-/// Called by Envoy.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn envoy_dynamic_module_on_http_filter_config_http_callout_done(
     _config: ConfigPtr,

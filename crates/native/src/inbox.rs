@@ -18,11 +18,11 @@ pub enum Letter {
     CarriedOut(CallId, CarriedOut),
     /// A call or a fetch has ended.
     Ended(CallId, CallEnd),
-    /// A call or a fetch was not sent, or a fetch took too long.
-    NotSent(CallId, CallFault<'static>),
+    /// A call or a fetch was not sent or not carried out, or a fetch took too long.
+    Failed(CallId, CallFault<'static>),
 }
 
-/// Who takes letters: a shard.
+/// Whom another thread reports to.
 pub trait Recipient: Send + Sync {
     /// Takes a letter, on the runtime thread or Envoy's main thread.
     fn deliver(self: Arc<Self>, letter: Letter);

@@ -11,7 +11,8 @@
 //! | `abi` | the declarations of the ABI, and host calls. All `unsafe` blocks are here and in `hooks` |
 //! | `setup` | configurations: from a document to shards; per route |
 //! | `stream` | one request, on its Envoy worker |
-//! | `facts` | the facts of a request, read from Envoy |
+//! | `waiter` | what a shard knows of a stream: its state, and how to wake it |
+//! | `facts` | the facts of a request and its response, read from Envoy |
 //! | `redirects` | keeps the admission of a request between two passes of an internal redirect |
 //! | `shard` | one Envoy worker's quotas: the driver of the pure core, who waits |
 //! | `inbox` | what other threads report to a shard |
@@ -45,8 +46,10 @@ mod setup;
 mod shard;
 mod stream;
 #[cfg(feature = "test-faults")]
-pub use runtime::stall as stall_runtime_thread;
-#[cfg(feature = "test-faults")]
 pub mod test_faults;
 #[cfg(not(feature = "test-faults"))]
 mod test_faults;
+mod waiter;
+
+#[cfg(feature = "test-faults")]
+pub use runtime::stall;

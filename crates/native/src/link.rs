@@ -33,12 +33,12 @@ impl Link {
         }
     }
 
-    /// Sends a message. Its end comes to `shard` as a [`Letter`](crate::inbox::Letter).
-    pub fn send(&self, shard: Arc<dyn Recipient>, message: Outgoing) {
+    /// Sends a message, whose end is reported to `sender`.
+    pub fn send(&self, sender: Arc<dyn Recipient>, message: Outgoing) {
         match (self, message) {
-            (Self::Library(library), Outgoing::Call(call)) => library.call(shard, call),
-            (Self::Library(library), Outgoing::Fetch(fetch)) => library.fetch(shard, fetch),
-            (Self::Callouts(callouts), message) => callouts.send(&shard, message),
+            (Self::Library(library), Outgoing::Call(call)) => library.call(sender, call),
+            (Self::Library(library), Outgoing::Fetch(fetch)) => library.fetch(sender, fetch),
+            (Self::Callouts(callouts), message) => callouts.send(&sender, message),
             (Self::Nowhere, _) => {}
         }
     }

@@ -4,31 +4,29 @@
 //! What counted the request in its first pass waits for the second in Envoy's filter state, where
 //! Envoy keeps it exactly as long as the request, and where no client can write.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Mutex, PoisonError};
 
 use quotagate_quota::decision::Admission;
 
-/// Who counts redirected requests: a shard.
-pub trait RedirectOwner: Send + Sync {
-    /// Envoy has destroyed a [`Redirect`]. `unclaimed`: the admission in it, which no pass has
-    /// taken.
-    fn redirect_ends(self: Arc<Self>, unclaimed: Option<Admission>);
-}
+type Ended = Box<dyn FnOnce(Option<Admission>) + Send + Sync>;
 
-/// The admission of a request between two of its passes. If it is dropped with one, no pass has
-/// taken it.
+/// The admission of a request between two of its passes.
 pub struct Redirect {
-    owner: Arc<dyn RedirectOwner>,
     admission: Mutex<Option<Admission>>,
+    ended: Option<Ended>,
 }
 
 impl Redirect {
-    /// Nothing kept yet.
-    pub fn new(owner: Arc<dyn RedirectOwner>) -> Self {
-        Self { owner, admission: Mutex::default() }
+    /// A request's first pass ends with a redirect. `ended` runs when Envoy has destroyed the
+    /// request, with the admission that no pass has taken.
+    pub fn new(
+        admission: Admission,
+        ended: impl FnOnce(Option<Admission>) + Send + Sync + 'static,
+    ) -> Self {
+        Self { admission: Mutex::new(Some(admission)), ended: Some(Box::new(ended)) }
     }
 
-    /// A pass ends with a redirect.
+    /// A later pass ends with a redirect, too.
     pub fn keep(&self, admission: Admission) {
         *self.admission.lock().unwrap_or_else(PoisonError::into_inner) = Some(admission);
     }
@@ -41,6 +39,8 @@ impl Redirect {
 
 impl Drop for Redirect {
     fn drop(&mut self) {
-        Arc::clone(&self.owner).redirect_ends(self.take());
+        if let Some(ended) = self.ended.take() {
+            ended(self.take());
+        }
     }
 }

@@ -20,20 +20,17 @@ use crate::{log, metrics, test_faults};
 /// The runtime thread stalls if it starts no task for so long.
 const STALL: Duration = Duration::from_secs(1);
 
-/// What the tick thread ticks: a shard.
-pub trait Ticked: Send + Sync {
-    /// Ten milliseconds have passed, on the tick thread. Returns whether it needs the next tick.
-    fn tick(self: Arc<Self>) -> bool;
-}
-
 /// Where the threads are reached. They run until the process ends.
 struct Runtime {
     handle: Handle,
-    /// The shards that need ticks.
-    ticking: Mutex<Vec<Arc<dyn Ticked>>>,
-    /// Notified when a shard needs ticks.
+    /// What needs ticks.
+    ticking: Mutex<Vec<Tick>>,
+    /// Notified when something needs ticks.
     begins: Condvar,
 }
+
+/// Carries out a tick. Returns whether the next one must come, too.
+type Tick = Box<dyn Fn() -> bool + Send>;
 
 /// Asks the runtime thread now and then whether it runs.
 struct Watch {
@@ -89,36 +86,34 @@ pub fn enter<R>(act: impl FnOnce() -> R) -> Option<R> {
     Some(act())
 }
 
-/// Ticks this shard from now on.
-pub fn tick(shard: Arc<dyn Ticked>) {
+/// Runs `tick` every [`TICK`] from now on, on the tick thread, until it returns `false`.
+pub fn tick(tick: impl Fn() -> bool + Send + 'static) {
     if let Some(runtime) = RUNTIME.get() {
-        runtime.ticking().push(shard);
+        runtime.ticking().push(Box::new(tick));
         runtime.begins.notify_one();
     }
 }
 
 impl Runtime {
     fn keep_ticking(&self) {
-        // What a shard drops may belong to the runtime.
+        // What a tick drops may belong to the runtime.
         let _runtime = self.handle.enter();
         let mut watch = Watch::new();
         loop {
             let is_none = |ticking: &mut Vec<_>| ticking.is_empty();
             let waited = self.begins.wait_while(self.ticking(), is_none);
-            // A shard that needs ticks again while it is ticked adds itself again.
-            let shards = std::mem::take(&mut *waited.unwrap_or_else(PoisonError::into_inner));
+            // What needs ticks again while it is ticked adds itself again.
+            let ticks = std::mem::take(&mut *waited.unwrap_or_else(PoisonError::into_inner));
             test_faults::tick_round();
-            let still = shards
-                .into_iter()
-                .filter(|shard| guard("tick", true, || Arc::clone(shard).tick()))
-                .collect::<Vec<_>>();
+            let still: Vec<_> =
+                ticks.into_iter().filter(|tick| guard("tick", true, tick)).collect();
             self.ticking().extend(still);
             guard("watch", (), || watch.look(&self.handle));
             thread::sleep(TICK);
         }
     }
 
-    fn ticking(&self) -> MutexGuard<'_, Vec<Arc<dyn Ticked>>> {
+    fn ticking(&self) -> MutexGuard<'_, Vec<Tick>> {
         self.ticking.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

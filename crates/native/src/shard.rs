@@ -18,7 +18,7 @@ use std::time::Duration;
 
 use quotagate_quota::config::Config;
 use quotagate_quota::decision::Admission;
-use quotagate_quota::driver::{Arriving, ClientMark, Driver, RequestBody, TICK};
+use quotagate_quota::driver::{Arriving, ClientMark, Driver, HostWork, RequestBody, TICK};
 use quotagate_quota::exchange::{Arrival, StreamState};
 use quotagate_quota::time::Monotonic;
 
@@ -30,16 +30,16 @@ use crate::link::Link;
 use crate::log;
 use crate::metrics::Metrics;
 use crate::panics::guard;
-use crate::redirects::{Redirect, RedirectOwner};
-use crate::runtime::{self, Ticked};
-use crate::stream::Stream;
+use crate::redirects::Redirect;
+use crate::runtime;
 use crate::test_faults;
+use crate::waiter::Waiter;
 
 /// A shard of an old configuration keeps its leases no longer than this.
 const LINGER: Duration = Duration::from_secs(60);
 
 /// The driver of one Envoy worker. It identifies streams by their number.
-pub type StreamDriver = Driver<u64, Arc<Stream>>;
+pub type StreamDriver = Driver<u64, Arc<Waiter>>;
 
 /// One Envoy worker's quotas under one configuration.
 pub struct Shard {
@@ -47,7 +47,7 @@ pub struct Shard {
     core: Mutex<Core>,
     inbox: Mailbox,
     /// The streams that wait for their decision, by their number.
-    waiting: Mutex<BTreeMap<u64, Arc<Stream>>>,
+    waiting: Mutex<BTreeMap<u64, Arc<Waiter>>>,
     /// Whether a stream was woken and has not run yet.
     is_woken: AtomicBool,
     /// The streams that it counts and that are not over.
@@ -74,11 +74,8 @@ struct Core {
     orphans: Vec<Decided>,
 }
 
-/// A request that was decided.
-struct Decided {
-    stream: Arc<Stream>,
-    config: Arc<Config>,
-}
+/// A request that was decided, and the configuration to answer it with.
+type Decided = (Arc<Waiter>, Arc<Config>);
 
 impl Shard {
     /// A shard that has counted nothing.
@@ -108,7 +105,7 @@ impl Shard {
     /// with.
     pub fn arrive(
         self: &Arc<Self>,
-        stream: &Arc<Stream>,
+        stream: &Arc<Waiter>,
         host: &Host<'_>,
         whole: bool,
     ) -> (Arrival, Arc<Config>) {
@@ -143,7 +140,7 @@ impl Shard {
     /// The next piece of a request's body has come. `None`: more is needed.
     pub fn request_body(
         self: &Arc<Self>,
-        stream: &Arc<Stream>,
+        stream: &Arc<Waiter>,
         host: &Host<'_>,
         end: bool,
     ) -> Option<Arrival> {
@@ -167,7 +164,7 @@ impl Shard {
     }
 
     /// A stream was woken. Stops reading its request's body if that takes too long.
-    pub fn late_body(self: &Arc<Self>, stream: &Arc<Stream>, host: &Host<'_>) -> Option<Arrival> {
+    pub fn late_body(self: &Arc<Self>, stream: &Arc<Waiter>, host: &Host<'_>) -> Option<Arrival> {
         self.with_core(|core, now| {
             let mut exchange = stream.exchange();
             let arrival = core.driver.request_body_late(stream.for_driver(&mut exchange), now)?;
@@ -180,13 +177,13 @@ impl Shard {
     fn await_decision(
         &self,
         core: &mut Core,
-        stream: &Arc<Stream>,
+        stream: &Arc<Waiter>,
         host: &Host<'_>,
         arrival: &Arrival,
     ) {
         if *arrival == Arrival::Waiting {
             stream.prepare_to_wake(host);
-            self.waiting().insert(stream.number(), Arc::clone(stream));
+            self.waiting().insert(stream.number, Arc::clone(stream));
             core.gathers = true;
             test_faults::trip("waits");
         }
@@ -212,36 +209,47 @@ impl Shard {
     pub fn redirect(self: &Arc<Self>, host: &Host<'_>, admission: Admission) {
         if let Some(redirect) = host.redirect(&self.redirect) {
             redirect.keep(admission);
-        } else {
-            self.redirects.fetch_add(1, Ordering::Relaxed);
-            let redirect = Box::new(Redirect::new(Arc::clone(self) as _));
-            redirect.keep(admission);
-            host.keep_redirect(&self.redirect, redirect);
+            return;
         }
+        self.redirects.fetch_add(1, Ordering::Relaxed);
+        let shard = Arc::clone(self);
+        let redirect = Redirect::new(admission, move |admission| {
+            guard("end of a redirect", (), move || {
+                shard.redirects.fetch_sub(1, Ordering::Relaxed);
+                if let Some(admission) = admission {
+                    shard.work(|driver, now| driver.abandon(admission, now));
+                }
+            });
+        });
+        host.keep_redirect(&self.redirect, Box::new(redirect));
     }
 
-    /// Carries out the decisions that are there, in a hook of any stream of this Envoy worker in
-    /// which other streams may run.
-    pub fn carry_out(self: &Arc<Self>, host: &Host<'_>) {
+    /// Passes the decisions that are there to `carry_out`, with their streams, in a hook of any
+    /// stream of this Envoy worker in which other streams may run.
+    pub fn carry_out(
+        self: &Arc<Self>,
+        host: &Host<'_>,
+        carry_out: impl Fn(&Host<'_>, &Waiter, &Config),
+    ) {
         self.is_woken.store(false, Ordering::SeqCst);
         // One at a time: what Envoy does with one stream may end another one.
-        while let Some(Decided { stream, config }) = self.with_core(Core::next_decision) {
+        while let Some((stream, config)) = self.with_core(Core::next_decision) {
             if self.waits_no_more(&stream)
-                && let Some(host) = stream.handle().enter(host)
+                && let Some(host) = stream.handle.enter(host)
             {
-                stream.carry_out(&host, &config);
+                carry_out(&host, &stream, &config);
             }
         }
     }
 
     /// The stream does not wait any more. Returns whether it did until now, so that it is held.
-    pub fn waits_no_more(&self, stream: &Stream) -> bool {
-        self.waiting().remove(&stream.number()).is_some()
+    fn waits_no_more(&self, stream: &Waiter) -> bool {
+        self.waiting().remove(&stream.number).is_some()
     }
 
     /// The stream ends, or does not wait after all. If it was woken, its hook does not run any
     /// more, so another one is woken.
-    pub fn leaves(&self, stream: &Stream) {
+    pub fn leaves(&self, stream: &Waiter) {
         if self.waits_no_more(stream) {
             self.is_woken.store(false, Ordering::SeqCst);
             self.wake();
@@ -249,8 +257,8 @@ impl Shard {
     }
 
     /// A panic left it open whether the body of the stream's request is read.
-    pub fn stop_reading(self: &Arc<Self>, stream: &Stream) {
-        guard("request body", (), || self.work(|driver, _| driver.stop_reading(&stream.number())));
+    pub fn stop_reading(self: &Arc<Self>, stream: &Waiter) {
+        guard("request body", (), || self.work(|driver, _| driver.stop_reading(&stream.number)));
     }
 
     /// A stream ends. Returns whether it is the last one for now.
@@ -269,6 +277,35 @@ impl Shard {
                 self.work(|driver, _| (driver.take_tally(), Arc::clone(driver.config())));
             metrics.add(host, &config, tally);
         }
+    }
+
+    /// Ten milliseconds have passed, on the tick thread. Returns whether the shard needs the
+    /// next tick.
+    fn tick(self: &Arc<Self>) -> bool {
+        // Should a wake be lost, this repeats it.
+        self.is_woken.store(false, Ordering::SeqCst);
+        let Some(mut core) = self.try_lock() else { return true };
+        let goes_on = self.turn(&mut core, |core, now| {
+            test_faults::trip("tick");
+            if let Some(closed) = self.closed.get() {
+                // No hook of this configuration comes any more.
+                core.driver.take_tally();
+                let lingers = now.since(*closed) <= LINGER && self.link.is_reachable();
+                if !lingers && self.waiting().is_empty() {
+                    // The old worker reaches no store any more, and would only log failed calls.
+                    core.driver.replace_worker(seed());
+                }
+            }
+            let late: Vec<_> = core.driver.late_bodies(now).cloned().collect();
+            for stream in late.iter().filter(|stream| !stream.wake()) {
+                // Envoy has destroyed it.
+                core.driver.stop_reading(&stream.number);
+            }
+            core.driver.needs_next_tick(core.work())
+        });
+        drop(core);
+        self.after_unlock();
+        goes_on
     }
 
     /// Its configuration was destroyed, after all of its streams. Ticks refund what it leases. This
@@ -316,7 +353,7 @@ impl Shard {
             match letter {
                 Letter::CarriedOut(id, call) => core.driver.carried_out(id, || call.take(), now),
                 Letter::Ended(id, end) => core.driver.call_ended(id, &end, now),
-                Letter::NotSent(id, fault) => core.driver.call_not_sent(id, &fault, now),
+                Letter::Failed(id, fault) => core.driver.call_not_sent(id, &fault, now),
             }
         }
         if now.since(core.ticked) >= TICK {
@@ -340,9 +377,10 @@ impl Shard {
             // Nobody waits, so these are results of shadow policies.
             while core.next_decision(now).is_some() {}
         }
-        let has_no_orphans = core.orphans.is_empty();
-        if core.driver.wake(has_no_orphans) {
-            runtime::tick(Arc::clone(self) as _);
+        let work = core.work();
+        if core.driver.begins_ticks(work) {
+            let shard = Arc::clone(self);
+            runtime::tick(move || shard.tick());
         }
     }
 
@@ -381,17 +419,17 @@ impl Shard {
         let config = Arc::clone(core.driver.config());
         let waiting: Vec<_> = {
             let mut waiting = self.waiting();
-            waiting.retain(|_, stream| stream.handle().exists());
+            waiting.retain(|_, stream| stream.handle.exists());
             waiting.values().cloned().collect()
         };
         for stream in waiting {
             core.driver.decided(&mut stream.exchange(), decision.clone(), StreamState::Open, now());
-            core.orphans.push(Decided { stream, config: Arc::clone(&config) });
+            core.orphans.push((stream, Arc::clone(&config)));
         }
         core
     }
 
-    fn waiting(&self) -> MutexGuard<'_, BTreeMap<u64, Arc<Stream>>> {
+    fn waiting(&self) -> MutexGuard<'_, BTreeMap<u64, Arc<Waiter>>> {
         self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -404,47 +442,13 @@ impl Recipient for Shard {
     }
 }
 
-impl Ticked for Shard {
-    fn tick(self: Arc<Self>) -> bool {
-        // Should a wake be lost, this repeats it.
-        self.is_woken.store(false, Ordering::SeqCst);
-        let Some(mut core) = self.try_lock() else { return true };
-        let goes_on = self.turn(&mut core, |core, now| {
-            test_faults::trip("tick");
-            if let Some(closed) = self.closed.get() {
-                // No hook of this configuration comes any more.
-                core.driver.take_tally();
-                let lingers = now.since(*closed) <= LINGER && self.link.is_reachable();
-                if !lingers && self.waiting().is_empty() {
-                    // The old worker reaches no store any more, and would only log failed calls.
-                    core.driver.replace_worker(seed());
-                }
-            }
-            let late: Vec<_> = core.driver.late_bodies(now).cloned().collect();
-            for stream in late.iter().filter(|stream| !stream.wake()) {
-                // Envoy has destroyed it.
-                core.driver.stop_reading(&stream.number());
-            }
-            core.driver.goes_on(core.orphans.is_empty())
-        });
-        drop(core);
-        self.after_unlock();
-        goes_on
-    }
-}
-
-impl RedirectOwner for Shard {
-    fn redirect_ends(self: Arc<Self>, unclaimed: Option<Admission>) {
-        self.redirects.fetch_sub(1, Ordering::Relaxed);
-        if let Some(admission) = unclaimed {
-            self.work(|driver, now| driver.abandon(admission, now));
-        }
-    }
-}
-
 impl Core {
     fn has_decisions(&self) -> bool {
         self.driver.has_decisions() || !self.orphans.is_empty()
+    }
+
+    fn work(&self) -> HostWork {
+        if self.orphans.is_empty() { HostWork::None } else { HostWork::Pending }
     }
 
     fn next_decision(&mut self, now: Monotonic) -> Option<Decided> {
@@ -452,11 +456,11 @@ impl Core {
             return Some(orphan);
         }
         let (stream, decision) = self.driver.next_decision()?;
-        let exists = stream.handle().exists();
+        let exists = stream.handle.exists();
         let state = if exists { StreamState::Open } else { StreamState::Gone };
         test_faults::trip("decide");
         self.driver.decided(&mut stream.exchange(), decision, state, now);
-        Some(Decided { stream, config: Arc::clone(self.driver.config()) })
+        Some((stream, Arc::clone(self.driver.config())))
     }
 }
 

@@ -7,12 +7,10 @@ use std::sync::atomic::{AtomicPtr, Ordering};
 use quotagate_quota::access_log::AccessLogEntry;
 use quotagate_quota::exchange::counting::is_grpc;
 use quotagate_quota::response::mark::EXCEEDED;
-use quotagate_quota::response::{Answer, PUSHBACK, Upstream};
+use quotagate_quota::response::{Answer, PUSHBACK};
 
 use super::process;
 use super::raw::{self, Buffer, Header, attribute, body, header_map};
-use crate::facts::response_metadata;
-use crate::panics::guard;
 use crate::redirects::Redirect;
 
 /// The stream whose hook runs. It cannot leave the hook or its thread.
@@ -67,21 +65,13 @@ impl<'h> Host<'h> {
         Scheduler(scheduler)
     }
 
-    /// The first value of a request header.
-    pub fn request_header(&self, name: &str) -> Option<Vec<u8>> {
-        self.header(header_map::REQUEST, name, 0).map(|(value, _)| value)
+    /// The first value of a header.
+    pub fn first_header(&self, map: u32, name: &str) -> Option<Vec<u8>> {
+        self.header(map, name, 0).map(|(value, _)| value)
     }
 
-    /// All values of a request header, in their order.
-    pub fn request_headers(&self, name: &str) -> Vec<Vec<u8>> {
-        self.headers(header_map::REQUEST, name)
-    }
-
-    fn response_header(&self, name: &str) -> Option<Vec<u8>> {
-        self.header(header_map::RESPONSE, name, 0).map(|(value, _)| value)
-    }
-
-    fn headers(&self, map: u32, name: &str) -> Vec<Vec<u8>> {
+    /// All values of a header, in their order.
+    pub fn headers(&self, map: u32, name: &str) -> Vec<Vec<u8>> {
         let Some((first, count)) = self.header(map, name, 0) else { return Vec::new() };
         let rest = (1..count).filter_map(|index| self.header(map, name, index));
         std::iter::once(first).chain(rest.map(|(value, _)| value)).collect()
@@ -123,7 +113,7 @@ impl<'h> Host<'h> {
     /// Removes the mark that the request brought along. Envoy chooses the route again at once, so
     /// that no policy sees the one that the mark has chosen.
     pub fn remove_mark(&self) {
-        if self.request_header(EXCEEDED).is_some() {
+        if self.first_header(header_map::REQUEST, EXCEEDED).is_some() {
             self.set_header(header_map::REQUEST, EXCEEDED, Buffer::EMPTY);
             self.clear_route();
             // Envoy needs the route to find its configuration.
@@ -265,7 +255,7 @@ impl<'h> Host<'h> {
     }
 
     /// Lets Envoy buffer at least this many bytes of a body, whatever the listener's limit is. An
-    /// Envoy without the callback keeps its limit. To Envoy, a limit of 0 is none.
+    /// Envoy without the callback keeps its limit. Envoy takes a limit of 0 as no limit, so it stays.
     pub fn buffer_at_least(&self, bytes: usize) {
         if !process::has_buffer_limit() {
             return;
@@ -318,7 +308,7 @@ impl<'h> Host<'h> {
 
     /// Whether the client speaks gRPC.
     pub fn is_grpc_request(&self) -> bool {
-        self.request_header("content-type").is_some_and(|value| is_grpc(&value))
+        self.first_header(header_map::REQUEST, "content-type").is_some_and(|value| is_grpc(&value))
     }
 
     /// Answers the stream instead of its upstream. Envoy calls no response hook of the stream for
@@ -419,36 +409,8 @@ impl<'h> Host<'h> {
 /// # Safety
 /// Called by Envoy, once, with the pointer that it was given.
 unsafe extern "C" fn destroy_redirect(object: *mut c_void) {
-    guard("end of a redirect", (), || {
-        // SAFETY: `keep_redirect` made it of such a box, and Envoy does not use it any more.
-        drop(unsafe { Box::from_raw(object.cast::<Redirect>()) });
-    });
-}
-
-impl Upstream for Host<'_> {
-    fn status(&self) -> Option<u16> {
-        std::str::from_utf8(&self.response_header(":status")?).ok()?.parse().ok()
-    }
-
-    fn header(&self, name: &str) -> Vec<Vec<u8>> {
-        self.headers(header_map::RESPONSE, name)
-    }
-
-    fn first_header(&self, name: &str) -> Option<Vec<u8>> {
-        self.response_header(name)
-    }
-
-    fn first_trailer(&self, name: &str) -> Option<Vec<u8>> {
-        self.header(header_map::RESPONSE_TRAILERS, name, 0).map(|(value, _)| value)
-    }
-
-    fn trailer(&self, name: &str) -> Vec<Vec<u8>> {
-        self.headers(header_map::RESPONSE_TRAILERS, name)
-    }
-
-    fn metadata(&self, filter: &str, path: &[Box<str>]) -> Option<Vec<u8>> {
-        response_metadata(self, filter, path)
-    }
+    // SAFETY: `keep_redirect` made it of such a box, and Envoy does not use it any more.
+    drop(unsafe { Box::from_raw(object.cast::<Redirect>()) });
 }
 
 impl Handle {

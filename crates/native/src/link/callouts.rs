@@ -45,7 +45,7 @@ pub struct Callouts {
 
 /// A callout that is not made yet.
 struct Callout {
-    shard: Weak<dyn Recipient>,
+    sender: Weak<dyn Recipient>,
     id: CallId,
     path: String,
     body: Vec<u8>,
@@ -54,7 +54,7 @@ struct Callout {
 
 /// A callout that Envoy has started.
 struct UnderWay {
-    shard: Weak<dyn Recipient>,
+    sender: Weak<dyn Recipient>,
     id: CallId,
     /// When it ends at the latest, unless the main thread is busy.
     until: Instant,
@@ -89,17 +89,17 @@ impl Callouts {
     }
 
     /// Sends a message.
-    pub fn send(&self, shard: &Arc<dyn Recipient>, message: Outgoing) {
-        let shard = Arc::downgrade(shard);
+    pub fn send(&self, sender: &Arc<dyn Recipient>, message: Outgoing) {
+        let sender = Arc::downgrade(sender);
         self.queue(match message {
             Outgoing::Call(call) => {
                 let (id, body, timeout) = (call.id, call.body(), call.timeout);
-                Callout { shard, id, path: RESERVE_PATH.to_owned(), body, timeout }
+                Callout { sender, id, path: RESERVE_PATH.to_owned(), body, timeout }
             }
             Outgoing::Fetch(fetch) => {
                 let (id, path, timeout) = (fetch.id, fetch.path(), fetch.timeout);
                 let body = fetch.report.unwrap_or_default().into_bytes();
-                Callout { shard, id, path, body, timeout }
+                Callout { sender, id, path, body, timeout }
             }
         });
     }
@@ -149,7 +149,7 @@ impl Callouts {
     /// Makes the callouts that wait, on the main thread.
     pub fn make(&self, config: &FilterConfig<'_>) {
         loop {
-            let Some(Callout { shard, id, path, body, timeout }) = lock(&self.queue).pop_front()
+            let Some(Callout { sender, id, path, body, timeout }) = lock(&self.queue).pop_front()
             else {
                 return;
             };
@@ -157,14 +157,14 @@ impl Callouts {
             let fault = match config.call(&self.cluster, &headers, &body, timeout) {
                 Ok(number) => {
                     let until = Instant::now() + timeout;
-                    lock(&self.under_way).insert(number, UnderWay { shard, id, until });
+                    lock(&self.under_way).insert(number, UnderWay { sender, id, until });
                     continue;
                 }
                 Err(NotStarted::NoCluster) => CallFault::NoCluster,
                 Err(NotStarted::NoHost) => CallFault::NoHost,
             };
-            if let Some(shard) = shard.upgrade() {
-                shard.deliver(Letter::NotSent(id, fault));
+            if let Some(sender) = sender.upgrade() {
+                sender.deliver(Letter::Failed(id, fault));
             }
         }
     }
@@ -173,8 +173,8 @@ impl Callouts {
     pub fn ended(&self, number: u64, end: CallEnd) {
         let Some(call) = lock(&self.under_way).remove(&number) else { return };
         self.ended.notify_all();
-        if let Some(shard) = call.shard.upgrade() {
-            shard.deliver(Letter::Ended(call.id, end));
+        if let Some(sender) = call.sender.upgrade() {
+            sender.deliver(Letter::Ended(call.id, end));
         }
     }
 
@@ -195,8 +195,8 @@ impl Callouts {
             // Envoy reports no end of those that it cancels.
             let canceled = std::mem::take(&mut *lock(&self.under_way));
             for call in canceled.into_values() {
-                if let Some(shard) = call.shard.upgrade() {
-                    shard.deliver(Letter::Ended(call.id, CallEnd::Reset));
+                if let Some(sender) = call.sender.upgrade() {
+                    sender.deliver(Letter::Ended(call.id, CallEnd::Reset));
                 }
             }
             return Closed::Whole;

@@ -10,9 +10,7 @@ use std::time::{Duration, Instant};
 use quotagate_operate::Operate;
 use quotagate_operate::document::open_store_url;
 use quotagate_quota::config::RedisStore;
-use quotagate_quota::worker::{
-    AnsweredBy, CallEnd, CallFault, CallId, OutgoingCall, OutgoingFetch,
-};
+use quotagate_quota::worker::{AnsweredBy, CallEnd, CallFault, OutgoingCall, OutgoingFetch};
 use quotagate_store::server::{CallEndpoint, Connections, Hooks, Refusal};
 use quotagate_store::url::StoreUrl;
 use tokio::time::sleep;
@@ -72,36 +70,34 @@ impl Library {
     }
 
     /// Carries out a call on the runtime thread.
-    pub fn call(&self, shard: Arc<dyn Recipient>, call: OutgoingCall) {
+    pub fn call(&self, sender: Arc<dyn Recipient>, call: OutgoingCall) {
         let endpoint = Arc::clone(&self.endpoint);
         let received = Instant::now();
         runtime::spawn("a call", async move {
             let OutgoingCall { id, request, .. } = call;
-            let letter = match endpoint.call(request, received).await {
+            sender.deliver(match endpoint.call(request, received).await {
                 Ok(carried_out) => Letter::CarriedOut(id, carried_out),
-                Err(refusal) => declined(id, &refusal),
-            };
-            shard.deliver(letter);
+                Err(refusal) => Letter::Failed(id, refused(&refusal)),
+            });
         });
     }
 
     /// Takes the report on the runtime thread, and returns the dials.
-    pub fn fetch(&self, shard: Arc<dyn Recipient>, fetch: OutgoingFetch) {
+    pub fn fetch(&self, sender: Arc<dyn Recipient>, fetch: OutgoingFetch) {
         let endpoint = Arc::clone(&self.endpoint);
         runtime::spawn("a fetch", async move {
             let OutgoingFetch { id, domain, report, timeout, .. } = fetch;
             let report = report.unwrap_or_default();
             let dials = endpoint.dials(&domain, report.as_bytes());
-            shard.deliver(match tokio::time::timeout(timeout, dials).await {
+            sender.deliver(match tokio::time::timeout(timeout, dials).await {
                 Ok(Ok(dials)) => {
                     // Writing numbers and strings into memory cannot fail.
                     let body = serde_json::to_vec(&dials).unwrap_or_default();
-                    let size = body.len();
-                    let by = AnsweredBy::Store;
+                    let (by, size) = (AnsweredBy::Store, body.len());
                     Letter::Ended(id, CallEnd::Answered { status: 200, by, body, size })
                 }
-                Ok(Err(refusal)) => declined(id, &refusal),
-                Err(_) => Letter::NotSent(id, CallFault::TimedOut),
+                Ok(Err(refusal)) => Letter::Failed(id, refused(&refusal)),
+                Err(_) => Letter::Failed(id, CallFault::TimedOut),
             });
         });
     }
@@ -115,6 +111,6 @@ pub fn check(store: &RedisStore) -> Result<StoreUrl, String> {
     open_store_url(store).map_err(|fault| fault.to_string())
 }
 
-fn declined(id: CallId, refusal: &Refusal) -> Letter {
-    Letter::NotSent(id, CallFault::Declined(refusal.to_string()))
+fn refused(refusal: &Refusal) -> CallFault<'static> {
+    CallFault::Declined(refusal.to_string())
 }

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use quotagate_native::{stall_runtime_thread, test_faults};
+use quotagate_native::test_faults;
 
 use crate::document::{behind_cluster, grant, in_memory, policy};
 use crate::held::OK;
@@ -206,7 +206,7 @@ fn invariant_2_stalled_runtime_thread_delays_no_request_and_counts_its_seconds()
     let store = r#","timeout":"100ms","on_failure":"deny""#;
     let envoy = Envoy::start(2, &in_memory("stalls", &policy("p", 1000, ""), "", store));
     recovers(&envoy);
-    stall_runtime_thread(Duration::from_secs(20));
+    quotagate_native::stall(Duration::from_secs(20));
     thread::sleep(Duration::from_millis(50));
     let begun = Instant::now();
     // No other traffic stands in for ticks.
@@ -254,7 +254,7 @@ fn invariant_2_any_hook_of_a_worker_decides_what_is_due_while_both_threads_stall
         recovers_at(&envoy, "/counted");
         let admitted = envoy.request(0, Request::get("/counted"));
         assert_eq!(admitted.status(), 0, "{name}");
-        stall_runtime_thread(Duration::from_secs(15));
+        quotagate_native::stall(Duration::from_secs(15));
         test_faults::stall_tick_thread(Duration::from_secs(15));
         thread::sleep(Duration::from_millis(50));
         let begun = Instant::now();

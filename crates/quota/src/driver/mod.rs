@@ -53,11 +53,11 @@ use ticks::Ticks;
 ///    [`request_body_late`](Self::request_body_late) for each of
 ///    [`late_bodies`](Self::late_bodies).
 /// 3. After each event: [`next_send`](Self::next_send) until it returns `None`, and
-///    [`take_notices`](Self::take_notices) for the log. Then ticks begin if [`wake`](Self::wake)
-///    says so.
+///    [`take_notices`](Self::take_notices) for the log. Then ticks begin if
+///    [`begins_ticks`](Self::begins_ticks) says so.
 /// 4. When a call or a fetch ends: [`call_ended`](Self::call_ended),
 ///    [`call_not_sent`](Self::call_not_sent) or [`carried_out`](Self::carried_out).
-/// 5. Every [`TICK`]: [`tick`](Self::tick), then [`goes_on`](Self::goes_on).
+/// 5. Every [`TICK`]: [`tick`](Self::tick), then [`needs_next_tick`](Self::needs_next_tick).
 /// 6. After 4 and 5: [`next_decision`](Self::next_decision) until it returns `None`, each with
 ///    [`decided`](Self::decided) and [`Action::on_decision`].
 /// 7. A response comes: [`response_headers`](Self::response_headers),
@@ -143,6 +143,15 @@ pub enum ClientMark {
     Harmless,
     /// Envoy chose by it the route that policies read.
     ChoseRoute,
+}
+
+/// Whether the adapter itself holds something that needs ticks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum HostWork {
+    /// It holds nothing.
+    None,
+    /// It holds decisions that no stream has taken yet.
+    Pending,
 }
 
 /// A message to the store.
@@ -396,20 +405,18 @@ impl<K: Copy + Ord, W: Clone> Driver<K, W> {
         self.worker.is_idle() && self.bodies.is_empty()
     }
 
-    /// Whether ticks must begin now. `host_is_idle`: the adapter itself holds nothing that needs
-    /// them.
-    pub fn wake(&mut self, host_is_idle: bool) -> bool {
-        if self.ticks.are_running() || host_is_idle && self.is_idle() {
+    /// Whether ticks must begin now.
+    pub fn begins_ticks(&mut self, work: HostWork) -> bool {
+        if self.ticks.are_running() || work == HostWork::None && self.is_idle() {
             return false;
         }
         self.ticks.begin();
         true
     }
 
-    /// After each tick: whether the next one must come, too. `host_is_idle` as for
-    /// [`wake`](Self::wake).
-    pub fn goes_on(&mut self, host_is_idle: bool) -> bool {
-        let is_idle = host_is_idle && self.is_idle();
+    /// After each tick: whether the next one must come, too.
+    pub fn needs_next_tick(&mut self, work: HostWork) -> bool {
+        let is_idle = work == HostWork::None && self.is_idle();
         self.ticks.go_on(is_idle)
     }
 

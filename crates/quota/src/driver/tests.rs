@@ -264,18 +264,18 @@ fn grants_of_a_call_that_nobody_awaits_are_not_taken() {
 #[test]
 fn ticks_begin_with_work_and_rest_after_a_second_without() {
     let mut driver = driver("");
-    assert!(!driver.wake(true), "nothing to do");
-    assert!(driver.wake(false), "the adapter has work");
-    assert!(!driver.wake(false), "they come already");
+    assert!(!driver.begins_ticks(HostWork::None), "nothing to do");
+    assert!(driver.begins_ticks(HostWork::Pending), "the adapter has work");
+    assert!(!driver.begins_ticks(HostWork::Pending), "they come already");
     for round in 0..2 {
-        assert!((0..99).all(|_| driver.goes_on(true)), "{round}");
-        assert!(driver.goes_on(false), "work came");
+        assert!((0..99).all(|_| driver.needs_next_tick(HostWork::None)), "{round}");
+        assert!(driver.needs_next_tick(HostWork::Pending), "work came");
     }
-    assert!((0..99).all(|_| driver.goes_on(true)));
-    assert!(!driver.goes_on(true));
+    assert!((0..99).all(|_| driver.needs_next_tick(HostWork::None)));
+    assert!(!driver.needs_next_tick(HostWork::None));
     arrive(&mut driver, &mut Exchange::default(), 1, &[1], at(0));
-    assert!(driver.wake(true), "a body is read");
-    assert!((0..200).all(|_| driver.goes_on(true)));
+    assert!(driver.begins_ticks(HostWork::None), "a body is read");
+    assert!((0..200).all(|_| driver.needs_next_tick(HostWork::None)));
 }
 
 #[test]
