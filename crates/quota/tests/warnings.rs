@@ -163,6 +163,25 @@ fn warns_of_networks_that_are_a_part_of_what_counts_as_one_client() {
 }
 
 #[test]
+fn network_that_some_part_of_the_partition_tells_apart_is_no_part_of_a_client() {
+    let overrides = json!([{"network": "192.0.2.7", "quota": 5}]);
+    let identities = json!({
+        "net": [{"client_ip": {"ipv4_prefix": 24}}],
+        "ip": [{"client_ip": {}}],
+        "either": [{"client_ip": {}}, {"client_ip": {"ipv4_prefix": 24}}],
+    });
+    for (by, is_part) in [(&["net", "ip"][..], false), (&["either"], true), (&["net"], true)] {
+        let mut identities = identities.clone();
+        identities.as_object_mut().unwrap().retain(|name, _| by.contains(&&**name));
+        let policies = policy(json!({"partition_by": by, "overrides": overrides}));
+        let text = "policies[0].overrides[0].network: is a part of 192.0.2.0/24, which counts as one client: \
+                    its neighbours use up this quota, too. Write 192.0.2.0/24, or change ipv4_prefix of the identity";
+        let expected: &[&str] = if is_part { &[text] } else { &[] };
+        expect(json!({"identities": identities, "policies": policies}), expected);
+    }
+}
+
+#[test]
 fn warns_of_leases_and_costs_that_do_not_fit_the_quota() {
     let lease =
         "policies[0].precision: has no effect: workers do not prefetch from a quota below 200";

@@ -109,13 +109,12 @@ fn add(
         }
         Subject::Network(network, node) => {
             let forms = whose?.0.forms();
-            let mut parts = forms.iter().flatten().flatten();
-            let Some(part) = parts.find(|part| part.label == key::IP) else {
+            if !forms.iter().flatten().flatten().any(|part| part.label == key::IP) {
                 node.fault(
                     "matches nobody: partition_by holds no identity with a client_ip source",
                 );
                 return None;
-            };
+            }
             match overrides.covering(&network) {
                 Some((first, wider)) if wider == network => {
                     node.fault(format!("is the same network as in {}", path(first)));
@@ -132,7 +131,7 @@ fn add(
             let allowance = allowance?;
             // Who blocks an address means it alone, and its neighbours take none of 0 units.
             if let Allowance::Units(1..) = allowance
-                && let Some(client) = part.prefixes().and_then(|by| network.client_network(by))
+                && let Some(client) = client_network(&network, &forms)
             {
                 let family = if network.address().is_ipv4() { "ipv4" } else { "ipv6" };
                 node.warn(format!(
@@ -144,6 +143,23 @@ fn add(
         }
     }
     Some(())
+}
+
+/// The network of the client that `network` is a part of, if some requests count by nothing that
+/// tells its addresses from their neighbours. `forms` are those of the partition.
+fn client_network(network: &Network, forms: &[Vec<Vec<EncodedEntry<'_>>>]) -> Option<Network> {
+    // The networks that a source of an identity counts by. `None` if one of them is not wider.
+    let wider = |parts: &Vec<EncodedEntry<'_>>| -> Option<Vec<Network>> {
+        let prefixes = parts.iter().filter_map(EncodedEntry::prefixes);
+        prefixes.map(|prefixes| network.client_network(prefixes)).collect()
+    };
+    let mut client = None;
+    for sources in forms {
+        let mut wide = sources.iter().filter_map(wider).peekable();
+        wide.peek()?;
+        client = client.or(wide.flatten().next());
+    }
+    client
 }
 
 /// Only `true`.
