@@ -255,7 +255,8 @@ impl<'h> Host<'h> {
     }
 
     /// Lets Envoy buffer at least this many bytes of a body, whatever the listener's limit is. An
-    /// Envoy without the callback keeps its limit. Envoy takes a limit of 0 as no limit, so it stays.
+    /// Envoy without the callback keeps its limit. Envoy takes a limit of 0 as no limit, so it
+    /// stays.
     pub fn buffer_at_least(&self, bytes: usize) {
         if !process::has_buffer_limit() {
             return;
