@@ -3,10 +3,10 @@
 use std::collections::{HashSet, VecDeque};
 use std::time::Instant;
 
-use super::Setup;
-use super::node::Event;
+use super::SearchSetup;
+use super::node::NodeEvent;
 use super::properties::{Property, is_quiet};
-use super::steps::{Action, Known};
+use super::steps::{KnownSteps, StepChoice};
 
 /// The most states that fit into memory.
 const MOST: usize = 5_000_000;
@@ -18,17 +18,17 @@ pub(super) struct Explored {
     /// Those of them at the last moment, with nothing on its way.
     pub(super) quiet: usize,
     /// The property that the first wrong state violates, and the actions that lead there.
-    pub(super) wrong: Option<(Property, Vec<Action>)>,
+    pub(super) wrong: Option<(Property, Vec<StepChoice>)>,
 }
 
-impl Setup {
+impl SearchSetup {
     /// Visits every state, up to the first that violates one of `properties`.
     pub(super) fn explore(&self, properties: &[Property]) -> Explored {
         let begun = Instant::now();
-        let (start, mut known) = (self.start(), Known::new());
+        let (start, mut known) = (self.start(), KnownSteps::new());
         let mut seen = HashSet::from([self.fingerprint(&start)]);
         // How each state was reached: from which other, and by what.
-        let mut ways: Vec<(usize, Action)> = vec![(0, (0, Event::Pass))];
+        let mut ways: Vec<(usize, StepChoice)> = vec![(0, (0, NodeEvent::Pass))];
         let mut open = VecDeque::from([(start, 0)]);
         let (mut quiet, mut steps, mut wrong) = (0, 0_u64, None);
         while let Some((state, index)) = open.pop_front() {
@@ -59,7 +59,7 @@ impl Setup {
     }
 }
 
-fn way(ways: &[(usize, Action)], mut index: usize) -> Vec<Action> {
+fn way(ways: &[(usize, StepChoice)], mut index: usize) -> Vec<StepChoice> {
     let mut actions = Vec::new();
     while index != 0 {
         let (from, action) = &ways[index];

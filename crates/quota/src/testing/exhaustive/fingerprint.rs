@@ -3,13 +3,13 @@
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 
-use super::node::Node;
-use super::{Setup, State};
+use super::node::ModelNode;
+use super::{SearchSetup, SearchState};
 
-impl Setup {
+impl SearchSetup {
     /// Equal for equal states. Two different states collide with a chance of 1 in 2^64.
-    pub(super) fn fingerprint(&self, state: &State) -> u64 {
-        let State { step, admitted, charged, requests, store, wrong, .. } = state;
+    pub(super) fn fingerprint(&self, state: &SearchState) -> u64 {
+        let SearchState { step, admitted, charged, requests, store, wrong, .. } = state;
         let budgets = (state.faults, state.departures, state.redirects);
         let wrong = wrong.map(|property| property as u8);
         let mut nodes: Vec<u64> = state.nodes.iter().map(|node| node.print).collect();
@@ -23,7 +23,7 @@ impl Setup {
     }
 }
 
-impl Node {
+impl ModelNode {
     /// Records the fingerprint of the node.
     pub(super) fn print(&mut self) {
         // A network keeps no order.
@@ -44,18 +44,18 @@ fn of_text(text: &str) -> u64 {
     }
     serials.sort_unstable();
     serials.dedup();
-    Reader { text: text.as_bytes(), at: 0, serials }.block(b'\0')
+    FingerprintReader { text: text.as_bytes(), at: 0, serials }.block(b'\0')
 }
 
 const SERIALS: [&str; 2] = ["Ticket(", "CallId("];
 
-struct Reader<'a> {
+struct FingerprintReader<'a> {
     text: &'a [u8],
     at: usize,
     serials: Vec<u64>,
 }
 
-impl Reader<'_> {
+impl FingerprintReader<'_> {
     /// Hashes the text before `close`.
     fn block(&mut self, close: u8) -> u64 {
         let (mut entries, mut entry) = (0_u64, 1_u64);

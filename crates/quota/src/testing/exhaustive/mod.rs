@@ -1,9 +1,9 @@
 //! Invariants 1 to 3 over *all* histories of a small world: real workers and real messages, two or
 //! three workers, a few requests, and every order, delay and loss of calls that the network allows.
 //!
-//! `stateright` was tried and does not fit. Its states are `Send + Sync`, and a worker is neither:
-//! the keys of its counters are `Arc`s, since a Wasm module has one thread. It identifies states
-//! only by its own hash, and it brings a web server and forty crates along. The search itself
+//! `stateright` was tried and does not fit. It identifies a state by its hash alone, but a worker
+//! that differs only in the serial numbers of its calls behaves the same, so a state needs a
+//! fingerprint of its own. It also brings a web server and forty crates along. The search itself
 //! (`explore`) is the small part.
 //!
 //! `QUOTAGATE_MODEL=2` searches larger worlds; each search prints what it has visited
@@ -27,7 +27,7 @@ use super::invariants::ModelStore;
 use crate::config::Config;
 use crate::evaluate::{Check, Counter};
 use network::Repeats;
-use node::Node;
+use node::ModelNode;
 use properties::Property;
 
 const TIMEOUT_MS: u64 = 50;
@@ -35,14 +35,14 @@ const TIMEOUT_MS: u64 = 50;
 const COUNTED: u16 = 401;
 
 /// What may arrive: the policies that apply, the cost, and how many of them.
-type Requests = (&'static [usize], u64, u8);
+type ArrivalKind = (&'static [usize], u64, u8);
 
 /// A world to be searched.
 #[derive(Clone)]
-struct Setup {
+struct SearchSetup {
     config: Arc<Config>,
     workers: usize,
-    requests: Vec<Requests>,
+    requests: Vec<ArrivalKind>,
     /// Units of the first counter that others have taken before.
     taken: u64,
     /// The real costs that a request can turn out to have, if its policy settles.
@@ -64,11 +64,11 @@ type Window = (Arc<str>, u64);
 
 /// Everything, at one moment.
 #[derive(Clone)]
-struct State {
+struct SearchState {
     /// The index of the current moment.
     step: usize,
     store: ModelStore,
-    nodes: Vec<Arc<Node>>,
+    nodes: Vec<Arc<ModelNode>>,
     /// Units let through, by the window that granted them: what is reserved, or less if the real
     /// cost is less.
     admitted: BTreeMap<Window, u64>,
@@ -82,12 +82,12 @@ struct State {
     wrong: Option<Property>,
 }
 
-impl Setup {
-    fn start(&self) -> State {
-        let mut state = State {
+impl SearchSetup {
+    fn start(&self) -> SearchState {
+        let mut state = SearchState {
             step: 0,
             store: ModelStore::default(),
-            nodes: (0..self.workers).map(|_| Arc::new(Node::new(&self.config))).collect(),
+            nodes: (0..self.workers).map(|_| Arc::new(ModelNode::new(&self.config))).collect(),
             admitted: BTreeMap::new(),
             charged: BTreeMap::new(),
             requests: self.requests.iter().map(|(.., n)| *n).collect(),

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use quotagate_protocol::ReserveRequest;
 
 use super::properties::Property;
-use super::{Setup, State};
+use super::{SearchSetup, SearchState};
 use crate::worker::{CallId, OutgoingCall};
 
 /// Which parts of a call the network delivers to the store a second time. The product repeats
@@ -61,9 +61,14 @@ impl Flight {
     }
 }
 
-impl Setup {
+impl SearchSetup {
     /// The store carries out the flight at this index, and returns its reply.
-    pub(super) fn carry_out(&self, state: &mut State, worker: usize, flight: usize) -> Arc<str> {
+    pub(super) fn carry_out(
+        &self,
+        state: &mut SearchState,
+        worker: usize,
+        flight: usize,
+    ) -> Arc<str> {
         let now_ms = self.moments[state.step];
         let mut request = match &state.nodes[worker].flights[flight].message {
             Message::Call(request) | Message::Stray(request) => ReserveRequest::clone(request),

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use super::network::{Flight, Message};
 use super::properties::Property;
-use super::{COUNTED, Setup, TIMEOUT_MS, Window};
+use super::{COUNTED, SearchSetup, TIMEOUT_MS, Window};
 use crate::config::MissingCost;
 use crate::config::{Abandoned, Config, Count};
 use crate::decision::{Admission, Decision, Held, Standing};
@@ -22,7 +22,7 @@ use crate::worker::{Submitted, Worker};
 
 /// A request on its way through a worker.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Client {
+pub(super) struct NodeClient {
     kind: usize,
     since: u64,
     is_redirected: bool,
@@ -30,7 +30,7 @@ pub(super) struct Client {
 
 /// A request that was redirected and waits.
 #[derive(Clone, Debug)]
-pub(super) struct Redirected {
+pub(super) struct NodeRedirect {
     exchange: Exchange,
     /// What its first pass counted, and still counts.
     earlier: Admission,
@@ -39,12 +39,12 @@ pub(super) struct Redirected {
 }
 
 #[derive(Clone)]
-pub(super) struct Node {
-    pub(super) worker: Worker<Client>,
+pub(super) struct ModelNode {
+    pub(super) worker: Worker<NodeClient>,
     pub(super) flights: Vec<Flight>,
     /// Requests that hold units until they are answered, or until their real cost is known.
     pub(super) running: Vec<Admission>,
-    pub(super) redirected: Option<Redirected>,
+    pub(super) redirected: Option<NodeRedirect>,
     /// Whether its tick of this moment has come.
     pub(super) ticked: bool,
     pub(super) print: u64,
@@ -52,7 +52,7 @@ pub(super) struct Node {
 
 /// What happens to a node.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(super) enum Event {
+pub(super) enum NodeEvent {
     /// A request of this kind arrives.
     Arrive(usize),
     /// The client with the open ticket at this index leaves. It waits, or is decided and does not
@@ -91,14 +91,14 @@ pub(super) struct Effects {
 
 /// One step of one node.
 pub(super) struct Step<'a> {
-    setup: &'a Setup,
-    node: Node,
+    setup: &'a SearchSetup,
+    node: ModelNode,
     /// The index of the current moment.
     moment: usize,
     effects: Effects,
 }
 
-impl Node {
+impl ModelNode {
     pub(super) fn new(config: &Arc<Config>) -> Self {
         let worker = Worker::new(Arc::clone(config), 1);
         let (flights, running) = (Vec::new(), Vec::new());
@@ -107,25 +107,25 @@ impl Node {
 }
 
 impl<'a> Step<'a> {
-    pub(super) fn new(setup: &'a Setup, node: Node, moment: usize) -> Self {
+    pub(super) fn new(setup: &'a SearchSetup, node: ModelNode, moment: usize) -> Self {
         Self { setup, node, moment, effects: Effects::default() }
     }
 
-    pub(super) fn take(mut self, event: &Event) -> (Node, Effects) {
+    pub(super) fn take(mut self, event: &NodeEvent) -> (ModelNode, Effects) {
         let (now, worker) = (self.now(), &mut self.node.worker);
         match *event {
-            Event::Arrive(kind) => {
-                let client = Client { kind, since: self.now_ms(), is_redirected: false };
+            NodeEvent::Arrive(kind) => {
+                let client = NodeClient { kind, since: self.now_ms(), is_redirected: false };
                 let submitted = self.node.worker.submit(client, self.setup.checks(kind), now);
                 if let Submitted::Decided(decision) = submitted {
                     self.decided(client, decision, true);
                 }
             }
-            Event::Leave(index) => {
+            NodeEvent::Leave(index) => {
                 let ticket = worker.open_tickets().nth(index).unwrap();
                 worker.cancel(ticket, now);
             }
-            Event::Answer(index, counts) => {
+            NodeEvent::Answer(index, counts) => {
                 let mut admission = self.node.running.remove(index);
                 let status = if counts { COUNTED } else { 200 };
                 let back = admission.count_response(
@@ -141,16 +141,16 @@ impl<'a> Step<'a> {
                     self.node.running.push(admission);
                 }
             }
-            Event::Settle(index, cost) => {
+            NodeEvent::Settle(index, cost) => {
                 for held in self.node.running.remove(index).unsettled {
                     self.costs(&held, cost);
                     self.node.worker.settle(held, cost, now);
                 }
             }
-            Event::Vanish(index) => {
+            NodeEvent::Vanish(index) => {
                 self.node.running.remove(index);
             }
-            Event::Redirect(index, to) => {
+            NodeEvent::Redirect(index, to) => {
                 let earlier = self.node.running.remove(index);
                 match to {
                     Some(kind) => self.redirect(earlier, kind),
@@ -160,7 +160,7 @@ impl<'a> Step<'a> {
                     }
                 }
             }
-            Event::Carried(flight, ref reply) => {
+            NodeEvent::Carried(flight, ref reply) => {
                 let Flight { id, due, message } = self.node.flights.remove(flight);
                 if let Message::Call(request) = message {
                     let message = Message::Reply(Arc::clone(reply));
@@ -168,29 +168,29 @@ impl<'a> Step<'a> {
                     self.node.flights.extend(self.setup.repeats.of(&request).map(Flight::stray));
                 }
             }
-            Event::Deliver(flight) => {
+            NodeEvent::Deliver(flight) => {
                 let Flight { id, message, .. } = self.node.flights.remove(flight);
                 let Message::Reply(body) = message else { unreachable!("{message:?} is no reply") };
                 worker.replied(id, body.as_bytes(), now);
             }
-            Event::Fail(flight) => {
+            NodeEvent::Fail(flight) => {
                 let Flight { id, message, .. } = self.node.flights.remove(flight);
                 if let Message::Call(request) = message {
                     self.node.flights.push(Flight::stray(request));
                 }
                 worker.call_failed(id, now);
             }
-            Event::Tick => {
+            NodeEvent::Tick => {
                 worker.tick(now);
                 self.node.ticked = true;
             }
-            Event::Hear => self.hear(),
-            Event::Pass => self.node.ticked = false,
+            NodeEvent::Hear => self.hear(),
+            NodeEvent::Pass => self.node.ticked = false,
         }
-        if !matches!(event, Event::Carried(..) | Event::Pass) {
+        if !matches!(event, NodeEvent::Carried(..) | NodeEvent::Pass) {
             self.settle(now);
         }
-        let waits = |client: &Client| client.since + TIMEOUT_MS <= self.now_ms();
+        let waits = |client: &NodeClient| client.since + TIMEOUT_MS <= self.now_ms();
         if self.node.ticked && self.node.worker.waiting().any(waits) {
             self.effects.wrong = Some(Property::NothingStuck);
         }
@@ -248,9 +248,9 @@ impl<'a> Step<'a> {
         self.is_abandoned(&replaced);
         earlier.held.retain(|held| !counts_again(held.policy));
         earlier.unsettled.retain(|held| !counts_again(held.policy));
-        let client = Client { kind, since: self.now_ms(), is_redirected: true };
+        let client = NodeClient { kind, since: self.now_ms(), is_redirected: true };
         let arrival = exchange.arrive(client, evaluation, Some(given), &mut self.node.worker, now);
-        let redirected = Redirected { exchange, earlier, checks };
+        let redirected = NodeRedirect { exchange, earlier, checks };
         if arrival == Arrival::Waiting {
             self.node.redirected = Some(redirected);
         } else {
@@ -258,7 +258,7 @@ impl<'a> Step<'a> {
         }
     }
 
-    fn redirect_decided(&mut self, Redirected { exchange, earlier, checks }: &Redirected) {
+    fn redirect_decided(&mut self, NodeRedirect { exchange, earlier, checks }: &NodeRedirect) {
         let Some(admission) = exchange.admission() else { return self.is_abandoned(earlier) };
         for check in checks {
             let standing = admission.standings.iter().find(|it| it.policy == check.policy);
@@ -298,7 +298,7 @@ impl<'a> Step<'a> {
         }
     }
 
-    fn decided(&mut self, client: Client, decision: Decision, at_once: bool) {
+    fn decided(&mut self, client: NodeClient, decision: Decision, at_once: bool) {
         let Decision::Admit(admission) = decision else { return };
         let checks = self.setup.checks(client.kind);
         if admission.uncounted.is_some() || admission.standings.len() != checks.len() {

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::{Setup, State};
+use super::{SearchSetup, SearchState};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Property {
@@ -32,8 +32,8 @@ impl Property {
     ];
 }
 
-impl Setup {
-    pub(super) fn holds(&self, property: Property, state: &State) -> bool {
+impl SearchSetup {
+    pub(super) fn holds(&self, property: Property, state: &SearchState) -> bool {
         if state.wrong == Some(property) {
             return false;
         }
@@ -57,7 +57,7 @@ impl Setup {
     }
 
     /// Checks only the current windows: refunds of earlier ones come too late.
-    fn is_all_accounted_for(&self, state: &State) -> bool {
+    fn is_all_accounted_for(&self, state: &SearchState) -> bool {
         (0..self.config.policies.len()).all(|index| {
             let counter = (self.counter(index).key, self.current(state.step, index));
             let units = |of: &BTreeMap<_, u64>| of.get(&counter).copied().unwrap_or_default();
@@ -67,7 +67,7 @@ impl Setup {
 }
 
 /// Whether nothing is on its way, waits or is held.
-pub(super) fn is_quiet(state: &State) -> bool {
+pub(super) fn is_quiet(state: &SearchState) -> bool {
     state
         .nodes
         .iter()

@@ -33,8 +33,8 @@ fn lease(policy: &mut Policy) {
 }
 
 /// Two workers that count exactly in one window with quota 2. Nothing goes wrong.
-fn plain(requests: &[Requests]) -> Setup {
-    Setup {
+fn plain(requests: &[ArrivalKind]) -> SearchSetup {
+    SearchSetup {
         config: config(2, "366d", |_| {}),
         workers: 2,
         requests: requests.to_vec(),
@@ -53,7 +53,7 @@ fn moments(after: &[u64]) -> Vec<u64> {
 }
 
 /// The `usual` world, changed by `larger` if the environment asks for larger worlds.
-fn sized(usual: Setup, larger: impl FnOnce(&mut Setup)) -> Setup {
+fn sized(usual: SearchSetup, larger: impl FnOnce(&mut SearchSetup)) -> SearchSetup {
     let mut setup = usual;
     if std::env::var("QUOTAGATE_MODEL").is_ok_and(|scale| scale != "1") {
         larger(&mut setup);
@@ -62,7 +62,7 @@ fn sized(usual: Setup, larger: impl FnOnce(&mut Setup)) -> Setup {
 }
 
 /// Asserts that every state is right, and that there are more than this many thousand states.
-fn is_right(setup: &Setup, thousands: usize) {
+fn is_right(setup: &SearchSetup, thousands: usize) {
     let explored = setup.explore(&Property::ALL);
     assert!(explored.wrong.is_none(), "{:#?}", explored.wrong);
     assert!(explored.quiet > 0, "no history comes to its end");
@@ -77,31 +77,32 @@ fn units_are_refunded_if_another_policy_refuses() {
 
 #[test]
 fn different_costs_share_a_counter() {
-    let setup = Setup { config: config(3, "366d", |_| {}), ..plain(&[(&[0], 1, 2), (&[0], 2, 1)]) };
+    let setup =
+        SearchSetup { config: config(3, "366d", |_| {}), ..plain(&[(&[0], 1, 2), (&[0], 2, 1)]) };
     is_right(&sized(setup, |setup| setup.requests[0].2 = 3), 100);
 }
 
 #[test]
 fn calls_fail_before_and_after_the_store_has_carried_them_out() {
-    let setup = Setup { faults: 2, ..plain(&[(&[0], 1, 3)]) };
+    let setup = SearchSetup { faults: 2, ..plain(&[(&[0], 1, 3)]) };
     is_right(&sized(setup, |setup| setup.requests[0].2 = 4), 100);
 }
 
 #[test]
 fn clients_leave_while_they_wait() {
-    let setup = Setup { departures: 1, moments: moments(&[0, 60]), ..plain(&[(&[0], 1, 3)]) };
+    let setup = SearchSetup { departures: 1, moments: moments(&[0, 60]), ..plain(&[(&[0], 1, 3)]) };
     is_right(&sized(setup, |setup| setup.faults = 1), 10);
 }
 
 #[test]
 fn three_workers_share_a_counter() {
-    let setup = Setup { workers: 3, moments: moments(&[0, 50]), ..plain(&[(&[0], 1, 4)]) };
+    let setup = SearchSetup { workers: 3, moments: moments(&[0, 50]), ..plain(&[(&[0], 1, 4)]) };
     is_right(&sized(setup, |setup| setup.faults = 1), 10);
 }
 
 #[test]
 fn a_window_ends_while_calls_are_under_way() {
-    let setup = Setup {
+    let setup = SearchSetup {
         config: config(1, "1s", |_| {}),
         moments: moments(&[970, 1_000, 1_010, 1_050]),
         ..plain(&[(&[0], 1, 3)])
@@ -117,7 +118,7 @@ fn requests_count_by_their_answer() {
             ..CountedResponses::default()
         })
     };
-    let setup = Setup { config: config(1, "366d", statuses), ..plain(&[(&[0], 1, 3)]) };
+    let setup = SearchSetup { config: config(1, "366d", statuses), ..plain(&[(&[0], 1, 3)]) };
     is_right(&sized(setup, |setup| setup.requests[0].2 = 4), 100);
 }
 
@@ -128,7 +129,7 @@ fn settles(policy: &mut Policy) {
 /// Reservations of two units turn out to cost one or three, or are never settled.
 #[test]
 fn real_costs_replace_reserved_ones() {
-    let setup = Setup {
+    let setup = SearchSetup {
         config: config(3, "366d", settles),
         costs: &[1, 3],
         moments: moments(&[0, 10, 60]),
@@ -139,7 +140,7 @@ fn real_costs_replace_reserved_ones() {
 
 #[test]
 fn real_costs_are_lost() {
-    let setup = Setup {
+    let setup = SearchSetup {
         config: config(3, "366d", settles),
         costs: &[0, 4],
         faults: 1,
@@ -151,7 +152,7 @@ fn real_costs_are_lost() {
 
 #[test]
 fn a_window_ends_before_costs_are_settled() {
-    let setup = Setup {
+    let setup = SearchSetup {
         config: config(2, "1s", settles),
         costs: &[1, 3],
         moments: moments(&[970, 1_000, 1_010, 1_050]),
@@ -169,7 +170,7 @@ fn only_requests_that_count_by_their_answer_are_settled() {
             ..CountedResponses::default()
         })
     };
-    let setup = Setup {
+    let setup = SearchSetup {
         config: config(2, "366d", edit),
         costs: &[1, 3],
         moments: moments(&[0, 10, 60]),
@@ -188,8 +189,8 @@ fn second_is_spent(edit: impl Fn(&mut Policy)) -> Arc<Config> {
 
 /// Requests to `a` reach the upstream. It redirects one: to `b`, to `a` at another cost, to both,
 /// or away.
-fn redirecting(config: Arc<Config>) -> Setup {
-    Setup {
+fn redirecting(config: Arc<Config>) -> SearchSetup {
+    SearchSetup {
         config,
         workers: 1,
         redirects: 1,
@@ -224,14 +225,14 @@ fn redirected_requests_are_settled_once() {
         let config = second_is_spent(|policy| {
             policy.settle = Some(Arc::new(Settle { sources: [].into(), missing }));
         });
-        let setup = Setup { costs: &[3], ..redirecting(config) };
+        let setup = SearchSetup { costs: &[3], ..redirecting(config) };
         is_right(&sized(setup, |setup| setup.faults = 1), 10);
     }
 }
 
 #[test]
 fn a_window_ends_before_a_redirected_request_arrives_again() {
-    let setup = Setup {
+    let setup = SearchSetup {
         config: config(2, "1s", |_| {}),
         redirects: 1,
         moments: moments(&[970, 1_000, 1_010, 1_050]),
@@ -242,7 +243,7 @@ fn a_window_ends_before_a_redirected_request_arrives_again() {
 
 #[test]
 fn a_counter_runs_out_while_units_are_leased() {
-    let setup = Setup {
+    let setup = SearchSetup {
         config: config(200, "366d", lease),
         taken: 186,
         moments: moments(&[0, 10, 1_300, 1_350]),
@@ -257,7 +258,7 @@ fn leased_units_stay_if_another_policy_refuses() {
         "a" => lease(policy),
         _ => policy.quota = 1,
     };
-    let setup = Setup {
+    let setup = SearchSetup {
         config: config(200, "366d", edit),
         workers: 1,
         taken: 150,
@@ -270,7 +271,7 @@ fn leased_units_stay_if_another_policy_refuses() {
 
 #[test]
 fn a_window_ends_while_units_are_leased() {
-    let setup = Setup {
+    let setup = SearchSetup {
         config: config(200, "1s", lease),
         // Two of 17 let a worker expect one unit in the time that is left.
         taken: 140,
@@ -283,7 +284,7 @@ fn a_window_ends_while_units_are_leased() {
 /// Why a refund is sent once, through a connection that never repeats a command.
 #[test]
 fn refunds_that_reach_the_store_twice_admit_more_than_the_quota() {
-    let setup = Setup {
+    let setup = SearchSetup {
         config: config(1, "366d", |_| {}),
         departures: 1,
         moments: moments(&[0, 60]),
@@ -294,7 +295,7 @@ fn refunds_that_reach_the_store_twice_admit_more_than_the_quota() {
         setup.explore(&[Property::NeverOver]).wrong.expect("a history that goes over");
     assert_eq!(wrong, Property::NeverOver);
     println!("{way:#?}");
-    let once = Setup { repeats: Repeats::Nothing, ..setup };
+    let once = SearchSetup { repeats: Repeats::Nothing, ..setup };
     assert!(once.explore(&[Property::NeverOver]).wrong.is_none());
 }
 
@@ -302,7 +303,7 @@ fn refunds_that_reach_the_store_twice_admit_more_than_the_quota() {
 /// grant are lost, though requests never exceed the quota.
 #[test]
 fn reservations_that_reach_the_store_twice_lose_units_and_admit_no_more() {
-    let setup = Setup { repeats: Repeats::Reservations, ..plain(&[(&[0], 1, 2)]) };
+    let setup = SearchSetup { repeats: Repeats::Reservations, ..plain(&[(&[0], 1, 2)]) };
     let safe = [Property::NeverOver, Property::NothingUncounted, Property::NothingStuck];
     assert!(setup.explore(&safe).wrong.is_none());
     let (wrong, way) = setup.explore(&Property::ALL).wrong.expect("units that no request got");
@@ -313,7 +314,7 @@ fn reservations_that_reach_the_store_twice_lose_units_and_admit_no_more() {
 /// Why a charge is sent once: a repeated one admits no more, but requests pay twice.
 #[test]
 fn charges_that_reach_the_store_twice_count_twice_and_admit_no_more() {
-    let setup = Setup {
+    let setup = SearchSetup {
         config: config(4, "366d", settles),
         costs: &[3],
         moments: moments(&[0, 10, 60]),

@@ -7,13 +7,13 @@ use std::time::Duration;
 
 use quotagate_protocol::OnFailure;
 
-use super::world::{COUNTED, Setup, World};
+use super::world::{COUNTED, World, WorldSetup};
 use super::{Random, seeds};
 use crate::config::{Abandoned, Config, Count, CountedResponses, Policy, Precision};
 use crate::config::{MissingCost, Settle};
 use crate::worker::known::local::share;
 
-const SETUP: Setup = Setup {
+const SETUP: WorldSetup = WorldSetup {
     workers: 3,
     parties: 2,
     rate: 2,
@@ -81,7 +81,7 @@ fn policy<'a>(world: &'a World, key: &str) -> &'a Policy {
 fn invariant_1_never_over_whatever_is_lost_or_late() {
     for seed in seeds(150) {
         let window = ["366d", "1s"][seed as usize % 2];
-        let setup = Setup { loss: [0, 5, 30][seed as usize % 3], ..SETUP };
+        let setup = WorldSetup { loss: [0, 5, 30][seed as usize % 3], ..SETUP };
         // The world checks every admission.
         let mut world = World::new(seed, varied(seed, window), setup).run(1_800);
         assert!(!world.admitted.is_empty(), "seed {seed}");
@@ -92,7 +92,7 @@ fn invariant_1_never_over_whatever_is_lost_or_late() {
 #[test]
 fn invariant_3_nothing_is_admitted_that_the_store_has_not_counted() {
     for seed in seeds(60) {
-        let setup = Setup { loss: [0, 5, 30][seed as usize % 3], ..SETUP };
+        let setup = WorldSetup { loss: [0, 5, 30][seed as usize % 3], ..SETUP };
         let world = World::new(seed, varied(seed, "1s"), setup).run(1_800);
         for (counter, admitted) in &world.admitted {
             assert!(
@@ -109,7 +109,7 @@ fn invariant_3_what_is_counted_is_admitted_or_refunded_while_nothing_is_lost() {
         // Many windows would hide units that a worker keeps. So there is one window, with time for
         // refunds at its end.
         let late = seed % 2 == 0;
-        let setup = Setup { late, ..SETUP };
+        let setup = WorldSetup { late, ..SETUP };
         let mut world = World::new(seed, varied(seed, "366d"), setup).run(1_500).drain();
         for counter in world.store.counters() {
             let (used, key) = (world.store.used(counter), &*counter.0);
@@ -155,7 +155,7 @@ fn a_worker_on_its_own_admits_no_more_than_its_share() {
         for policy in &mut config.policies {
             policy.on_failure = random.of(&[OnFailure::Allow, OnFailure::Deny, OnFailure::Local]);
         }
-        let setup = Setup { loss: random.of(&[30, 60, 100]), ..SETUP };
+        let setup = WorldSetup { loss: random.of(&[30, 60, 100]), ..SETUP };
         let mut world = World::new(seed, config, setup).run(1_500);
         for ((worker, counter), admitted) in &world.local {
             let most = share(counter.quota, world.config.store.local_share);

@@ -4,10 +4,10 @@ use std::num::NonZeroU64;
 use std::time::Duration;
 
 use super::seeds;
-use super::world::{Setup, World};
+use super::world::{World, WorldSetup};
 use crate::config::{Config, Precision};
 
-const SETUP: Setup = Setup {
+const SETUP: WorldSetup = WorldSetup {
     workers: 6,
     parties: 1,
     rate: 6,
@@ -32,7 +32,7 @@ fn config(quota: u64, window: &str) -> Config {
 #[test]
 fn invariant_1_never_over_whatever_traffic_does() {
     for seed in seeds(60) {
-        let setup = Setup { loss: [0, 5, 30][seed as usize % 3], cost: 1 + seed % 4, ..SETUP };
+        let setup = WorldSetup { loss: [0, 5, 30][seed as usize % 3], cost: 1 + seed % 4, ..SETUP };
         let (quota, window) = [(2_000, "1s"), (5_000, "366d"), (300, "1s")][seed as usize % 3];
         World::new(seed, config(quota, window), setup).run(2_500);
     }

@@ -24,7 +24,7 @@ pub(super) const TIMEOUT_MS: u64 = 50;
 pub(super) const COUNTED: u16 = 401;
 
 /// How the world behaves.
-pub(super) struct Setup {
+pub(super) struct WorldSetup {
     pub(super) workers: usize,
     /// Parties that a policy counts.
     pub(super) parties: u64,
@@ -43,7 +43,7 @@ pub(super) struct Setup {
     pub(super) redirects: u64,
 }
 
-enum Event {
+enum WorldEvent {
     AtStore(usize, CallId, Vec<u8>),
     Reply(usize, CallId, Vec<u8>),
     Failed(usize, CallId),
@@ -51,24 +51,24 @@ enum Event {
     Redirected(usize, Admission),
 }
 
-struct Client {
+struct WorldClient {
     worker: usize,
     /// `None` if it went on, so that it cannot leave.
     ticket: Option<Ticket>,
     since: u64,
     checks: Vec<Check>,
     /// What a redirected request did before.
-    redirected: Option<redirects::Redirected>,
+    redirected: Option<redirects::SecondPass>,
 }
 
 pub(super) struct World {
-    setup: Setup,
+    setup: WorldSetup,
     pub(super) random: Random,
     pub(super) config: Arc<Config>,
     pub(super) store: ModelStore,
     workers: Vec<Worker<u64>>,
-    events: BTreeMap<(u64, u64), Event>,
-    clients: BTreeMap<u64, Client>,
+    events: BTreeMap<(u64, u64), WorldEvent>,
+    clients: BTreeMap<u64, WorldClient>,
     /// By policy and party.
     counters: Vec<Vec<Counter>>,
     /// Admitted units, by counter and number of the window that granted them. `refused` has the
@@ -94,7 +94,7 @@ fn unseen(units: &mut HashMap<Arc<str>, u64>, checks: &[Check]) {
 }
 
 impl World {
-    pub(super) fn new(seed: u64, config: Config, setup: Setup) -> Self {
+    pub(super) fn new(seed: u64, config: Config, setup: WorldSetup) -> Self {
         let config = Arc::new(config);
         let worker = |i| Worker::new(Arc::clone(&config), seed * 8 + i);
         let counter = |policy: &Policy, party| Counter {
@@ -128,12 +128,12 @@ impl World {
         Monotonic::new(Duration::from_millis(self.now))
     }
 
-    fn after(&mut self, delay: u64, event: Event) {
+    fn after(&mut self, delay: u64, event: WorldEvent) {
         self.serial += 1;
         self.events.insert((self.now + delay, self.serial), event);
     }
 
-    fn sent(&mut self, event: Event) {
+    fn sent(&mut self, event: WorldEvent) {
         let late = self.setup.late && self.random.percent(5);
         let delay = if late { self.random.below(200) } else { self.random.below(8) };
         self.after(delay, event);
@@ -168,7 +168,7 @@ impl World {
         match self.workers[worker].submit(id, checks.clone(), now) {
             Submitted::Waiting(ticket) => {
                 let ticket = Some(ticket);
-                self.clients.insert(id, Client { worker, ticket, since, checks, redirected });
+                self.clients.insert(id, WorldClient { worker, ticket, since, checks, redirected });
             }
             Submitted::Counting(admission) => {
                 let is_known = |check: &Check| {
@@ -183,11 +183,12 @@ impl World {
                 );
                 self.at_once(worker, &known, Decision::Admit(admission));
                 let (ticket, checks) = (None, asked);
-                self.clients.insert(id, Client { worker, ticket, since, checks, redirected });
+                self.clients.insert(id, WorldClient { worker, ticket, since, checks, redirected });
             }
             Submitted::Decided(decision) => self.at_once(worker, &checks, decision),
         }
-        let waiting = |(id, client): (&u64, &Client)| client.ticket.map(|ticket| (*id, ticket));
+        let waiting =
+            |(id, client): (&u64, &WorldClient)| client.ticket.map(|ticket| (*id, ticket));
         if self.random.percent(10)
             && let Some((gone, ticket)) = self.clients.iter().find_map(waiting)
         {
@@ -208,7 +209,7 @@ impl World {
     }
 
     fn leave(&mut self, client: u64, ticket: Ticket) {
-        let Some(Client { worker, checks, .. }) = self.clients.remove(&client) else { return };
+        let Some(WorldClient { worker, checks, .. }) = self.clients.remove(&client) else { return };
         let now = self.time();
         let worker = &mut self.workers[worker];
         if !worker.waits(ticket) {
@@ -284,31 +285,31 @@ impl World {
         let Decision::Admit(admission) = decision else { return };
         if self.random.percent(self.setup.redirects) {
             let delay = self.random.below(100);
-            self.after(delay, Event::Redirected(worker, admission));
+            self.after(delay, WorldEvent::Redirected(worker, admission));
         } else if !admission.held.is_empty() || !admission.unsettled.is_empty() {
             let delay = self.random.below(100);
-            self.after(delay, Event::Answered(worker, admission));
+            self.after(delay, WorldEvent::Answered(worker, admission));
         }
     }
 
-    fn happen(&mut self, event: Event) {
+    fn happen(&mut self, event: WorldEvent) {
         let now = self.time();
         match event {
-            Event::AtStore(worker, call, body) => {
+            WorldEvent::AtStore(worker, call, body) => {
                 let request: ReserveRequest = serde_json::from_slice(&body).unwrap();
                 let reply = serde_json::to_vec(&self.store.carry_out(&request, self.now)).unwrap();
                 let lost = self.random.percent(self.setup.loss);
                 self.sent(if lost {
-                    Event::Failed(worker, call)
+                    WorldEvent::Failed(worker, call)
                 } else {
-                    Event::Reply(worker, call, reply)
+                    WorldEvent::Reply(worker, call, reply)
                 });
             }
-            Event::Reply(worker, call, body) => {
+            WorldEvent::Reply(worker, call, body) => {
                 self.workers[worker].replied(call, &body, now);
             }
-            Event::Failed(worker, call) => self.workers[worker].call_failed(call, now),
-            Event::Answered(worker, mut admission) => {
+            WorldEvent::Failed(worker, call) => self.workers[worker].call_failed(call, now),
+            WorldEvent::Answered(worker, mut admission) => {
                 let status = self.random.of(&[Some(COUNTED), Some(200), Some(200), None]);
                 let head = |status| ResponseEvent::headers(status, None, None, true);
                 let by_answer = !admission.held.is_empty();
@@ -327,7 +328,7 @@ impl World {
                     self.settle_cost(worker, held, now);
                 }
             }
-            Event::Redirected(worker, admission) => self.redirect(worker, admission),
+            WorldEvent::Redirected(worker, admission) => self.redirect(worker, admission),
         }
     }
 
@@ -361,13 +362,13 @@ impl World {
         let now = self.time();
         while let Some(call) = self.workers[worker].next_call(now) {
             if self.random.percent(self.setup.loss) {
-                self.sent(Event::Failed(worker, call.id));
+                self.sent(WorldEvent::Failed(worker, call.id));
             } else {
-                self.sent(Event::AtStore(worker, call.id, call.body()));
+                self.sent(WorldEvent::AtStore(worker, call.id, call.body()));
             }
         }
         while let Some((id, decision)) = self.workers[worker].next_decision() {
-            let Client { since, checks, redirected, .. } =
+            let WorldClient { since, checks, redirected, .. } =
                 self.clients.remove(&id).expect("a request is decided once, and not after it left");
             assert!(
                 self.now <= since + TIMEOUT_MS + 10,
@@ -399,7 +400,7 @@ impl World {
             }
             self.settle(worker);
         }
-        for Client { since, .. } in self.clients.values() {
+        for WorldClient { since, .. } in self.clients.values() {
             assert!(
                 self.now <= since + TIMEOUT_MS + 10,
                 "invariant 2: stuck for {} ms",
@@ -418,7 +419,8 @@ impl World {
 
     /// All clients that can leave do so, and nearly a second passes without new ones.
     pub(super) fn drain(mut self) -> Self {
-        let waiting = |(id, client): (&u64, &Client)| client.ticket.map(|ticket| (*id, ticket));
+        let waiting =
+            |(id, client): (&u64, &WorldClient)| client.ticket.map(|ticket| (*id, ticket));
         let leaving: Vec<_> = self.clients.iter().filter_map(waiting).collect();
         for (client, ticket) in leaving {
             self.leave(client, ticket);

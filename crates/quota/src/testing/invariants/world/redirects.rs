@@ -8,7 +8,7 @@ use crate::exchange::{Arrival, Exchange, StreamState, abandon};
 use crate::request::tokens::Tokens;
 
 /// A redirected request that waits.
-pub(super) struct Redirected {
+pub(super) struct SecondPass {
     exchange: Exchange,
     /// What its first pass holds, and its second does not replace.
     earlier: Admission,
@@ -49,9 +49,9 @@ impl World {
             exchange.arrive(id, evaluation, Some(earlier), &mut self.workers[worker], now);
         match arrival {
             Arrival::Waiting => {
-                let redirected = Some(Redirected { exchange, earlier: kept });
+                let redirected = Some(SecondPass { exchange, earlier: kept });
                 let ticket = None;
-                self.clients.insert(id, Client { worker, ticket, since, checks, redirected });
+                self.clients.insert(id, WorldClient { worker, ticket, since, checks, redirected });
             }
             Arrival::Decided | Arrival::Counting => {
                 let decision = exchange.decision().unwrap().clone();
@@ -72,7 +72,8 @@ impl World {
                 }
                 if arrival == Arrival::Counting {
                     let (ticket, checks, redirected) = (None, asked, None);
-                    self.clients.insert(id, Client { worker, ticket, since, checks, redirected });
+                    self.clients
+                        .insert(id, WorldClient { worker, ticket, since, checks, redirected });
                 }
             }
             other => unreachable!("{other:?}"),
@@ -83,10 +84,10 @@ impl World {
     pub(super) fn redirect_decided(
         &mut self,
         worker: usize,
-        redirected: Redirected,
+        redirected: SecondPass,
         decision: Decision,
     ) {
-        let (now, Redirected { mut exchange, earlier }) = (self.time(), redirected);
+        let (now, SecondPass { mut exchange, earlier }) = (self.time(), redirected);
         exchange.decided(decision, StreamState::Open, &mut self.workers[worker], now);
         match exchange.decision() {
             Some(joined @ Decision::Admit(_)) => self.runs(worker, joined.clone()),
