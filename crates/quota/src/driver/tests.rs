@@ -15,6 +15,13 @@ use crate::worker::{AnsweredBy, CallEnd};
 
 type TestDriver = Driver<u32, &'static str>;
 
+impl<K, W> Driver<K, W> {
+    /// The worker, for models that look into it.
+    pub(crate) const fn worker(&self) -> &Worker<W> {
+        &self.worker
+    }
+}
+
 const POLICIES: &str = r#"
     {"name": "plain", "partition_by": [], "quota": 100, "window": "1m"},
     {"name": "body", "partition_by": [], "quota": 100, "window": "1m", "cost": {

@@ -7,10 +7,11 @@ use std::time::Duration;
 
 use quotagate_protocol::OnFailure;
 
-use super::world::{COUNTED, World, WorldSetup};
+use super::world::{COST, COUNTED, World, WorldSetup};
 use super::{Random, seeds};
-use crate::config::{Abandoned, Config, Count, CountedResponses, Policy, Precision};
-use crate::config::{MissingCost, Settle};
+use crate::config::{
+    Abandoned, Config, CostSource, Count, CountedResponses, MissingCost, Policy, Precision, Settle,
+};
 use crate::worker::known::local::share;
 
 const SETUP: WorldSetup = WorldSetup {
@@ -54,7 +55,7 @@ fn varied(seed: u64, window: &str) -> Config {
         if !policy.count_denied && policy.precision == Precision::Exact && random.percent(60) {
             let missing =
                 random.of(&[MissingCost::Reserved, MissingCost::Units(1), MissingCost::Units(4)]);
-            let sources = [].into();
+            let sources = [CostSource::Header(COST.into())].into();
             policy.settle = Some(Arc::new(Settle { sources, missing }));
         }
         if random.percent(30) {

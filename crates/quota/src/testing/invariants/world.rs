@@ -1,4 +1,5 @@
-//! Workers, their store, the network between them, and clients that come, go and are answered.
+//! Drivers, their store, the network between them, and clients that come, go and are answered. The
+//! world drives them as the adapters do.
 
 mod checks;
 mod redirects;
@@ -12,16 +13,25 @@ use quotagate_protocol::{Mode, OnFailure, ReserveRequest};
 
 use super::Random;
 use super::model::ModelStore;
-use crate::config::{Abandoned, Config, Count, Policy, Precision};
-use crate::decision::{Admission, Decision, GrantedUnits, Held, Outcome, Standing};
-use crate::evaluate::{Check, Counter};
-use crate::exchange::counting::ResponseEvent;
+use crate::config::{Abandoned, Config, Count, MissingCost, Policy, Precision};
+use crate::decision::{Admission, Decision, Held, Outcome, Standing};
+use crate::driver::{self, Arriving, ClientMark, Driver, HostWork, Outgoing, RequestBody};
+use crate::evaluate::{Check, Counter, Evaluation};
+use crate::exchange::{Arrival, Exchange, StreamState};
+use crate::request::tokens::Tokens;
+use crate::response::Upstream;
 use crate::time::Monotonic;
-use crate::worker::{CallId, Counted, Submitted, Ticket, Worker};
+use crate::worker::{AnsweredBy, CallEnd, CallFault, CallId, Counted};
 
 pub(super) const TIMEOUT_MS: u64 = 50;
 /// A request answered with this status counts, if the policy counts by status.
 pub(super) const COUNTED: u16 = 401;
+
+/// The header that says the real cost of a request.
+pub(super) const COST: &str = "x-cost";
+
+/// What the store replies to a fetch of dials.
+const NO_DIALS: &str = r#"{"version":0,"dials":[]}"#;
 
 /// How the world behaves.
 pub(super) struct WorldSetup {
@@ -47,18 +57,38 @@ enum WorldEvent {
     AtStore(usize, CallId, Vec<u8>),
     Reply(usize, CallId, Vec<u8>),
     Failed(usize, CallId),
-    Answered(usize, Admission),
-    Redirected(usize, Admission),
+    /// The upstream answers this request, or redirects it.
+    Answered(u64),
+    Redirected(u64),
 }
 
+/// A request on its stream.
 struct WorldClient {
     worker: usize,
-    /// `None` if it went on, so that it cannot leave.
-    ticket: Option<Ticket>,
-    since: u64,
-    checks: Vec<Check>,
-    /// What a redirected request did before.
-    redirected: Option<redirects::SecondPass>,
+    exchange: Exchange,
+    /// What the worker has not decided yet, and since when.
+    pending: Option<(u64, Vec<Check>)>,
+    /// What its first pass holds after a redirect, and this one does not replace.
+    earlier: Admission,
+    /// Whether the stream has ended, while shadow policies still ask the store.
+    is_over: bool,
+}
+
+/// What an upstream answers.
+struct WorldResponse {
+    status: u16,
+    cost: Option<u64>,
+}
+
+impl Upstream for WorldResponse {
+    fn status(&self) -> Option<u16> {
+        Some(self.status)
+    }
+
+    fn header(&self, name: &str) -> Vec<Vec<u8>> {
+        let cost = self.cost.filter(|_| name == COST);
+        cost.map(|cost| cost.to_string().into_bytes()).into_iter().collect()
+    }
 }
 
 pub(super) struct World {
@@ -66,7 +96,9 @@ pub(super) struct World {
     pub(super) random: Random,
     pub(super) config: Arc<Config>,
     pub(super) store: ModelStore,
-    workers: Vec<Worker<u64>>,
+    drivers: Vec<Driver<u64, u64>>,
+    /// Whether each driver wants ticks.
+    ticking: Vec<bool>,
     events: BTreeMap<(u64, u64), WorldEvent>,
     clients: BTreeMap<u64, WorldClient>,
     /// By policy and party.
@@ -83,6 +115,8 @@ pub(super) struct World {
     /// Units that each worker admitted by itself.
     pub(super) local: HashMap<(usize, Counter), u64>,
     outcomes: BTreeMap<(usize, Outcome), u64>,
+    /// The outcomes that the drivers counted, by policy.
+    tallied: BTreeMap<(usize, Outcome), u64>,
     serial: u64,
     now: u64,
 }
@@ -96,7 +130,7 @@ fn unseen(units: &mut HashMap<Arc<str>, u64>, checks: &[Check]) {
 impl World {
     pub(super) fn new(seed: u64, config: Config, setup: WorldSetup) -> Self {
         let config = Arc::new(config);
-        let worker = |i| Worker::new(Arc::clone(&config), seed * 8 + i);
+        let driver = |i| Driver::new(Arc::clone(&config), seed * 8 + i);
         let counter = |policy: &Policy, party| Counter {
             key: format!("d:{}:{{ip={party}}}", policy.name).into(),
             quota: policy.quota,
@@ -107,7 +141,8 @@ impl World {
         Self {
             random: Random(seed),
             store: ModelStore::default(),
-            workers: (0..setup.workers as u64).map(worker).collect(),
+            drivers: (0..setup.workers as u64).map(driver).collect(),
+            ticking: vec![false; setup.workers],
             setup,
             config,
             events: BTreeMap::new(),
@@ -119,6 +154,7 @@ impl World {
             charged: HashMap::new(),
             local: HashMap::new(),
             outcomes: BTreeMap::new(),
+            tallied: BTreeMap::new(),
             serial: 0,
             now: 1_000_000,
         }
@@ -160,62 +196,87 @@ impl World {
     }
 
     fn arrive(&mut self) {
-        let (worker, checks, id) = (self.worker(), self.checks(), self.serial);
+        let (worker, checks) = (self.worker(), self.checks());
+        self.pass(worker, checks, None, Admission::default());
+        let waits = |(id, client): (&u64, &WorldClient)| client.waits().then_some(*id);
+        if self.random.percent(10)
+            && let Some(gone) = self.clients.iter().find_map(waits)
+        {
+            self.leave(gone);
+        }
+    }
+
+    /// A pass of a request begins. Of a redirected one, `given` is the admission of the pass
+    /// before, and `earlier` what this one does not replace of it; `checks` are those that count.
+    fn pass(
+        &mut self,
+        worker: usize,
+        checks: Vec<Check>,
+        given: Option<(Admission, Vec<Check>)>,
+        earlier: Admission,
+    ) {
+        let (now, since, id) = (self.time(), self.now, self.serial);
         self.serial += 1;
-        let now = self.time();
-        let since = self.now;
-        let redirected = None;
-        match self.workers[worker].submit(id, checks.clone(), now) {
-            Submitted::Waiting(ticket) => {
-                let ticket = Some(ticket);
-                self.clients.insert(id, WorldClient { worker, ticket, since, checks, redirected });
+        let is_first = given.is_none();
+        let (given, all) = given.map_or((None, checks.clone()), |(given, all)| (Some(given), all));
+        let evaluation = Evaluation { checks: Ok(all), missing: vec![], tokens: Tokens::default() };
+        let (body, mark) = (RequestBody::Absent, ClientMark::Harmless);
+        let driver = &mut self.drivers[worker];
+        driver.observe_traffic(now);
+        let mut exchange = Exchange::default();
+        let stream = driver::Stream { id, who: &id, exchange: &mut exchange };
+        let arrival =
+            driver.arrive(stream, Arriving { evaluation, earlier: given, body, mark }, now);
+        let mut client = WorldClient { worker, exchange, pending: None, earlier, is_over: false };
+        match arrival {
+            Arrival::Waiting => {
+                client.pending = Some((since, checks));
+                self.clients.insert(id, client);
             }
-            Submitted::Counting(admission) => {
-                let is_known = |check: &Check| {
-                    admission.standings.iter().any(|known| known.policy == check.policy)
+            Arrival::Decided | Arrival::Counting => {
+                let decision = client.exchange.decision().unwrap().clone();
+                let is_pending = |check: &Check| match &decision {
+                    Decision::Admit(admission) if arrival == Arrival::Counting => {
+                        admission.pending.iter().any(|it| it.policy == check.policy)
+                    }
+                    _ => false,
                 };
-                let (known, asked): (Vec<_>, Vec<_>) = checks.into_iter().partition(is_known);
+                let (asked, known): (Vec<_>, Vec<_>) = checks.into_iter().partition(is_pending);
                 let only_counts =
                     |check: &Check| self.config.policies[check.policy].mode == Mode::Shadow;
-                assert!(
-                    !asked.is_empty() && asked.iter().all(only_counts),
-                    "admitted before it was counted"
-                );
-                self.at_once(worker, &known, Decision::Admit(admission));
-                let (ticket, checks) = (None, asked);
-                self.clients.insert(id, WorldClient { worker, ticket, since, checks, redirected });
+                assert!(asked.iter().all(only_counts), "admitted before it was counted");
+                if is_first {
+                    self.is_spent_in_its_window(&decision);
+                }
+                self.decided(worker, &known, &decision);
+                if !asked.is_empty() {
+                    client.pending = Some((since, asked));
+                }
+                self.goes_on(id, client);
             }
-            Submitted::Decided(decision) => self.at_once(worker, &checks, decision),
-        }
-        let waiting =
-            |(id, client): (&u64, &WorldClient)| client.ticket.map(|ticket| (*id, ticket));
-        if self.random.percent(10)
-            && let Some((gone, ticket)) = self.clients.iter().find_map(waiting)
-        {
-            self.leave(gone, ticket);
+            other => unreachable!("{other:?}"),
         }
     }
 
-    fn at_once(&mut self, worker: usize, checks: &[Check], decision: Decision) {
-        if let Decision::Admit(Admission { standings, .. }) = &decision {
-            for standing in standings.iter().filter(|standing| standing.granted) {
-                let window_s = self.config.policies[standing.policy].window.seconds();
-                let current = self.now / 1000 / u64::from(window_s);
-                assert_eq!(self.window(standing), current, "spent after its window's end");
-            }
+    fn is_spent_in_its_window(&self, decision: &Decision) {
+        let Decision::Admit(Admission { standings, .. }) = decision else { return };
+        for standing in standings.iter().filter(|standing| standing.granted) {
+            let window_s = self.config.policies[standing.policy].window.seconds();
+            let current = self.now / 1000 / u64::from(window_s);
+            assert_eq!(self.window(standing), current, "spent after its window's end");
         }
-        self.decided(worker, checks, &decision);
-        self.runs(worker, decision);
     }
 
-    fn leave(&mut self, client: u64, ticket: Ticket) {
-        let Some(WorldClient { worker, checks, .. }) = self.clients.remove(&client) else { return };
-        let now = self.time();
-        let worker = &mut self.workers[worker];
-        if !worker.waits(ticket) {
+    /// The client of a request that waits leaves.
+    fn leave(&mut self, id: u64) {
+        let Some(mut client) = self.clients.remove(&id) else { return };
+        let (now, driver) = (self.time(), &mut self.drivers[client.worker]);
+        let is_decided = !driver.worker().waiting().any(|who| *who == id);
+        driver.end(&id, &mut client.exchange, &(), now);
+        if let Some((_, checks)) = client.pending.filter(|_| is_decided) {
             unseen(&mut self.unseen, &checks);
         }
-        worker.cancel(ticket, now);
+        self.is_abandoned(&client.earlier);
     }
 
     /// The window that a standing is of: it ends at most a reply's delay, less than its length,
@@ -280,16 +341,22 @@ impl World {
         }
     }
 
-    /// The upstream answers an admitted request, or redirects it.
-    fn runs(&mut self, worker: usize, decision: Decision) {
-        let Decision::Admit(admission) = decision else { return };
-        if self.random.percent(self.setup.redirects) {
-            let delay = self.random.below(100);
-            self.after(delay, WorldEvent::Redirected(worker, admission));
-        } else if !admission.held.is_empty() || !admission.unsettled.is_empty() {
-            let delay = self.random.below(100);
-            self.after(delay, WorldEvent::Answered(worker, admission));
+    /// A request is decided: the upstream answers it, or redirects it.
+    fn goes_on(&mut self, id: u64, client: WorldClient) {
+        let Some(admission) = client.exchange.admission() else {
+            return self.is_abandoned(&client.earlier);
+        };
+        let holds = !admission.held.is_empty() || !admission.unsettled.is_empty();
+        let (redirects, delay) =
+            (self.random.percent(self.setup.redirects), self.random.below(100));
+        if redirects {
+            self.after(delay, WorldEvent::Redirected(id));
+        } else if holds || client.pending.is_some() {
+            self.after(delay, WorldEvent::Answered(id));
+        } else {
+            return;
         }
+        self.clients.insert(id, client);
     }
 
     fn happen(&mut self, event: WorldEvent) {
@@ -306,81 +373,108 @@ impl World {
                 });
             }
             WorldEvent::Reply(worker, call, body) => {
-                self.workers[worker].replied(call, &body, now);
+                let size = body.len();
+                let end = CallEnd::Answered { status: 200, by: AnsweredBy::Store, body, size };
+                self.drivers[worker].call_ended(call, &end, now);
             }
-            WorldEvent::Failed(worker, call) => self.workers[worker].call_failed(call, now),
-            WorldEvent::Answered(worker, mut admission) => {
-                let status = self.random.of(&[Some(COUNTED), Some(200), Some(200), None]);
-                let head = |status| ResponseEvent::headers(status, None, None, true);
-                let by_answer = !admission.held.is_empty();
-                let counts = match status {
-                    Some(status) => status == COUNTED,
-                    None => self.counts_abandoned(),
-                };
-                let held = admission
-                    .count_response(status.map_or(ResponseEvent::Abandoned, head), &self.config);
-                assert_eq!(held.is_empty(), !by_answer || counts);
-                for Held { counter, units, .. } in &held {
-                    self.uncount(counter, *units, units.amount);
-                }
-                self.workers[worker].refund(held, now);
-                for held in admission.unsettled {
-                    self.settle_cost(worker, held, now);
-                }
+            WorldEvent::Failed(worker, call) => {
+                self.drivers[worker].call_not_sent(call, &CallFault::TimedOut, now);
             }
-            WorldEvent::Redirected(worker, admission) => self.redirect(worker, admission),
+            WorldEvent::Answered(id) => self.answered(id, now),
+            WorldEvent::Redirected(id) => self.redirect(id, now),
         }
     }
 
-    fn uncount(&mut self, counter: &Counter, of: GrantedUnits, units: u64) {
-        *self.admitted.get_mut(&(Arc::clone(&counter.key), of.window)).unwrap() -= units;
+    /// The upstream answers a request, or the stream breaks off.
+    fn answered(&mut self, id: u64, now: Monotonic) {
+        let mut client = self.clients.remove(&id).unwrap();
+        let admission = client.exchange.admission().unwrap().clone();
+        let status = self.random.of(&[Some(COUNTED), Some(200), Some(200), None]);
+        let driver = &mut self.drivers[client.worker];
+        if let Some(status) = status {
+            let said = self.random.below(2 * self.setup.cost + 1);
+            let cost = (!self.random.percent(20)).then_some(said);
+            let response = WorldResponse { status, cost };
+            client.exchange.response_begins();
+            let refunded = driver.response_headers(&mut client.exchange, &response, true, now);
+            assert_eq!(refunded, status != COUNTED && !admission.held.is_empty());
+            assert!(client.exchange.is_settled(), "{:?}", client.exchange);
+            driver.end(&id, &mut client.exchange, &response, now);
+            for held in &admission.held {
+                if status != COUNTED {
+                    self.costs(held, 0);
+                }
+            }
+            let counted = admission.held.iter().filter(|_| status == COUNTED);
+            for held in counted.chain(&admission.unsettled) {
+                if let Some(missing) = self.missing(held) {
+                    self.costs(held, cost.unwrap_or(missing.cost(held.units.amount)));
+                }
+            }
+        } else {
+            driver.end(&id, &mut client.exchange, &(), now);
+            self.is_abandoned(&admission);
+        }
+        self.stream_is_over(id, client);
     }
 
-    /// A request turns out to cost less than it reserved, or more; or nobody ever says.
-    fn settle_cost(&mut self, worker: usize, held: Held, now: Monotonic) {
-        if self.random.percent(10) {
-            return;
+    /// The stream of a request has ended. Shadow policies may still ask the store about it.
+    fn stream_is_over(&mut self, id: u64, client: WorldClient) {
+        if client.pending.is_some() {
+            self.clients.insert(id, WorldClient { is_over: true, ..client });
         }
-        let cost = self.random.below(2 * self.setup.cost + 1);
-        self.costs(&held, cost);
-        self.workers[worker].settle(held, cost, now);
+    }
+
+    /// What a request costs by the policy of these units if nobody says it. `None`: the policy does
+    /// not settle.
+    fn missing(&self, held: &Held) -> Option<MissingCost> {
+        Some(self.config.policies[held.policy].settle.as_deref()?.missing)
     }
 
     /// Held units turn out to be so many.
     fn costs(&mut self, held: &Held, cost: u64) {
-        let reserved = held.units.amount;
-        match cost.checked_sub(reserved) {
-            Some(more) => {
-                let counter = (Arc::clone(&held.counter.key), held.units.window);
-                *self.charged.entry(counter).or_default() += more;
-            }
-            None => self.uncount(&held.counter, held.units, reserved - cost),
+        let counter = (Arc::clone(&held.counter.key), held.units.window);
+        match cost.checked_sub(held.units.amount) {
+            Some(more) => *self.charged.entry(counter).or_default() += more,
+            None => *self.admitted.get_mut(&counter).unwrap() -= held.units.amount - cost,
         }
     }
 
+    /// Sends the calls that are due, and takes the decisions to their requests.
     fn settle(&mut self, worker: usize) {
         let now = self.time();
-        while let Some(call) = self.workers[worker].next_call(now) {
-            if self.random.percent(self.setup.loss) {
-                self.sent(WorldEvent::Failed(worker, call.id));
-            } else {
-                self.sent(WorldEvent::AtStore(worker, call.id, call.body()));
-            }
+        while let Some(message) = self.drivers[worker].next_send(now) {
+            let lost = self.random.percent(self.setup.loss);
+            self.sent(match message {
+                Outgoing::Call(call) if lost => WorldEvent::Failed(worker, call.id),
+                Outgoing::Call(call) => WorldEvent::AtStore(worker, call.id, call.body()),
+                Outgoing::Fetch(fetch) if lost => WorldEvent::Failed(worker, fetch.id),
+                Outgoing::Fetch(fetch) => {
+                    WorldEvent::Reply(worker, fetch.id, NO_DIALS.as_bytes().to_vec())
+                }
+            });
         }
-        while let Some((id, decision)) = self.workers[worker].next_decision() {
-            let WorldClient { since, checks, redirected, .. } =
+        while let Some((id, decision)) = self.drivers[worker].next_decision() {
+            let mut client =
                 self.clients.remove(&id).expect("a request is decided once, and not after it left");
+            let waited = client.waits();
+            let (since, checks) = client.pending.take().expect("it is decided once");
             assert!(
                 self.now <= since + TIMEOUT_MS + 10,
                 "invariant 2: decided after {} ms",
                 self.now - since
             );
             self.decided(worker, &checks, &decision);
-            match redirected {
-                None => self.runs(worker, decision),
-                Some(redirected) => self.redirect_decided(worker, redirected, decision),
+            let state = if client.is_over { StreamState::Gone } else { StreamState::Open };
+            let resumes = self.drivers[worker].decided(&mut client.exchange, decision, state, now);
+            assert_eq!(resumes, waited, "a stream that waits is resumed or answered");
+            if waited {
+                self.goes_on(id, client);
+            } else if !client.is_over {
+                self.clients.insert(id, client);
             }
         }
+        self.ticking[worker] |= self.drivers[worker].begins_ticks(HostWork::None);
     }
 
     /// A millisecond passes.
@@ -393,14 +487,16 @@ impl World {
         for _ in 0..self.random.below(self.setup.rate + 1) {
             self.arrive();
         }
-        for worker in 0..self.workers.len() {
-            if self.now % 10 == worker as u64 % 10 {
-                let now = self.time();
-                self.workers[worker].tick(now);
+        for worker in 0..self.drivers.len() {
+            if self.ticking[worker] && self.now % 10 == worker as u64 % 10 {
+                let (now, driver) = (self.time(), &mut self.drivers[worker]);
+                driver.tick(now);
+                self.ticking[worker] = driver.needs_next_tick(HostWork::None);
+                self.take_tallies();
             }
             self.settle(worker);
         }
-        for WorldClient { since, .. } in self.clients.values() {
+        for (since, _) in self.clients.values().filter_map(|client| client.pending.as_ref()) {
             assert!(
                 self.now <= since + TIMEOUT_MS + 10,
                 "invariant 2: stuck for {} ms",
@@ -410,6 +506,13 @@ impl World {
         self.leases_are_bounded();
     }
 
+    pub(super) fn take_tallies(&mut self) {
+        for (counted, n) in self.drivers.iter_mut().flat_map(Driver::take_tally) {
+            let Counted::Requests(policy, outcome) = counted else { continue };
+            *self.tallied.entry((policy, outcome)).or_default() += n;
+        }
+    }
+
     pub(super) fn run(mut self, ms: u64) -> Self {
         for _ in 0..ms {
             self.step();
@@ -417,19 +520,24 @@ impl World {
         self
     }
 
-    /// All clients that can leave do so, and nearly a second passes without new ones.
+    /// All clients that wait leave, and so much time passes without new ones that the drivers have
+    /// nothing left to report.
     pub(super) fn drain(mut self) -> Self {
-        let waiting =
-            |(id, client): (&u64, &WorldClient)| client.ticket.map(|ticket| (*id, ticket));
-        let leaving: Vec<_> = self.clients.iter().filter_map(waiting).collect();
-        for (client, ticket) in leaving {
-            self.leave(client, ticket);
+        let waits = |(id, client): (&u64, &WorldClient)| client.waits().then_some(*id);
+        for client in self.clients.iter().filter_map(waits).collect::<Vec<_>>() {
+            self.leave(client);
         }
         (self.setup.rate, self.setup.redirects) = (0, 0);
-        self.run(900)
+        self.run(6_000)
     }
 
     pub(super) fn is_idle(&self) -> bool {
-        self.clients.is_empty() && self.workers.iter().all(Worker::is_idle)
+        self.clients.is_empty() && self.drivers.iter().all(|driver| driver.worker().is_idle())
+    }
+}
+
+impl WorldClient {
+    fn waits(&self) -> bool {
+        self.exchange.is_waiting()
     }
 }

@@ -16,11 +16,6 @@ impl<W> Worker<W> {
         self.requests.waiting().values().map(|waiter| &waiter.who)
     }
 
-    /// Whether this request waits.
-    pub(crate) fn waits(&self, ticket: Ticket) -> bool {
-        self.requests.waits(ticket)
-    }
-
     /// Units of a counter that are leased, and that are under way.
     pub(crate) fn lease_load(&self, counter: &Counter) -> (u64, u64) {
         self.leases.load(counter)
