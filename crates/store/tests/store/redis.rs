@@ -106,7 +106,8 @@ async fn counter_that_is_not_a_number_fails_alone() {
 async fn servers_behind_a_shared_address_get_one_counter_at_a_time() {
     // A cluster of one node, used as a single server: it rejects a command with keys of several
     // slots.
-    let redis = Redis::start_with(&["--cluster-enabled", "yes"]).unwrap();
+    let bus = ports::free().unwrap().to_string();
+    let redis = Redis::start_with(&["--cluster-enabled", "yes", "--cluster-port", &bus]).unwrap();
     text(&redis, &["CLUSTER", "ADDSLOTSRANGE", "0", "16383"]);
     until("the cluster is up", Duration::from_secs(20), async || {
         text(&redis, &["CLUSTER", "INFO"]).contains("cluster_state:ok").then_some(())
