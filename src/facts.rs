@@ -1,9 +1,10 @@
 //! The facts of a request, read from the host when a policy needs them.
 
+use std::borrow::Cow;
 use std::cell::{Cell, OnceCell};
 
 use quotagate_quota::exchange::counting::{CONTENT_TYPE, is_grpc};
-use quotagate_quota::request::Request;
+use quotagate_quota::request::{HeaderValues, Request};
 
 use crate::headers::HeaderMap;
 use crate::host;
@@ -54,7 +55,7 @@ impl Facts {
     /// Whether a gRPC client sent the request.
     pub fn is_grpc(&self) -> bool {
         match self.headers.get() {
-            Some(headers) => headers.values(CONTENT_TYPE).iter().any(|value| is_grpc(value)),
+            Some(headers) => headers.values(CONTENT_TYPE).any(is_grpc),
             None => host::is_grpc_request(),
         }
     }
@@ -68,32 +69,32 @@ impl Facts {
     }
 
     /// A header whose name begins with `:` in HTTP/2, which occurs once.
-    fn pseudo_header(&self, name: &str) -> Option<Vec<u8>> {
+    fn pseudo_header(&self, name: &str) -> Option<Cow<'_, [u8]>> {
         self.ask();
         if self.reading == Reading::All || self.headers.get().is_some() {
-            self.headers().values(name).pop()
+            self.headers().values(name).last().map(Cow::from)
         } else {
-            host::request_header(name)
+            host::request_header(name).map(Cow::from)
         }
     }
 }
 
 impl Request for Facts {
-    fn method(&self) -> Option<Vec<u8>> {
+    fn method(&self) -> Option<Cow<'_, [u8]>> {
         self.pseudo_header(":method")
     }
 
-    fn path(&self) -> Option<Vec<u8>> {
+    fn path(&self) -> Option<Cow<'_, [u8]>> {
         self.pseudo_header(":path")
     }
 
-    fn authority(&self) -> Option<Vec<u8>> {
+    fn authority(&self) -> Option<Cow<'_, [u8]>> {
         self.pseudo_header(":authority")
     }
 
-    fn header(&self, name: &str) -> Vec<Vec<u8>> {
+    fn header(&self, name: &str) -> HeaderValues<'_> {
         self.ask();
-        self.headers().values(name)
+        self.headers().values(name).map(Cow::from).collect()
     }
 
     fn metadata(&self, filter: &str, path: &[Box<str>]) -> Option<Vec<u8>> {
@@ -108,12 +109,12 @@ impl Request for Facts {
         host::property(path)
     }
 
-    fn source_address(&self) -> Option<Vec<u8>> {
-        host::property(&["source", "address"])
+    fn source_address(&self) -> Option<Cow<'_, [u8]>> {
+        host::property(&["source", "address"]).map(Cow::from)
     }
 
-    fn route_name(&self) -> Option<Vec<u8>> {
+    fn route_name(&self) -> Option<Cow<'_, [u8]>> {
         self.has_read_route.set(true);
-        host::property(&["xds", "route_name"])
+        host::property(&["xds", "route_name"]).map(Cow::from)
     }
 }

@@ -9,7 +9,7 @@ use quotagate_quota::access_log::AccessLogEntry;
 use quotagate_quota::driver;
 use quotagate_quota::exchange::counting::{CONTENT_TYPE, is_grpc};
 use quotagate_quota::response::mark::EXCEEDED;
-use quotagate_quota::response::{Answer, PUSHBACK, Upstream};
+use quotagate_quota::response::{Answer, HeaderWrite, PUSHBACK, Upstream};
 
 use crate::headers::{HeaderMap, serialize};
 
@@ -242,12 +242,12 @@ impl Response {
 
 impl Upstream for Response {
     fn status(&self) -> Option<u16> {
-        let status = self.headers().values(":status").pop()?;
-        std::str::from_utf8(&status).ok()?.parse().ok()
+        let status = self.headers().values(":status").last()?;
+        std::str::from_utf8(status).ok()?.parse().ok()
     }
 
     fn first_header(&self, name: &str) -> Option<Vec<u8>> {
-        self.headers().values(name).into_iter().next()
+        self.headers().values(name).next().map(<[u8]>::to_vec)
     }
 
     fn header(&self, name: &str) -> Vec<Vec<u8>> {
@@ -256,7 +256,7 @@ impl Upstream for Response {
             return Vec::new();
         }
         // The getter returns only the first value.
-        self.headers().values(name)
+        self.headers().values(name).map(<[u8]>::to_vec).collect()
     }
 
     fn first_trailer(&self, name: &str) -> Option<Vec<u8>> {
@@ -264,7 +264,7 @@ impl Upstream for Response {
     }
 
     fn trailer(&self, name: &str) -> Vec<Vec<u8>> {
-        headers(MapType::HttpResponseTrailers).values(name)
+        headers(MapType::HttpResponseTrailers).values(name).map(<[u8]>::to_vec).collect()
     }
 
     fn metadata(&self, filter: &str, path: &[Box<str>]) -> Option<Vec<u8>> {
@@ -295,8 +295,8 @@ fn has_response_header(name: &str) -> bool {
 /// Writes an entry to the active stream's filter state, which access logs show as
 /// `%FILTER_STATE(wasm.<name>:PLAIN)%`.
 pub fn note(entry: Option<AccessLogEntry<'_>>) {
-    for (name, value) in entry.iter().flat_map(AccessLogEntry::fields) {
-        set_property(name, value.as_bytes());
+    if let Some(entry) = entry {
+        entry.write(|name, value| set_property(name, value.as_bytes()));
     }
 }
 
@@ -377,10 +377,14 @@ pub fn is_redirected() -> bool {
     property(&["response", "code_details"]).is_some_and(|details| details == b"internal_redirect")
 }
 
-/// Sets a response header and replaces all others of its name.
-pub fn set_response_header(name: &str, value: &str) {
+/// Writes a response header.
+pub fn write_response_header(how: HeaderWrite, name: &str, value: &str) {
+    let map = MapType::HttpResponseHeaders;
     // The SDK returns no error here: it panics instead, but not while response headers can be set.
-    let _ = hostcalls::set_map_value(MapType::HttpResponseHeaders, name, Some(value));
+    let _ = match how {
+        HeaderWrite::Add => hostcalls::add_map_value(map, name, value),
+        HeaderWrite::Replace => hostcalls::set_map_value(map, name, Some(value)),
+    };
 }
 
 /// Carries out what shall happen to the active stream's request, and returns what its callback

@@ -153,8 +153,9 @@ impl HttpContext for Stream {
             let plugin = &self.plugin;
             let config = plugin.config();
             let time = || plugin.response_time();
-            for (name, value) in response_headers(&config, &admission.standings, &upstream, time) {
-                host::set_response_header(name, &value);
+            if let Some(headers) = response_headers(&config, &admission.standings, &upstream, time)
+            {
+                headers.write(host::write_response_header);
             }
         }
         Action::Continue

@@ -14,10 +14,14 @@ fn main() {
     println!("cargo::rustc-cdylib-link-arg=-Wl,-z,lazy");
     // The module looks these up by name at run time, so the test binary must export them. It
     // exports no others, because one test needs some to be missing.
-    for what in ["filter_state_object", "buffer_limit"] {
-        for verb in ["set", "get"] {
-            let name = format!("envoy_dynamic_module_callback_http_{verb}_{what}");
-            println!("cargo::rustc-link-arg-tests=-Wl,--export-dynamic-symbol={name}");
-        }
+    for name in [
+        "set_filter_state_object",
+        "get_filter_state_object",
+        "set_buffer_limit",
+        "get_buffer_limit",
+        "filter_config_increment_counter",
+    ] {
+        let name = format!("envoy_dynamic_module_callback_http_{name}");
+        println!("cargo::rustc-link-arg-tests=-Wl,--export-dynamic-symbol={name}");
     }
 }

@@ -20,6 +20,8 @@ const INTERNAL_FAILURE: u32 = 10;
 
 /// The map of a request's headers.
 const REQUEST: u32 = 0;
+/// The map of a response's headers.
+const RESPONSE: u32 = 2;
 /// The map of a response's trailers.
 const TRAILERS: u32 = 3;
 
@@ -113,7 +115,6 @@ unsafe extern "C" fn proxy_get_header_map_value(
     data: *mut *mut u8,
     size: *mut usize,
 ) -> u32 {
-    const RESPONSE: u32 = 2;
     let name = unsafe { text(name, name_size) };
     let value = called(|h| match map {
         REQUEST => {
@@ -183,6 +184,24 @@ unsafe extern "C" fn proxy_remove_header_map_value(
     assert_eq!(map, REQUEST);
     let name = unsafe { text(name, name_size) };
     called(|h| h.request_headers.retain(|(known, _)| *known != name));
+    OK
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn proxy_add_header_map_value(
+    map: u32,
+    name: *const u8,
+    name_size: usize,
+    value: *const u8,
+    value_size: usize,
+) -> u32 {
+    assert_eq!(map, RESPONSE);
+    let (name, value) = unsafe { (text(name, name_size), text(value, value_size)) };
+    called(|h| {
+        let is_upstreams = h.upstream_headers.iter().any(|(known, _)| *known == name);
+        assert!(!is_upstreams, "a header that the response has is replaced: {name}");
+        h.response_headers.insert(name, value);
+    });
     OK
 }
 
@@ -430,8 +449,8 @@ macro_rules! not_called {
 }
 
 not_called! {
-    proxy_add_header_map_value proxy_cancel_grpc_call proxy_cancel_grpc_stream
-    proxy_close_grpc_stream proxy_close_stream proxy_done proxy_get_current_time_nanoseconds
+    proxy_cancel_grpc_call proxy_cancel_grpc_stream proxy_close_grpc_stream proxy_close_stream
+    proxy_done proxy_get_current_time_nanoseconds
     proxy_get_log_level proxy_get_metric proxy_get_status
     proxy_grpc_call proxy_grpc_cancel proxy_grpc_close proxy_grpc_send proxy_grpc_stream
     proxy_record_metric proxy_resolve_shared_queue proxy_set_buffer_bytes

@@ -6,31 +6,43 @@
 //! `<filter>` of the metadata `quotagate.metadata`. Without such a copy, only
 //! top-level keys can be read.
 
-use std::cell::RefCell;
+use std::borrow::Cow;
+use std::cell::{OnceCell, RefCell};
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use quotagate_quota::request::Request;
+use quotagate_quota::request::{HeaderValues, Request};
 use quotagate_quota::response::Upstream;
 use serde_json::Value;
 
-use crate::abi::Host;
 use crate::abi::raw::header_map::{REQUEST, RESPONSE, RESPONSE_TRAILERS};
+use crate::abi::{HeaderMap, Host};
 use crate::log;
 
 /// The namespace of copies: of the metadata that Lua writes, and, with a dot, of the filter state.
 const COPIES: &str = "quotagate.metadata";
 
 /// The request of the stream whose `on_http_filter_request_headers` runs.
-pub struct Facts<'h> {
+///
+/// The first header that is no pseudo-header fetches all headers.
+pub struct RequestFacts<'h> {
     host: &'h Host<'h>,
+    headers: OnceCell<HeaderMap<'h>>,
     /// The metadata of each filter that a policy asked for.
     metadata: RefCell<Vec<(String, Option<Value>)>>,
 }
 
-impl<'h> Facts<'h> {
+impl<'h> RequestFacts<'h> {
     /// Reads nothing yet.
     pub fn new(host: &'h Host<'h>) -> Self {
-        Self { host, metadata: RefCell::default() }
+        Self { host, headers: OnceCell::new(), metadata: RefCell::default() }
+    }
+
+    fn pseudo_header(&self, name: &str) -> Option<Cow<'_, [u8]>> {
+        match self.headers.get() {
+            Some(headers) => headers.values(name).next(),
+            None => self.host.first_header(REQUEST, name),
+        }
+        .map(Cow::from)
     }
 
     /// Hands the copied metadata of `filter` to `read`, if there is any.
@@ -52,21 +64,22 @@ impl<'h> Facts<'h> {
     }
 }
 
-impl Request for Facts<'_> {
-    fn method(&self) -> Option<Vec<u8>> {
-        self.host.first_header(REQUEST, ":method")
+impl Request for RequestFacts<'_> {
+    fn method(&self) -> Option<Cow<'_, [u8]>> {
+        self.pseudo_header(":method")
     }
 
-    fn path(&self) -> Option<Vec<u8>> {
-        self.host.first_header(REQUEST, ":path")
+    fn path(&self) -> Option<Cow<'_, [u8]>> {
+        self.pseudo_header(":path")
     }
 
-    fn authority(&self) -> Option<Vec<u8>> {
-        self.host.first_header(REQUEST, ":authority")
+    fn authority(&self) -> Option<Cow<'_, [u8]>> {
+        self.pseudo_header(":authority")
     }
 
-    fn header(&self, name: &str) -> Vec<Vec<u8>> {
-        self.host.headers(REQUEST, name)
+    fn header(&self, name: &str) -> HeaderValues<'_> {
+        let headers = self.headers.get_or_init(|| self.host.headers(REQUEST));
+        headers.values(name).map(Cow::from).collect()
     }
 
     fn metadata(&self, filter: &str, path: &[Box<str>]) -> Option<Vec<u8>> {
@@ -90,41 +103,61 @@ impl Request for Facts<'_> {
         self.host.attribute_at(path)
     }
 
-    fn source_address(&self) -> Option<Vec<u8>> {
-        self.host.attribute_at(&["source", "address"])
+    fn source_address(&self) -> Option<Cow<'_, [u8]>> {
+        self.host.attribute_at(&["source", "address"]).map(Cow::from)
     }
 
-    fn route_name(&self) -> Option<Vec<u8>> {
-        self.host.attribute_at(&["xds", "route_name"])
+    fn route_name(&self) -> Option<Cow<'_, [u8]>> {
+        self.host.attribute_at(&["xds", "route_name"]).map(Cow::from)
     }
 }
 
-impl Upstream for Host<'_> {
+/// The response of the stream whose hook runs. The first header fetches all headers.
+pub struct ResponseFacts<'h> {
+    host: &'h Host<'h>,
+    headers: OnceCell<HeaderMap<'h>>,
+    trailers: OnceCell<HeaderMap<'h>>,
+}
+
+impl<'h> ResponseFacts<'h> {
+    /// Reads nothing yet.
+    pub fn new(host: &'h Host<'h>) -> Self {
+        Self { host, headers: OnceCell::new(), trailers: OnceCell::new() }
+    }
+
+    fn headers(&self) -> &HeaderMap<'h> {
+        self.headers.get_or_init(|| self.host.headers(RESPONSE))
+    }
+
+    fn trailers(&self) -> &HeaderMap<'h> {
+        self.trailers.get_or_init(|| self.host.headers(RESPONSE_TRAILERS))
+    }
+}
+
+impl Upstream for ResponseFacts<'_> {
     fn status(&self) -> Option<u16> {
-        std::str::from_utf8(&Upstream::first_header(self, ":status")?).ok()?.parse().ok()
+        let status = self.host.first_header(RESPONSE, ":status")?;
+        std::str::from_utf8(status).ok()?.parse().ok()
+    }
+
+    fn has_any(&self, names: &[&str]) -> bool {
+        let is_one = |known: &[u8]| names.iter().any(|name| name.as_bytes() == known);
+        self.headers().names().any(is_one)
     }
 
     fn header(&self, name: &str) -> Vec<Vec<u8>> {
-        self.headers(RESPONSE, name)
-    }
-
-    fn first_header(&self, name: &str) -> Option<Vec<u8>> {
-        Host::first_header(self, RESPONSE, name)
-    }
-
-    fn first_trailer(&self, name: &str) -> Option<Vec<u8>> {
-        Host::first_header(self, RESPONSE_TRAILERS, name)
+        self.headers().values(name).map(<[u8]>::to_vec).collect()
     }
 
     fn trailer(&self, name: &str) -> Vec<Vec<u8>> {
-        self.headers(RESPONSE_TRAILERS, name)
+        self.trailers().values(name).map(<[u8]>::to_vec).collect()
     }
 
     /// The copy is from before the request left, so only top-level keys can be read. `setup`
     /// refuses other paths.
     fn metadata(&self, filter: &str, path: &[Box<str>]) -> Option<Vec<u8>> {
         let [key] = path else { return None };
-        top_level(self, filter, key)
+        top_level(self.host, filter, key)
     }
 }
 

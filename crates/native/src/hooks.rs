@@ -176,7 +176,7 @@ pub unsafe extern "C" fn envoy_dynamic_module_on_http_filter_request_headers(
     end: bool,
 ) -> u32 {
     // SAFETY: Envoy's stream is valid during this hook, and `module` came from `filter_new`.
-    let (host, stream) = unsafe { (Host::new(filter), share::<Stream>(module)) };
+    let (mut host, stream) = unsafe { (Host::new(filter), share::<Stream>(module)) };
     let Some(stream) = stream else { return headers_status::CONTINUE };
     if stream.setup().config().marks {
         guard("mark", (), || host.remove_mark());
@@ -186,15 +186,16 @@ pub unsafe extern "C" fn envoy_dynamic_module_on_http_filter_request_headers(
         .then(|| unsafe { borrow::<Route>(host.route_config()) })
         .flatten();
     let setup = match route {
-        None => stream.setup(),
-        Some(Route::Own(setup)) => setup,
+        None => &**stream.setup(),
+        Some(Route::Own(setup)) => &**setup,
         Some(Route::Disabled) => return headers_status::CONTINUE,
     };
-    let action = guard("request headers", None, || Some(stream.request_headers(&host, setup, end)));
+    let action =
+        guard("request headers", None, || Some(stream.request_headers(&mut host, setup, end)));
     let action = action.or_else(|| {
         guard("answer", None, || {
             stream.give_up(&host, setup);
-            Some(failed(&host, setup.config()))
+            Some(failed(&mut host, setup.config()))
         })
     });
     match action.unwrap_or(Action::Continue) {
@@ -243,10 +244,10 @@ unsafe fn request_body(filter: FilterPtr, module: ModulePtr, end: bool) -> Actio
         return Action::Continue;
     }
     // SAFETY: as above.
-    let (host, stream) = unsafe { (Host::new(filter), share::<Stream>(module)) };
+    let (mut host, stream) = unsafe { (Host::new(filter), share::<Stream>(module)) };
     let Some(stream) = stream else { return Action::Continue };
-    let action = guard("request body", None, || Some(stream.request_body(&host, end)));
-    let action = action.or_else(|| guard("answer", None, || Some(stream.give_up_body(&host))));
+    let action = guard("request body", None, || Some(stream.request_body(&mut host, end)));
+    let action = action.or_else(|| guard("answer", None, || Some(stream.give_up_body(&mut host))));
     action.unwrap_or(Action::Continue)
 }
 
@@ -259,13 +260,13 @@ unsafe fn on_stream(
     what: &'static str,
     filter: FilterPtr,
     module: ModulePtr,
-    act: impl FnOnce(&Stream, &Host<'_>),
+    act: impl FnOnce(&Stream, &mut Host<'_>),
 ) {
     guard(what, (), || {
         // SAFETY: Envoy's stream is valid during this hook, and `module` came from `filter_new`.
-        let (host, stream) = unsafe { (Host::new(filter), borrow::<Stream>(module)) };
+        let (mut host, stream) = unsafe { (Host::new(filter), borrow::<Stream>(module)) };
         if let Some(stream) = stream {
-            act(stream, &host);
+            act(stream, &mut host);
         }
     });
 }
@@ -345,9 +346,9 @@ pub unsafe extern "C" fn envoy_dynamic_module_on_http_filter_scheduled(
 ) {
     guard("decisions", (), || {
         // SAFETY: Envoy's stream is valid during this hook, and `module` came from `filter_new`.
-        let (host, stream) = unsafe { (Host::new(filter), share::<Stream>(module)) };
+        let (mut host, stream) = unsafe { (Host::new(filter), share::<Stream>(module)) };
         if let Some(stream) = stream {
-            stream.woken(&host);
+            stream.woken(&mut host);
         }
     });
 }
@@ -359,12 +360,12 @@ pub unsafe extern "C" fn envoy_dynamic_module_on_http_filter_config_scheduled(
     module: ModulePtr,
     _event: u64,
 ) {
-    guard("calls", (), || {
+    guard("calls and metrics", (), || {
         // SAFETY: Envoy's configuration is valid during this hook, and `module` came from
         // `config_new`.
         let (config, setup) = unsafe { (FilterConfig::new(config), borrow::<Setup>(module)) };
-        if let Some(callouts) = setup.and_then(Setup::callouts) {
-            callouts.make(&config);
+        if let Some(setup) = setup {
+            setup.woken(&config);
         }
     });
 }

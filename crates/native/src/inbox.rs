@@ -5,8 +5,9 @@
 //! after it has unlocked. The sender and this second look each exchange the value of `mail`, so
 //! that the later one sees what the earlier one did.
 
+use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use quotagate_quota::worker::{CallEnd, CallFault, CallId};
 use quotagate_store::server::CarriedOut;
@@ -31,7 +32,7 @@ pub trait Recipient: Send + Sync {
 /// The letters to one shard. Its lock is taken last, alone.
 #[derive(Default)]
 pub struct Mailbox {
-    letters: Mutex<Vec<Letter>>,
+    letters: Mutex<VecDeque<Letter>>,
     /// Whether there may be letters.
     mail: AtomicBool,
 }
@@ -39,22 +40,25 @@ pub struct Mailbox {
 impl Mailbox {
     /// Adds a letter, on any thread.
     pub fn put(&self, letter: Letter) {
-        self.letters.lock().unwrap_or_else(PoisonError::into_inner).push(letter);
+        self.letters().push_back(letter);
         self.mail.swap(true, Ordering::SeqCst);
     }
 
     /// Takes all letters, while the core is locked.
-    pub fn take(&self) -> Vec<Letter> {
+    pub fn take(&self) -> impl Iterator<Item = Letter> {
         // What comes later is found after the core is unlocked.
-        if !self.mail.load(Ordering::SeqCst) || !self.mail.swap(false, Ordering::SeqCst) {
-            return Vec::new();
-        }
-        std::mem::take(&mut *self.letters.lock().unwrap_or_else(PoisonError::into_inner))
+        let is_mail = self.mail.load(Ordering::SeqCst) && self.mail.swap(false, Ordering::SeqCst);
+        // One by one, so that the list keeps its memory for the next letters.
+        std::iter::from_fn(move || if is_mail { self.letters().pop_front() } else { None })
     }
 
     /// Whether there may be letters, after the core was unlocked.
     pub fn has_letters(&self) -> bool {
         // A read alone might come before the lock is free to others.
         self.mail.fetch_or(false, Ordering::SeqCst)
+    }
+
+    fn letters(&self) -> MutexGuard<'_, VecDeque<Letter>> {
+        self.letters.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

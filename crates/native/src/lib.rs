@@ -38,6 +38,7 @@ mod hooks;
 mod inbox;
 mod link;
 mod log;
+mod main_thread;
 mod metrics;
 mod panics;
 mod redirects;

@@ -9,6 +9,7 @@ use quotagate_quota::config::{
 
 use crate::abi::{FilterConfig, process};
 use crate::link::{Callouts, Closed, Library, Link, check};
+use crate::main_thread::MainThread;
 use crate::metrics::Metrics;
 use crate::shard::Shard;
 use crate::{log, runtime};
@@ -19,6 +20,8 @@ pub struct Setup {
     link: Link,
     shards: Box<[OnceLock<Arc<Shard>>]>,
     metrics: Metrics,
+    /// For a listener's filter that serves. Envoy wakes no route.
+    main: Option<Arc<MainThread>>,
 }
 
 /// The configuration of a route.
@@ -26,7 +29,7 @@ pub enum Route {
     /// No policy counts its requests.
     Disabled,
     /// It has a document of its own.
-    Own(Setup),
+    Own(Box<Setup>),
 }
 
 /// The last good documents of this process.
@@ -44,30 +47,35 @@ impl Setup {
     ) -> Result<Arc<Self>, Vec<String>> {
         log::follow_library();
         let owner = DocumentOwner::Filter(name.into());
+        let main = (!process::only_validates()).then(|| MainThread::new(filter_config));
         let link = |config: &Config| match &config.store.reach {
-            Reach::Cluster(_) if process::only_validates() => Ok(Link::Nowhere),
             Reach::Cluster(store) => {
+                let Some(main) = &main else { return Ok(Link::Nowhere) };
                 start_runtime()?;
-                Ok(Link::Callouts(Callouts::open(store, filter_config)))
+                Ok(Link::Callouts(Callouts::open(store, Arc::clone(main))))
             }
             Reach::Redis(_) | Reach::Nowhere => in_process(config),
         };
         let (config, link) = in_force(&owner, document, Config::parse_unordered(document), link)?;
-        Ok(Arc::new(Self::new(config, link, Metrics::define(filter_config))))
+        let metrics = Metrics::define(filter_config);
+        Ok(Arc::new(Self::new(config, link, metrics, main)))
     }
 
-    fn new(config: Config, link: Link, metrics: Metrics) -> Self {
+    fn new(config: Config, link: Link, metrics: Metrics, main: Option<Arc<MainThread>>) -> Self {
         for warning in config.warnings() {
             log::warn(&warning.to_string());
         }
         let shards = (0..process::concurrency()).map(|_| OnceLock::new()).collect();
-        Self { config: Arc::new(config), link, shards, metrics }
+        Self { config: Arc::new(config), link, shards, metrics, main }
     }
 
     /// The shard of an Envoy worker, which no other worker shares. `None` if Envoy has more workers
     /// than it said.
     pub fn shard(&self, worker: usize) -> Option<&Arc<Shard>> {
-        let make = || Shard::new(Arc::clone(&self.config), self.link.clone());
+        let make = || {
+            let main = self.main.clone().filter(|_| process::counts_without_stream());
+            Shard::new(Arc::clone(&self.config), self.link.clone(), main)
+        };
         Some(self.shards.get(worker)?.get_or_init(make))
     }
 
@@ -76,6 +84,16 @@ impl Setup {
         match &self.link {
             Link::Callouts(callouts) => Some(callouts),
             Link::Library(_) | Link::Nowhere => None,
+        }
+    }
+
+    /// Envoy's main thread was woken: makes calls, and writes metrics.
+    pub fn woken(&self, config: &FilterConfig<'_>) {
+        if let Some(callouts) = self.callouts() {
+            callouts.make(config);
+        }
+        for shard in self.shards.iter().filter_map(OnceLock::get) {
+            shard.write_owed_metrics(config, &self.metrics);
         }
     }
 
@@ -91,6 +109,9 @@ impl Setup {
 
     /// Envoy destroys the configuration, after all of its streams, on any thread.
     pub fn close(&self) -> Closed {
+        if let Some(main) = &self.main {
+            main.close();
+        }
         for shard in self.shards.iter().filter_map(OnceLock::get) {
             shard.close();
         }
@@ -118,7 +139,7 @@ impl Route {
             Reach::Redis(_) | Reach::Nowhere => in_process(config),
         };
         let (config, link) = in_force(&owner, document, parsed, link)?;
-        Ok(Self::Own(Setup::new(config, link, Metrics::none())))
+        Ok(Self::Own(Box::new(Setup::new(config, link, Metrics::none(), None))))
     }
 
     /// Envoy destroys the configuration.

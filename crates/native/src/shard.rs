@@ -5,6 +5,7 @@
 //! | the Envoy worker | locks the core in its hooks; empties the inbox; resumes and answers streams |
 //! | the runtime thread | fills the inbox, wakes a stream that waits; tries to lock the core |
 //! | the tick thread | tries to lock the core for ticks; wakes a stream that waits |
+//! | Envoy's main thread | fills the inbox; tries to lock the core for metrics |
 //!
 //! Nobody waits long: the core is never locked during a call to the store, or a host call that runs
 //! other filters. The order of locks is core, then exchange of a stream, then waiting, then the
@@ -21,14 +22,16 @@ use quotagate_quota::decision::Admission;
 use quotagate_quota::driver::{Arriving, ClientMark, Driver, HostWork, RequestBody, TICK};
 use quotagate_quota::exchange::{Arrival, StreamState};
 use quotagate_quota::time::Monotonic;
+use quotagate_quota::worker::Counted;
 
-use crate::abi::Host;
+use crate::abi::{FilterConfig, Host};
 use crate::clock::{millis, millis_of, now};
-use crate::facts::Facts;
+use crate::facts::RequestFacts;
 use crate::inbox::{Letter, Mailbox, Recipient};
 use crate::link::Link;
 use crate::log;
-use crate::metrics::Metrics;
+use crate::main_thread::MainThread;
+use crate::metrics::{Metrics, MetricsSchedule};
 use crate::panics::guard;
 use crate::redirects::Redirect;
 use crate::runtime;
@@ -57,10 +60,9 @@ pub struct Shard {
     redirect: String,
     /// How many [`Redirect`]s of this shard Envoy keeps. 0 spares each request a look-up.
     redirects: AtomicUsize,
-    /// When the metrics were last written, in milliseconds of [`now`].
-    flushed_ms: AtomicU64,
     /// When the worker was last ticked, in milliseconds of [`now`].
     ticked_ms: AtomicU64,
+    metrics: MetricsSchedule,
     /// When its configuration was destroyed.
     closed: OnceLock<Monotonic>,
 }
@@ -68,8 +70,8 @@ pub struct Shard {
 struct Core {
     driver: StreamDriver,
     ticked: Monotonic,
-    /// Whether a request has just begun to wait.
-    gathers: bool,
+    /// Since when a request waits for others of the same turn of the event loop.
+    gathers: Option<Monotonic>,
     /// Requests that waited for a worker that panicked.
     orphans: Vec<Decided>,
 }
@@ -79,11 +81,11 @@ type Decided = (Arc<Waiter>, Arc<Config>);
 
 impl Shard {
     /// A shard that has counted nothing.
-    pub fn new(config: Arc<Config>, link: Link) -> Arc<Self> {
+    pub fn new(config: Arc<Config>, link: Link, main: Option<Arc<MainThread>>) -> Arc<Self> {
         let core = Core {
             driver: Driver::new(config, seed()),
             ticked: now(),
-            gathers: false,
+            gathers: None,
             orphans: Vec::new(),
         };
         Arc::new(Self {
@@ -95,8 +97,8 @@ impl Shard {
             streams: AtomicUsize::new(0),
             redirect: format!("quotagate.redirected.{:016x}", seed()),
             redirects: AtomicUsize::new(0),
-            flushed_ms: AtomicU64::new(0),
             ticked_ms: AtomicU64::new(0),
+            metrics: MetricsSchedule::new(main),
             closed: OnceLock::new(),
         })
     }
@@ -106,7 +108,7 @@ impl Shard {
     pub fn arrive(
         self: &Arc<Self>,
         stream: &Arc<Waiter>,
-        host: &Host<'_>,
+        host: &mut Host<'_>,
         whole: bool,
     ) -> (Arrival, Arc<Config>) {
         let earlier = if self.redirects.load(Ordering::Relaxed) == 0 {
@@ -120,7 +122,7 @@ impl Shard {
             if config.marks {
                 host.remove_mark();
             }
-            let evaluation = config.evaluate(&Facts::new(host));
+            let evaluation = config.evaluate(&RequestFacts::new(host));
             let body = if whole { RequestBody::Absent } else { RequestBody::Follows };
             // Envoy chose the route again before policies saw it.
             let mark = ClientMark::Harmless;
@@ -130,7 +132,7 @@ impl Shard {
             if arrival == Arrival::Reading {
                 stream.prepare_to_wake(host);
             }
-            self.await_decision(core, stream, host, &arrival);
+            self.await_decision(core, stream, host, &arrival, now);
             (arrival, config)
         });
         self.streams.fetch_add(1, Ordering::Relaxed);
@@ -158,7 +160,7 @@ impl Shard {
                 read(&[], true);
             }
             let arrival = arrival?;
-            self.await_decision(core, stream, host, &arrival);
+            self.await_decision(core, stream, host, &arrival, now);
             Some(arrival)
         })
     }
@@ -169,7 +171,7 @@ impl Shard {
             let mut exchange = stream.exchange();
             let arrival = core.driver.request_body_late(stream.for_driver(&mut exchange), now)?;
             test_faults::trip("late");
-            self.await_decision(core, stream, host, &arrival);
+            self.await_decision(core, stream, host, &arrival, now);
             Some(arrival)
         })
     }
@@ -180,11 +182,12 @@ impl Shard {
         stream: &Arc<Waiter>,
         host: &Host<'_>,
         arrival: &Arrival,
+        now: Monotonic,
     ) {
         if *arrival == Arrival::Waiting {
             stream.prepare_to_wake(host);
             self.waiting().insert(stream.number, Arc::clone(stream));
-            core.gathers = true;
+            core.gathers.get_or_insert(now);
             test_faults::trip("waits");
         }
     }
@@ -197,8 +200,12 @@ impl Shard {
     /// Ticks the worker if requests wait and the tick thread is late. For hooks that need nothing
     /// else of the shard, so that any traffic of an Envoy worker keeps its deadlines.
     pub fn keep_time(self: &Arc<Self>) {
+        // A look at the clock costs more than one at the requests.
+        if self.waiting().is_empty() {
+            return;
+        }
         let since = millis(now()).saturating_sub(self.ticked_ms.load(Ordering::Relaxed));
-        if since >= 2 * millis_of(TICK) && !self.waiting().is_empty() {
+        if since >= 2 * millis_of(TICK) {
             self.with_core(|_, _| ());
         }
     }
@@ -229,15 +236,19 @@ impl Shard {
     pub fn carry_out(
         self: &Arc<Self>,
         host: &Host<'_>,
-        carry_out: impl Fn(&Host<'_>, &Waiter, &Config),
+        carry_out: impl Fn(&mut Host<'_>, &Waiter, &Config),
     ) {
         self.is_woken.store(false, Ordering::SeqCst);
         // One at a time: what Envoy does with one stream may end another one.
-        while let Some((stream, config)) = self.with_core(Core::next_decision) {
+        let next = |core: &mut Core, now| {
+            core.gathers = None;
+            core.next_decision(now)
+        };
+        while let Some((stream, config)) = self.with_core(next) {
             if self.waits_no_more(&stream)
-                && let Some(host) = stream.handle.enter(host)
+                && let Some(mut host) = stream.handle.enter(host)
             {
-                carry_out(&host, &stream, &config);
+                carry_out(&mut host, &stream, &config);
             }
         }
     }
@@ -266,17 +277,34 @@ impl Shard {
         self.streams.fetch_sub(1, Ordering::Relaxed) == 1
     }
 
-    /// Writes the worker's counts to Envoy's metrics, at most once per tick unless the last stream
-    /// ends.
+    /// Writes the worker's counts to Envoy's metrics when a stream ends, if that is due. The main
+    /// thread writes what the last stream leaves. If it cannot, or if there are faults to count,
+    /// each stream that is the last for now does.
     pub fn write_metrics(self: &Arc<Self>, host: &Host<'_>, metrics: &Metrics, is_last: bool) {
-        let ms = millis(now());
-        let due = ms.saturating_sub(self.flushed_ms.load(Ordering::Relaxed)) >= millis_of(TICK);
-        if due || is_last {
-            self.flushed_ms.store(ms, Ordering::Relaxed);
-            let (tally, config) =
-                self.work(|driver, _| (driver.take_tally(), Arc::clone(driver.config())));
-            metrics.add(host, &config, tally);
+        if self.metrics.is_for_stream(is_last) {
+            let (tally, config) = self.work(|driver, _| self.take_counts(driver));
+            let add = |id, labels: &[&str], count| host.add_to_counter(id, labels, count);
+            metrics.each(&config, tally, add);
         }
+    }
+
+    /// The same on Envoy's main thread, if a tick asked for it. This never waits for the core: its
+    /// holder may wait for the main thread. Then the next tick asks again.
+    pub fn write_owed_metrics(self: &Arc<Self>, config: &FilterConfig<'_>, metrics: &Metrics) {
+        if !self.metrics.is_for_main() {
+            return;
+        }
+        let Some(mut core) = self.try_lock() else { return };
+        let (tally, document) = self.take_counts(&mut core.driver);
+        drop(core);
+        self.after_unlock();
+        let add = |id, labels: &[&str], count| config.add_to_counter(id, labels, count);
+        metrics.each(&document, tally, add);
+    }
+
+    fn take_counts(&self, driver: &mut StreamDriver) -> (Vec<(Counted, u64)>, Arc<Config>) {
+        self.metrics.wrote();
+        (driver.take_tally(), Arc::clone(driver.config()))
     }
 
     /// Ten milliseconds have passed, on the tick thread. Returns whether the shard needs the
@@ -303,8 +331,12 @@ impl Shard {
             }
             core.driver.needs_next_tick(core.work())
         });
+        let has_counts = core.driver.has_tally();
         drop(core);
         self.after_unlock();
+        if has_counts {
+            self.metrics.ask();
+        }
         goes_on
     }
 
@@ -349,6 +381,7 @@ impl Shard {
         act: impl FnOnce(&mut Core, Monotonic) -> R,
     ) -> R {
         let now = now();
+        self.metrics.saw(now);
         for letter in self.inbox.take() {
             match letter {
                 Letter::CarriedOut(id, call) => core.driver.carried_out(id, || call.take(), now),
@@ -369,8 +402,10 @@ impl Shard {
     /// Sends and wakes what is due.
     fn follow_up(self: &Arc<Self>, core: &mut Core, now: Monotonic) {
         // Envoy runs the stream's event after all that this turn of its event loop reads, so that
-        // those requests share a call.
-        if !std::mem::take(&mut core.gathers) || !self.wake() {
+        // those requests share a call. Should the event be lost, a tick sends the call.
+        let gathers = core.gathers.is_some_and(|since| now.since(since) < TICK) && self.wake();
+        if !gathers {
+            core.gathers = None;
             self.send_calls(core, now);
         }
         if core.has_decisions() && !self.wake() {

@@ -12,6 +12,7 @@ use quotagate_quota::time::Monotonic;
 
 use crate::abi::Host;
 use crate::clock::response_time;
+use crate::facts::ResponseFacts;
 use crate::panics::guard;
 use crate::setup::Setup;
 use crate::shard::{Shard, StreamDriver};
@@ -63,7 +64,7 @@ impl Stream {
 
     /// The request's headers arrive; `whole`: without a body. `setup` is that of the route, or of
     /// the listener.
-    pub fn request_headers(&self, host: &Host<'_>, setup: &Setup, whole: bool) -> Action {
+    pub fn request_headers(&self, host: &mut Host<'_>, setup: &Setup, whole: bool) -> Action {
         let Some(shard) = setup.shard(host.worker_index()) else {
             return failed(host, setup.config());
         };
@@ -73,7 +74,7 @@ impl Stream {
         self.arrived(&arrival, host, &config)
     }
 
-    fn arrived(&self, arrival: &Arrival, host: &Host<'_>, config: &Config) -> Action {
+    fn arrived(&self, arrival: &Arrival, host: &mut Host<'_>, config: &Config) -> Action {
         if let Arrival::MissingIdentity(missing) = arrival
             && let Some(entry) = access_log::missing_identity(config, missing.policy)
         {
@@ -92,7 +93,7 @@ impl Stream {
     }
 
     /// A piece of the request's body has come, or its trailers (`end`).
-    pub fn request_body(&self, host: &Host<'_>, end: bool) -> Action {
+    pub fn request_body(&self, host: &mut Host<'_>, end: bool) -> Action {
         let Some((shard, config)) = self.counted.get() else { return Action::Continue };
         if !self.waiter.exchange().is_reading() {
             let waits = self.waiter.exchange().is_waiting();
@@ -105,14 +106,14 @@ impl Stream {
     }
 
     /// The stream was woken, perhaps for others of its Envoy worker.
-    pub fn woken(&self, host: &Host<'_>) {
+    pub fn woken(&self, host: &mut Host<'_>) {
         let Some((shard, config)) = self.counted.get() else { return };
         self.late_body(shard, config, host);
         shard.carry_out(host, carry_out);
     }
 
     /// Its request's body may take too long.
-    fn late_body(&self, shard: &Arc<Shard>, config: &Config, host: &Host<'_>) {
+    fn late_body(&self, shard: &Arc<Shard>, config: &Config, host: &mut Host<'_>) {
         if !self.waiter.exchange().is_reading() {
             return;
         }
@@ -138,7 +139,7 @@ impl Stream {
     }
 
     /// The module panicked while the request's body was read. The request does not wait.
-    pub fn give_up_body(&self, host: &Host<'_>) -> Action {
+    pub fn give_up_body(&self, host: &mut Host<'_>) -> Action {
         self.reads_request.store(false, Ordering::Relaxed);
         let Some((shard, config)) = self.counted.get() else { return Action::Continue };
         shard.stop_reading(&self.waiter);
@@ -147,7 +148,7 @@ impl Stream {
     }
 
     /// The response's headers arrive, from the upstream or from Envoy.
-    pub fn response_headers(&self, host: &Host<'_>, whole: bool) {
+    pub fn response_headers(&self, host: &mut Host<'_>, whole: bool) {
         test_faults::trip("response");
         let Some((shard, config)) = self.counted.get() else { return };
         shard.keep_time();
@@ -158,16 +159,18 @@ impl Stream {
                 return;
             }
         }
+        let upstream = ResponseFacts::new(host);
         self.settle(shard, |driver, exchange, now| {
-            driver.response_headers(exchange, host, whole, now);
+            driver.response_headers(exchange, &upstream, whole, now);
         });
         let exchange = self.waiter.exchange();
         self.reads_response.store(exchange.reads_body(), Ordering::Relaxed);
         let Some(admission) = exchange.admission() else { return };
-        for (name, value) in
-            response::response_headers(config, &admission.standings, host, response_time)
-        {
-            host.set_response_header(name, &value);
+        let headers =
+            response::response_headers(config, &admission.standings, &upstream, response_time);
+        drop(upstream);
+        if let Some(headers) = headers {
+            headers.write(|how, name, value| host.write_response_header(how, name, value));
         }
     }
 
@@ -181,7 +184,7 @@ impl Stream {
         host.response_body(|chunk| self.waiter.exchange().body(chunk));
         if end {
             self.settle(shard, |driver, exchange, now| {
-                driver.response_ends(exchange, host, now);
+                driver.response_ends(exchange, &ResponseFacts::new(host), now);
             });
         }
     }
@@ -190,7 +193,7 @@ impl Stream {
     pub fn response_trailers(&self, host: &Host<'_>) {
         if let Some((shard, _)) = self.counted.get() {
             self.settle(shard, |driver, exchange, now| {
-                driver.response_trailers(exchange, host, now);
+                driver.response_trailers(exchange, &ResponseFacts::new(host), now);
             });
         }
     }
@@ -206,7 +209,7 @@ impl Stream {
         if let Some(admission) = redirected {
             shard.redirect(host, admission);
         }
-        self.end(shard, host);
+        self.end(shard, &ResponseFacts::new(host));
         if let Some(decision) = self.waiter.exchange().decision()
             && let Some(entry) = access_log::entry(config, decision)
         {
@@ -254,11 +257,11 @@ impl Stream {
 }
 
 /// The module failed to decide the request. It is answered, or shall go on.
-pub fn failed(host: &Host<'_>, config: &Config) -> Action {
+pub fn failed(host: &mut Host<'_>, config: &Config) -> Action {
     apply(driver::Action::undecided(config), host)
 }
 
-fn apply(action: driver::Action<'_>, host: &Host<'_>) -> Action {
+fn apply(action: driver::Action<'_>, host: &mut Host<'_>) -> Action {
     match action {
         driver::Action::Continue(mark) => {
             if let Some(mark) = mark {
@@ -280,7 +283,7 @@ fn apply(action: driver::Action<'_>, host: &Host<'_>) -> Action {
 }
 
 /// Resumes or answers a stream that was held.
-fn carry_out(host: &Host<'_>, waiter: &Waiter, config: &Config) {
+fn carry_out(host: &mut Host<'_>, waiter: &Waiter, config: &Config) {
     let action = guard("decision", None, || {
         test_faults::trip("carry_out");
         Some(driver::Action::on_decision(&waiter.exchange(), config, response_time))

@@ -6,8 +6,6 @@
 //! request. `used` is missing if the store failed, or has not answered a shadow policy yet. A
 //! request that no policy counts has no entry.
 
-use std::borrow::Cow;
-
 use itoa::Buffer;
 use quotagate_protocol::Mode;
 
@@ -33,20 +31,25 @@ pub struct AccessLogEntry<'a> {
 }
 
 impl<'a> AccessLogEntry<'a> {
-    /// The names and values of the fields that the configuration asks for. Unknown values are left
-    /// out.
-    pub fn fields(&self) -> impl Iterator<Item = (&'static str, Cow<'a, str>)> + use<'a> {
-        let entry = *self;
-        entry.logged.iter().filter_map(move |field| {
-            Some(match field {
-                LogField::Decision => ("quotagate.decision", Cow::from(entry.decision.name())),
-                LogField::Policy => ("quotagate.policy", Cow::from(entry.policy)),
-                LogField::Partition => ("quotagate.partition", Cow::from(entry.partition?)),
-                LogField::Used => {
-                    ("quotagate.used", Cow::from(Buffer::new().format(entry.used?).to_owned()))
+    /// Passes name and value of each field that the configuration asks for to `write`. Unknown
+    /// values are left out.
+    pub fn write(&self, mut write: impl FnMut(&'static str, &str)) {
+        for field in self.logged {
+            match field {
+                LogField::Decision => write("quotagate.decision", self.decision.name()),
+                LogField::Policy => write("quotagate.policy", self.policy),
+                LogField::Partition => {
+                    if let Some(partition) = self.partition {
+                        write("quotagate.partition", partition);
+                    }
                 }
-            })
-        })
+                LogField::Used => {
+                    if let Some(used) = self.used {
+                        write("quotagate.used", Buffer::new().format(used));
+                    }
+                }
+            }
+        }
     }
 }
 
@@ -197,8 +200,8 @@ mod tests {
     }
 
     fn text(entry: &AccessLogEntry<'_>) -> String {
-        let fields: Vec<String> =
-            entry.fields().map(|(name, value)| format!("{name}={value}")).collect();
+        let mut fields = Vec::new();
+        entry.write(|name, value| fields.push(format!("{name}={value}")));
         fields.join(" ").replace("quotagate.", "").replace("header.x=", "")
     }
 

@@ -4,6 +4,7 @@
 
 #![cfg(test)]
 
+use std::borrow::Cow;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -11,7 +12,7 @@ use quotagate_protocol::dials::{DialsReply, Report};
 use quotagate_protocol::{Kind, ReserveReply, ReserveRequest};
 use quotagate_quota::config::Config;
 use quotagate_quota::decision::Decision;
-use quotagate_quota::request::Request;
+use quotagate_quota::request::{HeaderValues, Request};
 use quotagate_quota::time::Monotonic;
 use quotagate_quota::worker::{AnsweredBy, CallEnd, Submitted, Worker};
 use serde_json::Value;
@@ -45,17 +46,17 @@ fn read(text: &str) -> (String, Vec<Exchange>) {
 struct Recorded(String);
 
 impl Request for Recorded {
-    fn method(&self) -> Option<Vec<u8>> {
-        Some(b"GET".to_vec())
+    fn method(&self) -> Option<Cow<'_, [u8]>> {
+        Some(b"GET".into())
     }
-    fn path(&self) -> Option<Vec<u8>> {
-        Some(format!("/{}/x", self.0).into())
+    fn path(&self) -> Option<Cow<'_, [u8]>> {
+        Some(format!("/{}/x", self.0).into_bytes().into())
     }
-    fn authority(&self) -> Option<Vec<u8>> {
+    fn authority(&self) -> Option<Cow<'_, [u8]>> {
         None
     }
-    fn header(&self, name: &str) -> Vec<Vec<u8>> {
-        if name == "x-tenant" { vec![b"t".to_vec()] } else { vec![] }
+    fn header(&self, name: &str) -> HeaderValues<'_> {
+        if name == "x-tenant" { HeaderValues::One(b"t".into()) } else { HeaderValues::None }
     }
     fn metadata(&self, _: &str, _: &[Box<str>]) -> Option<Vec<u8>> {
         None
@@ -63,10 +64,10 @@ impl Request for Recorded {
     fn attribute(&self, _: &[&str]) -> Option<Vec<u8>> {
         None
     }
-    fn source_address(&self) -> Option<Vec<u8>> {
+    fn source_address(&self) -> Option<Cow<'_, [u8]>> {
         None
     }
-    fn route_name(&self) -> Option<Vec<u8>> {
+    fn route_name(&self) -> Option<Cow<'_, [u8]>> {
         None
     }
 }

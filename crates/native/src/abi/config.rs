@@ -61,6 +61,22 @@ impl FilterConfig<'_> {
         (result == raw::METRIC_OK).then_some(id)
     }
 
+    /// Adds to a counter, if [`counts_without_stream`](super::process::counts_without_stream).
+    pub fn add_to_counter(&self, id: usize, labels: &[&str], count: u64) {
+        let labels: Vec<_> = labels.iter().map(|label| Buffer::new(label.as_bytes())).collect();
+        // SAFETY: the configuration exists, and the pointers are valid for the call. The counter
+        // was defined with as many labels, or there is none.
+        let _ = unsafe {
+            raw::envoy_dynamic_module_callback_http_filter_config_increment_counter(
+                self.config,
+                id,
+                labels.as_ptr(),
+                labels.len(),
+                count,
+            )
+        };
+    }
+
     /// Sends an HTTP request to a cluster. Envoy reports its end with the returned number.
     ///
     /// # Errors

@@ -1,4 +1,5 @@
-//! Calls of a stream. Values are copied out of Envoy's memory, which is valid only within a hook.
+//! Calls of a stream. Values in Envoy's memory are valid only within a hook, and headers only until
+//! they change; the borrow checker holds both. All other values are copied.
 
 use std::ffi::c_void;
 use std::marker::PhantomData;
@@ -7,8 +8,9 @@ use std::sync::atomic::{AtomicPtr, Ordering};
 use quotagate_quota::access_log::AccessLogEntry;
 use quotagate_quota::exchange::counting::is_grpc;
 use quotagate_quota::response::mark::EXCEEDED;
-use quotagate_quota::response::{Answer, PUSHBACK};
+use quotagate_quota::response::{Answer, HeaderWrite, PUSHBACK};
 
+use super::headers::HeaderMap;
 use super::process;
 use super::raw::{self, Buffer, Header, attribute, body, header_map};
 use crate::redirects::Redirect;
@@ -65,21 +67,10 @@ impl<'h> Host<'h> {
         Scheduler(scheduler)
     }
 
-    /// The first value of a header.
-    pub fn first_header(&self, map: u32, name: &str) -> Option<Vec<u8>> {
-        self.header(map, name, 0).map(|(value, _)| value)
-    }
-
-    /// All values of a header, in their order.
-    pub fn headers(&self, map: u32, name: &str) -> Vec<Vec<u8>> {
-        let Some((first, count)) = self.header(map, name, 0) else { return Vec::new() };
-        let rest = (1..count).filter_map(|index| self.header(map, name, index));
-        std::iter::once(first).chain(rest.map(|(value, _)| value)).collect()
-    }
-
-    /// The value at `index` of a header, and how many there are.
-    fn header(&self, map: u32, name: &str, index: usize) -> Option<(Vec<u8>, usize)> {
-        let (mut value, mut count) = (Buffer::EMPTY, 0);
+    /// The first value of a header. That of a pseudo-header or of `content-type` costs little; for
+    /// others, Envoy first makes an index of all headers, so [`headers`](Self::headers) costs less.
+    pub fn first_header(&self, map: u32, name: &str) -> Option<&[u8]> {
+        let mut value = Buffer::EMPTY;
         // SAFETY: the stream exists, and the pointers are valid for the call.
         let found = unsafe {
             raw::envoy_dynamic_module_callback_http_get_header(
@@ -87,21 +78,45 @@ impl<'h> Host<'h> {
                 map,
                 Buffer::new(name.as_bytes()),
                 &raw mut value,
-                index,
-                &raw mut count,
+                0,
+                std::ptr::null_mut(),
             )
         };
-        // SAFETY: on success Envoy's buffer is valid until the hook ends, and it is copied here.
-        found.then(|| (unsafe { value.bytes() }.to_vec(), count))
+        // SAFETY: on success Envoy's buffer is valid until the hook ends or the header changes, and
+        // a change needs `&mut self`.
+        found.then(|| unsafe { value.bytes() })
     }
 
-    /// Sets a response header and replaces all others of its name.
-    pub fn set_response_header(&self, name: &str, value: &str) {
-        self.set_header(header_map::RESPONSE, name, Buffer::new(value.as_bytes()));
+    /// All headers of a map.
+    pub fn headers(&self, map: u32) -> HeaderMap<'_> {
+        // SAFETY: the stream exists while its hook runs, and what changes a header needs
+        // `&mut self`.
+        unsafe { HeaderMap::read(self.filter, map) }
+    }
+
+    /// Writes a response header.
+    pub fn write_response_header(&mut self, how: HeaderWrite, name: &str, value: &str) {
+        let value = Buffer::new(value.as_bytes());
+        match how {
+            HeaderWrite::Replace => self.set_header(header_map::RESPONSE, name, value),
+            HeaderWrite::Add => {
+                let name = Buffer::new(name.as_bytes());
+                // SAFETY: the stream exists, and the pointers are valid for the call. Without
+                // these headers there is nothing to add to.
+                let _ = unsafe {
+                    raw::envoy_dynamic_module_callback_http_add_header(
+                        self.filter,
+                        header_map::RESPONSE,
+                        name,
+                        value,
+                    )
+                };
+            }
+        }
     }
 
     /// Sets a header and replaces all others of its name. [`Buffer::EMPTY`] removes them.
-    fn set_header(&self, map: u32, name: &str, value: Buffer<'_>) {
+    fn set_header(&mut self, map: u32, name: &str, value: Buffer<'_>) {
         let name = Buffer::new(name.as_bytes());
         // SAFETY: the stream exists, and the pointers are valid for the call. Without these headers
         // there is nothing to set.
@@ -112,7 +127,7 @@ impl<'h> Host<'h> {
 
     /// Removes the mark that the request brought along. Envoy chooses the route again at once, so
     /// that no policy sees the one that the mark has chosen.
-    pub fn remove_mark(&self) {
+    pub fn remove_mark(&mut self) {
         if self.first_header(header_map::REQUEST, EXCEEDED).is_some() {
             self.set_header(header_map::REQUEST, EXCEEDED, Buffer::EMPTY);
             self.clear_route();
@@ -122,12 +137,12 @@ impl<'h> Host<'h> {
     }
 
     /// Marks the request, and lets Envoy choose its route again.
-    pub fn mark(&self, value: &str) {
+    pub fn mark(&mut self, value: &str) {
         self.set_header(header_map::REQUEST, EXCEEDED, Buffer::new(value.as_bytes()));
         self.clear_route();
     }
 
-    fn clear_route(&self) {
+    fn clear_route(&mut self) {
         // SAFETY: the stream exists.
         unsafe { raw::envoy_dynamic_module_callback_http_clear_route_cache(self.filter) }
     }
@@ -241,7 +256,7 @@ impl<'h> Host<'h> {
     /// Writes an entry to the filter state, which access logs show as
     /// `%FILTER_STATE(<name>:PLAIN)%`. Envoy keeps the first value of each name.
     pub fn note(&self, entry: &AccessLogEntry<'_>) {
-        for (name, value) in entry.fields() {
+        entry.write(|name, value| {
             // SAFETY: the stream exists, and the pointers are valid for the call. A stream without
             // filter state is not logged.
             let _ = unsafe {
@@ -251,7 +266,7 @@ impl<'h> Host<'h> {
                     Buffer::new(value.as_bytes()),
                 )
             };
-        }
+        });
     }
 
     /// Lets Envoy buffer at least this many bytes of a body, whatever the listener's limit is. An
@@ -309,12 +324,12 @@ impl<'h> Host<'h> {
 
     /// Whether the client speaks gRPC.
     pub fn is_grpc_request(&self) -> bool {
-        self.first_header(header_map::REQUEST, "content-type").is_some_and(|value| is_grpc(&value))
+        self.first_header(header_map::REQUEST, "content-type").is_some_and(is_grpc)
     }
 
     /// Answers the stream instead of its upstream. Envoy calls no response hook of the stream for
     /// this answer.
-    pub fn send(&self, answer: &Answer<'_>) {
+    pub fn send(&mut self, answer: &Answer<'_>) {
         let for_grpc = self.is_grpc_request().then(|| {
             let status = ("grpc-status", answer.grpc_status.to_string());
             let pushback = answer.pushback.map(|wait| (PUSHBACK, wait.to_string()));
@@ -383,7 +398,7 @@ impl<'h> Host<'h> {
 
     /// Lets the stream's request go on. Envoy may call other hooks of the stream before this
     /// returns.
-    pub fn resume_request(&self) {
+    pub fn resume_request(&mut self) {
         // SAFETY: the stream exists.
         unsafe { raw::envoy_dynamic_module_callback_http_filter_continue_decoding(self.filter) }
     }

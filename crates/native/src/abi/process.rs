@@ -48,6 +48,12 @@ pub(super) fn has_buffer_limit() -> bool {
     *HAS.get_or_init(|| raw::BUFFER_LIMIT.iter().all(|name| exists(name)))
 }
 
+/// Whether this Envoy lets a module count on the main thread, without a stream.
+pub fn counts_without_stream() -> bool {
+    static COUNTS: OnceLock<bool> = OnceLock::new();
+    *COUNTS.get_or_init(|| exists(raw::CONFIG_COUNTER))
+}
+
 fn exists(name: &CStr) -> bool {
     // SAFETY: the name ends with a NUL; null stands for all libraries of the process.
     unsafe { !raw::dlsym(std::ptr::null_mut(), name.as_ptr()).is_null() }

@@ -166,6 +166,18 @@ callbacks! {
         index: usize,
         count: *mut usize,
     ) -> bool;
+    fn envoy_dynamic_module_callback_http_get_headers_size(filter: FilterPtr, map: u32) -> usize;
+    fn envoy_dynamic_module_callback_http_get_headers(
+        filter: FilterPtr,
+        map: u32,
+        headers: *mut Header<'_>,
+    ) -> bool;
+    fn envoy_dynamic_module_callback_http_add_header(
+        filter: FilterPtr,
+        map: u32,
+        name: Buffer<'_>,
+        value: Buffer<'_>,
+    ) -> bool;
     fn envoy_dynamic_module_callback_http_set_header(
         filter: FilterPtr,
         map: u32,
@@ -267,6 +279,10 @@ pub const OBJECTS: [&std::ffi::CStr; 2] = [
     c"envoy_dynamic_module_callback_http_get_filter_state_object",
 ];
 
+/// A callback that Envoy has from 1.39 on.
+pub const CONFIG_COUNTER: &std::ffi::CStr =
+    c"envoy_dynamic_module_callback_http_filter_config_increment_counter";
+
 /// Callbacks about the buffer of a stream. The module can run without them.
 pub const BUFFER_LIMIT: [&std::ffi::CStr; 2] = [
     c"envoy_dynamic_module_callback_http_get_buffer_limit",
@@ -276,6 +292,13 @@ pub const BUFFER_LIMIT: [&std::ffi::CStr; 2] = [
 unsafe extern "C" {
     pub fn envoy_dynamic_module_callback_http_get_buffer_limit(filter: FilterPtr) -> u64;
     pub fn envoy_dynamic_module_callback_http_set_buffer_limit(filter: FilterPtr, limit: u64);
+    pub fn envoy_dynamic_module_callback_http_filter_config_increment_counter(
+        config: ConfigPtr,
+        id: usize,
+        labels: *const Buffer<'_>,
+        labels_len: usize,
+        value: u64,
+    ) -> u32;
     pub fn envoy_dynamic_module_callback_http_set_filter_state_object(
         filter: FilterPtr,
         key: Buffer<'_>,

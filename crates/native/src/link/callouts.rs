@@ -17,9 +17,10 @@ use quotagate_quota::config::ClusterStore;
 use quotagate_quota::driver::{Outgoing, call_headers};
 use quotagate_quota::worker::{CallEnd, CallFault, CallId};
 
-use crate::abi::{ConfigScheduler, FilterConfig, NotStarted};
+use crate::abi::{FilterConfig, NotStarted};
 use crate::inbox::{Letter, Recipient};
 use crate::log;
+use crate::main_thread::MainThread;
 
 /// Most calls that wait for the main thread. Beyond that, calls fail.
 const MAX_QUEUED: usize = 4096;
@@ -34,9 +35,7 @@ pub struct Callouts {
     cluster: Box<str>,
     authorization: Option<Box<str>>,
     main: ThreadId,
-    /// `None` as soon as Envoy destroys the configuration. Nobody commits while this is locked:
-    /// that may destroy the configuration, on the same thread.
-    scheduler: Mutex<Option<Arc<ConfigScheduler>>>,
+    wakes: Arc<MainThread>,
     queue: Mutex<VecDeque<Callout>>,
     under_way: Mutex<HashMap<u64, UnderWay>>,
     /// Notified when a callout has ended.
@@ -72,12 +71,12 @@ pub enum Closed {
 
 impl Callouts {
     /// Callouts of this filter configuration to this store. Call it on Envoy's main thread.
-    pub fn open(store: &ClusterStore, config: &FilterConfig<'_>) -> Arc<Self> {
+    pub fn open(store: &ClusterStore, wakes: Arc<MainThread>) -> Arc<Self> {
         let callouts = Arc::new(Self {
             cluster: store.name.clone(),
             authorization: store.token.as_ref().map(|token| format!("Bearer {token}").into()),
             main: thread::current().id(),
-            scheduler: Mutex::new(Some(Arc::new(config.scheduler()))),
+            wakes,
             queue: Mutex::default(),
             under_way: Mutex::default(),
             ended: Condvar::new(),
@@ -119,9 +118,9 @@ impl Callouts {
     /// The call, if the configuration is closed.
     fn enqueue(&self, callout: Callout) -> Result<(), Callout> {
         let mut queue = lock(&self.queue);
-        // With the queue locked: `close` takes the scheduler before it empties the queue, so that
-        // no call comes into a queue that nobody empties any more.
-        let Some(scheduler) = lock(&self.scheduler).clone() else { return Err(callout) };
+        // With the queue locked: the main thread is closed before `close` empties the queue. So no
+        // call comes into a queue that nobody empties any more.
+        let Some(scheduler) = self.wakes.scheduler() else { return Err(callout) };
         // What has no room fails by the worker's own time limit.
         if queue.len() < MAX_QUEUED {
             queue.push_back(callout);
@@ -137,13 +136,13 @@ impl Callouts {
         open.into_iter().rev().find(|other| {
             let is_same =
                 other.cluster == self.cluster && other.authorization == self.authorization;
-            is_same && lock(&other.scheduler).is_some()
+            is_same && other.wakes.is_open()
         })
     }
 
     /// Whether calls reach the store: by this configuration, or by another one once it is closed.
     pub fn is_reachable(&self) -> bool {
-        lock(&self.scheduler).is_some() || self.successor().is_some()
+        self.wakes.is_open() || self.successor().is_some()
     }
 
     /// Makes the callouts that wait, on the main thread.
@@ -179,14 +178,12 @@ impl Callouts {
     }
 
     /// Envoy destroys the filter configuration, after its last stream. Calls that wait, and later
-    /// ones, leave by another configuration with the same store.
+    /// ones, leave by another configuration with the same store. [`MainThread::close`] comes first.
     ///
     /// The caller may hold the core of a shard, because committing a scheduler may destroy the
     /// configuration. So this locks none. Elsewhere than on the main thread it waits until no
     /// callout is pending. The main thread needs no lock that the caller may hold to end them.
     pub fn close(&self) -> Closed {
-        let scheduler = lock(&self.scheduler).take();
-        drop(scheduler);
         let waiting = std::mem::take(&mut *lock(&self.queue));
         for callout in waiting {
             self.queue(callout);

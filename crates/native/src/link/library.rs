@@ -75,7 +75,8 @@ impl Library {
         let received = Instant::now();
         runtime::spawn("a call", async move {
             let OutgoingCall { id, request, .. } = call;
-            sender.deliver(match endpoint.call(request, received).await {
+            // Boxed only now, because a task is moved several times before it begins.
+            sender.deliver(match Box::pin(endpoint.call(request, received)).await {
                 Ok(carried_out) => Letter::CarriedOut(id, carried_out),
                 Err(refusal) => Letter::Failed(id, refused(&refusal)),
             });

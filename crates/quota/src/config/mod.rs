@@ -49,6 +49,7 @@ pub use crate::document::fault::{Fault, Faults, element_path, member_path};
 use crate::document::names::Names;
 use crate::document::{At, Collector, Node, NonEmpty, ROOT, Type, envoy, object};
 use crate::request::allowance::Cost;
+use crate::request::facts::SharedIdentities;
 use crate::request::index::Index;
 use crate::request::key::Digester;
 use access_log::LogFields;
@@ -99,6 +100,8 @@ pub struct Config {
     pub marks: bool,
     /// Finds the policies of a request. Matchers never change.
     pub(crate) index: Arc<Index>,
+    /// The identities whose values are remembered for the next policy.
+    pub(crate) shared_identities: SharedIdentities,
     /// What happens if the document has faults.
     pub on_wrong_document: OnWrongDocument,
     /// The document that was refused, if this configuration is in force in its place.
@@ -108,6 +111,7 @@ pub struct Config {
 
 /// The most identities of a configuration.
 pub const MAX_IDENTITIES: usize = 64;
+const _: () = assert!(MAX_IDENTITIES <= SharedIdentities::MAX, "each has a bit");
 /// The most entries of a policy's `partition_by`.
 pub const MAX_PARTITION_BY: usize = 16;
 
@@ -238,6 +242,9 @@ impl DocumentFields<'_> {
             domain: self.domain?.into(),
             store: self.store?,
             index: Arc::new(Index::new(policies.iter().flatten().map(|policy| &*policy.matcher))),
+            shared_identities: SharedIdentities::of(
+                policies.iter().flatten().flat_map(|policy| policy.partition.identities()),
+            ),
             marks: policies.iter().flatten().any(|policy| policy.mode == Mode::Mark),
             policies: policies?,
             response: self.response?,

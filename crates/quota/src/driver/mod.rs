@@ -420,6 +420,11 @@ impl<K: Copy + Ord, W: Clone> Driver<K, W> {
         self.ticks.go_on(is_idle)
     }
 
+    /// Whether [`take_tally`](Self::take_tally) has counts.
+    pub fn has_tally(&self) -> bool {
+        self.worker.has_tally()
+    }
+
     /// Takes the counts since the last call, for metrics.
     pub fn take_tally(&mut self) -> Vec<(Counted, u64)> {
         self.worker.take_tally()

@@ -92,7 +92,7 @@ impl Config {
     /// A policy that marks, or in shadow mode, never refuses. It does not apply if it finds no
     /// identity.
     pub fn evaluate(&self, request: &impl Request) -> Evaluation {
-        let facts = Facts::new(request);
+        let facts = Facts::new(request, self.shared_identities);
         let (mut checks, mut missing) = (Vec::new(), Vec::new());
         let mut candidates = self.index.candidates();
         while let Some(index) = candidates.next(&facts) {

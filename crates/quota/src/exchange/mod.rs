@@ -138,13 +138,12 @@ impl Exchange {
             self.phase = Phase::Decided(Decision::Admit(earlier));
             return Arrival::Decided;
         }
-        match BodyReading::begin(checks, earlier, worker.config()) {
-            Ok(reading) => {
-                self.phase = Phase::Reading(reading);
-                Arrival::Reading
-            }
-            Err((checks, earlier)) => self.submit(who, checks, earlier, worker, now),
+        if !BodyReading::is_wanted(&checks, worker.config()) {
+            return self.submit(who, checks, earlier, worker, now);
         }
+        let reading = BodyReading::begin(checks, earlier, worker.config());
+        self.phase = Phase::Reading(Box::new(reading));
+        Arrival::Reading
     }
 
     /// The next chunk of the request's body, and whether it is the last. `None`: hold the request,

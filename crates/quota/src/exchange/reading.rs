@@ -3,7 +3,7 @@
 use std::num::NonZeroU64;
 use std::time::Duration;
 
-use crate::config::Config;
+use crate::config::{Config, Policy};
 use crate::decision::Admission;
 use crate::evaluate::Check;
 use crate::exchange::usage::BodyNumber;
@@ -45,16 +45,14 @@ pub(super) enum BodyExtent {
 }
 
 impl BodyReading {
-    /// Begins to read, if a policy wants that; else returns the arguments.
-    #[allow(
-        clippy::result_large_err,
-        reason = "It is no error, and a box would cost every request"
-    )]
-    pub(super) fn begin(
-        checks: Vec<Check>,
-        earlier: Option<Admission>,
-        config: &Config,
-    ) -> Result<Box<Self>, (Vec<Check>, Option<Admission>)> {
+    /// Whether a policy wants a number of the body.
+    pub(super) fn is_wanted(checks: &[Check], config: &Config) -> bool {
+        let wants = |of: &Policy| matches!(&*of.cost, Cost::RequestJson { .. });
+        checks.iter().any(|check| check.policy(config).is_some_and(wants))
+    }
+
+    /// Begins to read.
+    pub(super) fn begin(checks: Vec<Check>, earlier: Option<Admission>, config: &Config) -> Self {
         let wanted = |(check, of): (usize, &Check)| match &*of.policy(config)?.cost {
             Cost::RequestJson { members, max, .. } => {
                 let member = BodyNumber::new(members.iter().map(|name| &**name));
@@ -62,12 +60,8 @@ impl BodyReading {
             }
             Cost::Fixed(_) | Cost::Header { .. } => None,
         };
-        // No allocation if there are none.
-        let members: Vec<BodyCost> = checks.iter().enumerate().filter_map(wanted).collect();
-        if members.is_empty() {
-            return Err((checks, earlier));
-        }
-        Ok(Box::new(Self { checks, earlier, members, left: MAX_REQUEST_BODY }))
+        let members = checks.iter().enumerate().filter_map(wanted).collect();
+        Self { checks, earlier, members, left: MAX_REQUEST_BODY }
     }
 
     /// The next chunk of the body. Returns how far the body was read, if nothing more of it is

@@ -188,10 +188,11 @@ impl Cost {
             Self::Fixed(cost) | Self::RequestJson { default: cost, .. } => *cost,
             Self::Header { name, default, max } => {
                 let values = facts.header(name);
+                let values = values.as_slice();
                 // A comma joins repeated values (RFC 9110).
                 let mut given = values.iter().flat_map(|value| value.split(|b| *b == b','));
                 match (given.next(), given.next()) {
-                    (Some(_), Some(_)) => max.unwrap_or_else(|| largest(&values).max(*default)),
+                    (Some(_), Some(_)) => max.unwrap_or_else(|| largest(values).max(*default)),
                     (only, _) => only.and_then(units).unwrap_or(*default).min(max.unwrap_or(MOST)),
                 }
             }
@@ -209,8 +210,8 @@ const MOST: NonZeroU64 = NonZeroU64::MIN.saturating_add(MAX_UNITS - 1);
 
 /// The largest cost of a header that is given more than once: the filter cannot know which one the
 /// upstream believes.
-fn largest(values: &[Vec<u8>]) -> NonZeroU64 {
-    let given = values.iter().flat_map(|value| value.split(|b| *b == b','));
+fn largest(values: &[impl AsRef<[u8]>]) -> NonZeroU64 {
+    let given = values.iter().flat_map(|value| value.as_ref().split(|b| *b == b','));
     given.filter_map(|value| units(trim(value))).max().unwrap_or(NonZeroU64::MIN).min(MOST)
 }
 

@@ -4,7 +4,9 @@
 //! So the document names the type, and a value of another type counts as missing. Each value has
 //! one spelling as text. Keys, tiers and overrides all compare the same bytes.
 
+use std::borrow::Cow;
 use std::fmt;
+use std::ops::Deref;
 use std::rc::Rc;
 
 use quotagate_protocol::MAX_UNITS;
@@ -30,10 +32,10 @@ pub(crate) struct Fact {
 /// A way to look up a fact.
 pub(crate) trait LookUp: fmt::Debug + Send + Sync {
     /// Looks it up in a request.
-    fn look_up<'c>(&'c self, facts: &Facts<'c>) -> Found;
+    fn look_up<'c>(&'c self, facts: &Facts<'c>) -> Found<'c>;
 
     /// The value, or the elements of a list of values.
-    fn look_up_all<'c>(&'c self, facts: &Facts<'c>) -> Vec<Rc<[u8]>> {
+    fn look_up_all<'c>(&'c self, facts: &Facts<'c>) -> Vec<FactBytes<'c>> {
         match self.look_up(facts) {
             Found::Value(value) => vec![value],
             Found::Missing | Found::Ambiguous => Vec::new(),
@@ -59,8 +61,8 @@ pub(crate) trait LookUp: fmt::Debug + Send + Sync {
 pub(crate) struct Attribute(pub(crate) &'static [&'static str]);
 
 impl LookUp for Attribute {
-    fn look_up<'c>(&'c self, facts: &Facts<'c>) -> Found {
-        facts.attribute(self.0).map_or(Found::Missing, Found::Value)
+    fn look_up<'c>(&'c self, facts: &Facts<'c>) -> Found<'c> {
+        facts.attribute(self.0).map_or(Found::Missing, |value| Found::Value(value.into()))
     }
 }
 
@@ -78,23 +80,78 @@ words! {
 
 /// The value of a fact in a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Found {
+pub(crate) enum Found<'v> {
     /// Its normalized text. Never empty.
-    Value(Rc<[u8]>),
+    Value(FactBytes<'v>),
     /// There is no value, or one of another type.
     Missing,
     /// The client gave it more than once. The upstream may believe either of the values.
     Ambiguous,
 }
 
-impl Found {
+/// The bytes of a value.
+#[derive(Clone, Debug)]
+pub(crate) enum FactBytes<'v> {
+    /// Bytes of the host's.
+    Borrowed(&'v [u8]),
+    /// Bytes that were made for this value.
+    Owned(Vec<u8>),
+    /// Bytes that [`Facts`] remembers.
+    Shared(Rc<[u8]>),
+}
+
+impl<'v> Found<'v> {
     /// The only one of `values`.
-    pub(crate) fn only<V: AsRef<[u8]>>(mut values: impl Iterator<Item = V>) -> Self {
+    pub(crate) fn only<V: Into<FactBytes<'v>>>(mut values: impl Iterator<Item = V>) -> Self {
         match (values.next(), values.next()) {
             (_, Some(_)) => Self::Ambiguous,
-            (Some(value), None) if !value.as_ref().is_empty() => Self::Value(value.as_ref().into()),
-            (Some(_) | None, None) => Self::Missing,
+            (Some(value), None) => {
+                let value = value.into();
+                if value.is_empty() { Self::Missing } else { Self::Value(value) }
+            }
+            (None, None) => Self::Missing,
         }
+    }
+}
+
+impl Deref for FactBytes<'_> {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        match self {
+            Self::Borrowed(bytes) => bytes,
+            Self::Owned(bytes) => bytes,
+            Self::Shared(bytes) => bytes,
+        }
+    }
+}
+
+impl PartialEq for FactBytes<'_> {
+    fn eq(&self, other: &Self) -> bool {
+        **self == **other
+    }
+}
+
+impl Eq for FactBytes<'_> {}
+
+impl<'v> From<Cow<'v, [u8]>> for FactBytes<'v> {
+    fn from(bytes: Cow<'v, [u8]>) -> Self {
+        match bytes {
+            Cow::Borrowed(bytes) => Self::Borrowed(bytes),
+            Cow::Owned(bytes) => Self::Owned(bytes),
+        }
+    }
+}
+
+impl From<Vec<u8>> for FactBytes<'_> {
+    fn from(bytes: Vec<u8>) -> Self {
+        Self::Owned(bytes)
+    }
+}
+
+impl From<Rc<[u8]>> for FactBytes<'_> {
+    fn from(bytes: Rc<[u8]>) -> Self {
+        Self::Shared(bytes)
     }
 }
 

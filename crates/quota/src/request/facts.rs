@@ -5,28 +5,27 @@ use std::cell::{Cell, OnceCell, RefCell};
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use std::rc::Rc;
 
-use super::Request;
 use super::tokens::Tokens;
-use crate::request::pairs::{self, trim};
-use crate::request::{host, path};
+use super::{HeaderValues, Request};
+use crate::request::{host, pairs, path};
 
 /// The facts about one request. `'c` is the lifetime of the configuration. An empty fact counts as
 /// missing.
 pub(crate) struct Facts<'c> {
     request: &'c dyn Request,
-    method: OnceCell<Option<Vec<u8>>>,
-    target: OnceCell<Option<Vec<u8>>>,
+    method: OnceCell<Option<Cow<'c, [u8]>>>,
+    target: OnceCell<Option<Cow<'c, [u8]>>>,
     path: OnceCell<Spelt>,
     other_readings: OnceCell<Vec<Vec<u8>>>,
-    host: OnceCell<Option<Vec<u8>>>,
-    route: OnceCell<Option<Vec<u8>>>,
+    host: OnceCell<Option<Cow<'c, [u8]>>>,
+    route: OnceCell<Option<Cow<'c, [u8]>>>,
     address: OnceCell<Option<IpAddr>>,
-    headers: Memo<&'c str, Rc<[Vec<u8>]>>,
     parameters: Memo<&'c str, Rc<[Vec<u8>]>>,
     metadata: Memo<MetadataPath<'c>, Option<Rc<[u8]>>>,
     lists: Memo<MetadataPath<'c>, Rc<[Rc<[u8]>]>>,
     attributes: Memo<&'static [&'static str], Option<Rc<[u8]>>>,
-    resolved: Memo<IdentityId, Resolved>,
+    resolved: Memo<IdentityId, (Box<str>, Yield)>,
+    shared: SharedIdentities,
     tokens: Cell<Tokens>,
 }
 
@@ -51,25 +50,43 @@ enum Spelt {
     Anew(Vec<u8>),
 }
 
-/// The value of an identity in a request.
-#[derive(Clone, Debug)]
-pub(crate) enum Resolved {
-    /// It has a value.
-    Value {
-        /// Its encoded entries.
-        text: Rc<str>,
-        /// The client's whole address, if the value was made from it.
-        address: Option<IpAddr>,
-    },
-    /// No source has a value.
-    Missing,
-    /// The client gave it more than once.
+/// What a source, or an entry of a partition, wrote into a key.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Yield {
+    /// A value, and the client's address if the value was made from it.
+    Value(Option<IpAddr>),
+    /// Nothing, since there is no value.
+    Nothing,
+    /// Nothing, since the value was given more than once.
     Ambiguous,
+}
+
+/// The identities that several policies count by.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct SharedIdentities(u64);
+
+impl SharedIdentities {
+    /// How many identities fit.
+    pub(crate) const MAX: usize = u64::BITS as usize;
+
+    /// Of these identities, each as often as a policy counts by it.
+    pub(crate) fn of(identities: impl Iterator<Item = IdentityId>) -> Self {
+        let (mut once, mut more) = (0_u64, 0);
+        for bit in identities.map(|IdentityId(index)| 1_u64 << index) {
+            more |= once & bit;
+            once |= bit;
+        }
+        Self(more)
+    }
+
+    const fn have(self, IdentityId(index): IdentityId) -> bool {
+        self.0 & (1 << index) != 0
+    }
 }
 
 impl<'c> Facts<'c> {
     /// Nothing is fetched yet.
-    pub(crate) fn new(request: &'c dyn Request) -> Self {
+    pub(crate) fn new(request: &'c dyn Request, shared: SharedIdentities) -> Self {
         Self {
             request,
             method: OnceCell::new(),
@@ -79,12 +96,12 @@ impl<'c> Facts<'c> {
             host: OnceCell::new(),
             route: OnceCell::new(),
             address: OnceCell::new(),
-            headers: RefCell::default(),
             parameters: RefCell::default(),
             metadata: RefCell::default(),
             lists: RefCell::default(),
             attributes: RefCell::default(),
             resolved: RefCell::default(),
+            shared,
             tokens: Cell::default(),
         }
     }
@@ -93,7 +110,9 @@ impl<'c> Facts<'c> {
     pub(crate) fn method(&self) -> Option<&[u8]> {
         let fetch = || {
             let mut method = self.request.method()?;
-            method.make_ascii_uppercase();
+            if method.iter().any(u8::is_ascii_lowercase) {
+                method.to_mut().make_ascii_uppercase();
+            }
             present(Some(method))
         };
         self.method.get_or_init(fetch).as_deref()
@@ -120,6 +139,9 @@ impl<'c> Facts<'c> {
 
     /// The other readings of a path with parameters.
     pub(crate) fn other_readings(&self) -> &[Vec<u8>] {
+        if matches!(self.path.get(), Some(Spelt::AsGiven(_))) {
+            return &[];
+        }
         self.other_readings
             .get_or_init(|| self.target().map(path::other_readings).unwrap_or_default())
     }
@@ -158,17 +180,8 @@ impl<'c> Facts<'c> {
 
     /// All values of the header with this lower-case name, in their order, empty ones included,
     /// without surrounding spaces and tabs.
-    pub(crate) fn header(&self, name: &'c str) -> Rc<[Vec<u8>]> {
-        remember(&self.headers, name, || {
-            let mut values = self.request.header(name);
-            for value in &mut values {
-                let trimmed = trim(value);
-                if trimmed.len() < value.len() {
-                    *value = trimmed.to_vec();
-                }
-            }
-            values.into()
-        })
+    pub(crate) fn header(&self, name: &str) -> HeaderValues<'c> {
+        self.request.header(name).trimmed()
     }
 
     /// All values of the query parameter with this decoded name, decoded, in their order, empty
@@ -209,13 +222,27 @@ impl<'c> Facts<'c> {
         remember(&self.attributes, path, || present(self.request.attribute(path)).map(Rc::from))
     }
 
-    /// The value of an identity. `resolve` runs once for each identity.
+    /// Appends the encoded value of an identity. `resolve` does that, once for each identity.
     pub(crate) fn resolved(
         &self,
         identity: IdentityId,
-        resolve: impl FnOnce() -> Resolved,
-    ) -> Resolved {
-        remember(&self.resolved, identity, resolve)
+        out: &mut String,
+        resolve: impl FnOnce(&mut String) -> Yield,
+    ) -> Yield {
+        if !self.shared.have(identity) {
+            return resolve(out);
+        }
+        if let Some((_, (text, known))) =
+            self.resolved.borrow().iter().find(|(known, _)| *known == identity)
+        {
+            out.push_str(text);
+            return *known;
+        }
+        let start = out.len();
+        let found = resolve(out);
+        let text = out.get(start..).unwrap_or_default().into();
+        self.resolved.borrow_mut().push((identity, (text, found)));
+        found
     }
 
     /// The identity of this bit looked for a verified token.
@@ -243,8 +270,8 @@ fn remember<K: PartialEq + Copy, V: Clone>(
     value
 }
 
-fn present(value: Option<Vec<u8>>) -> Option<Vec<u8>> {
-    value.filter(|value| !value.is_empty())
+fn present<V: AsRef<[u8]>>(value: Option<V>) -> Option<V> {
+    value.filter(|value| !value.as_ref().is_empty())
 }
 
 /// `1.2.3.4:56`, `[2001:db8::1]:56`, and either without its port; a zone (`%eth0`) is left out.

@@ -1,13 +1,22 @@
 //! Normalized hosts.
 
+use std::borrow::Cow;
+
 /// A host in lower case, without port and without a trailing dot.
-pub(crate) fn normalize(mut authority: Vec<u8>) -> Vec<u8> {
-    authority.truncate(host_len(&authority));
-    if authority.last() == Some(&b'.') {
-        authority.pop();
+pub(crate) fn normalize(authority: Cow<'_, [u8]>) -> Cow<'_, [u8]> {
+    let host = authority.get(..host_len(&authority)).unwrap_or_default();
+    let len = host.strip_suffix(b".").unwrap_or(host).len();
+    let mut host = match authority {
+        Cow::Borrowed(authority) => Cow::Borrowed(authority.get(..len).unwrap_or_default()),
+        Cow::Owned(mut authority) => {
+            authority.truncate(len);
+            Cow::Owned(authority)
+        }
+    };
+    if host.iter().any(u8::is_ascii_uppercase) {
+        host.to_mut().make_ascii_lowercase();
     }
-    authority.make_ascii_lowercase();
-    authority
+    host
 }
 
 /// How many bytes come before the port. The port follows the last `:` and has only digits. A `:` of
@@ -45,7 +54,9 @@ mod tests {
             (":80", ""),
             ("", ""),
         ] {
-            assert_eq!(normalize(authority.into()), host.as_bytes(), "{authority}");
+            let (borrowed, owned) = (authority.as_bytes(), authority.as_bytes().to_vec());
+            assert_eq!(normalize(borrowed.into()), host.as_bytes(), "{authority}");
+            assert_eq!(normalize(owned.into()), host.as_bytes(), "{authority}");
         }
     }
 }

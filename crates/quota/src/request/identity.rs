@@ -4,10 +4,8 @@
 //! the client gave more than once names nobody, and ends the search: otherwise a client could
 //! choose a later source by sending the value twice.
 
-use std::net::IpAddr;
-
 use super::fact::Found;
-use super::facts::{Facts, IdentityId, Resolved};
+use super::facts::{Facts, IdentityId, Yield};
 use super::key::{self, Digester};
 use super::source::IdentitySource;
 
@@ -24,37 +22,29 @@ pub(crate) struct Identity {
     pub(crate) token: u64,
 }
 
-/// What a source, or an entry of a partition, wrote into a key.
-pub(crate) enum Yield {
-    /// A value, and the client's address if the value was made from it.
-    Value(Option<IpAddr>),
-    /// Nothing, since there is no value.
-    Nothing,
-    /// Nothing, since the value was given more than once.
-    Ambiguous,
-}
-
 impl Identity {
-    /// Its value in a request, resolved once for each request.
-    pub(crate) fn of<'c>(&'c self, facts: &Facts<'c>, digester: &Digester) -> Resolved {
-        facts.resolved(self.id, || self.resolve(facts, digester))
+    /// Appends its encoded value in a request.
+    pub(crate) fn write<'c>(
+        &'c self,
+        out: &mut String,
+        facts: &Facts<'c>,
+        digester: &Digester,
+    ) -> Yield {
+        facts.resolved(self.id, out, |out| self.resolve(out, facts, digester))
     }
 
-    fn resolve<'c>(&'c self, facts: &Facts<'c>, digester: &Digester) -> Resolved {
-        // Room for a label and an ordinary value.
-        let mut text = String::with_capacity(64);
+    fn resolve<'c>(&'c self, out: &mut String, facts: &Facts<'c>, digester: &Digester) -> Yield {
         for source in &self.sources {
-            let written = source.write(&mut text, facts, digester);
+            let written = source.write(out, facts, digester);
             if source.reads_token() {
                 facts.saw_token(self.token, matches!(written, Yield::Value(_)));
             }
             match written {
-                Yield::Value(address) => return Resolved::Value { text: text.into(), address },
                 Yield::Nothing => {}
-                Yield::Ambiguous => return Resolved::Ambiguous,
+                Yield::Value(_) | Yield::Ambiguous => return written,
             }
         }
-        Resolved::Missing
+        Yield::Nothing
     }
 }
 
@@ -70,7 +60,10 @@ impl IdentitySource {
                     out.truncate(start);
                     return Yield::Nothing;
                 }
-                Found::Ambiguous => return Yield::Ambiguous,
+                Found::Ambiguous => {
+                    out.truncate(start);
+                    return Yield::Ambiguous;
+                }
             };
             if i > 0 {
                 out.push(',');

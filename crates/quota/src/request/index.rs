@@ -18,6 +18,8 @@ pub const MAX_POLICIES: usize = 1024;
 /// The index of all policies of a configuration.
 #[derive(Debug)]
 pub(crate) struct Index {
+    /// How many words of a set have policies.
+    words: usize,
     all: Set,
     paths: Values,
     hosts: Values,
@@ -61,10 +63,11 @@ struct PrefixPolicies {
 impl Index {
     /// The index of the policies with these matchers.
     pub(crate) fn new<'m>(matchers: impl Iterator<Item = &'m Matcher>) -> Self {
-        let mut all = Set::default();
+        let (mut all, mut words) = (Set::default(), 0);
         let [mut paths, mut hosts, mut routes] = <[Conditions; 3]>::default();
         for (policy, matcher) in (0_u16..).zip(matchers) {
             all.insert(policy);
+            words = usize::from(policy / 64) + 1;
             match &matcher.path {
                 Some(PathPattern::Exact(path)) => paths.exact(policy, path),
                 Some(PathPattern::Prefix(begin)) => paths.prefix(policy, begin.clone()),
@@ -89,7 +92,7 @@ impl Index {
             }
         }
         let [paths, hosts, routes] = [paths, hosts, routes].map(Conditions::sort);
-        Self { all, paths, hosts, routes }
+        Self { words, all, paths, hosts, routes }
     }
 
     /// The policies that a request may be about. Nothing is known of the request yet.
@@ -108,11 +111,21 @@ impl Index {
 impl Candidates<'_> {
     /// The next policy that the request may be about, as far as `facts` are known already.
     pub(crate) fn next(&mut self, facts: &Facts<'_>) -> Option<usize> {
-        self.open.first_from(self.next)?;
+        self.first_open()?;
         self.narrow(facts);
-        let policy = self.open.first_from(self.next)?;
+        let policy = self.first_open()?;
         self.next = policy + 1;
         Some(policy)
+    }
+
+    /// The first candidate from here on.
+    fn first_open(&self) -> Option<usize> {
+        let first = self.next / 64;
+        let words = self.open.0.iter().take(self.index.words).enumerate().skip(first);
+        words.into_iter().find_map(|(at, word)| {
+            let word = if at == first { word & (u64::MAX << (self.next % 64)) } else { *word };
+            (word != 0).then(|| at * 64 + word.trailing_zeros() as usize)
+        })
     }
 
     fn narrow(&mut self, facts: &Facts<'_>) {
@@ -154,15 +167,6 @@ impl Set {
         if let Some(word) = self.0.get_mut(usize::from(policy / 64)) {
             *word |= 1 << (policy % 64);
         }
-    }
-
-    /// The first policy at this position or a later one.
-    fn first_from(&self, position: usize) -> Option<usize> {
-        let first = position / 64;
-        self.0.iter().enumerate().skip(first).find_map(|(at, word)| {
-            let word = if at == first { word & (u64::MAX << (position % 64)) } else { *word };
-            (word != 0).then(|| at * 64 + word.trailing_zeros() as usize)
-        })
     }
 
     /// Keeps the policies that `find` finds by one of the request's values, and those that the

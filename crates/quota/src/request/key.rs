@@ -156,7 +156,10 @@ pub(crate) fn close(mut key: String, head: usize, digester: &Digester) -> Arc<st
 
 /// The encoded partition of a counter's key `<domain>:<policy>:{<partition>}`.
 pub(crate) fn partition_of(key: &str) -> &str {
-    key.split_once(":{").and_then(|(_, rest)| rest.strip_suffix('}')).unwrap_or_default()
+    // Neither a domain nor a policy has a brace in its name.
+    let brace = key.bytes().position(|byte| byte == b'{');
+    let partition = brace.and_then(|brace| key.get(brace + 1..)?.strip_suffix('}'));
+    partition.unwrap_or_default()
 }
 
 fn is_plain(byte: u8) -> bool {

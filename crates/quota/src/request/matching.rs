@@ -164,7 +164,7 @@ impl Matcher {
 
 impl HeaderCondition {
     fn holds<'c>(&'c self, facts: &Facts<'c>, doubt: Doubt) -> bool {
-        self.value.matches(&facts.header(&self.name), doubt)
+        self.value.matches(facts.header(&self.name).as_slice(), doubt)
     }
 }
 
@@ -221,14 +221,16 @@ fn are_too_long(texts: &[impl AsRef<[u8]>]) -> bool {
 }
 
 impl ValuePattern {
-    fn is_in_doubt(&self, values: &[Vec<u8>]) -> bool {
+    fn is_in_doubt(&self, values: &[impl AsRef<[u8]>]) -> bool {
         matches!(self, Self::Regex(_)) && are_too_long(values)
     }
 
-    fn matches(&self, values: &[Vec<u8>], doubt: Doubt) -> bool {
+    fn matches(&self, values: &[impl AsRef<[u8]>], doubt: Doubt) -> bool {
         match self {
-            Self::Exact(text) => values.iter().any(|value| value == text.as_bytes()),
-            Self::Prefix(text) => values.iter().any(|value| value.starts_with(text.as_bytes())),
+            Self::Exact(text) => values.iter().any(|value| value.as_ref() == text.as_bytes()),
+            Self::Prefix(text) => {
+                values.iter().any(|value| value.as_ref().starts_with(text.as_bytes()))
+            }
             Self::Regex(regex) => regex.matches_any(values, doubt),
             Self::Present => !values.is_empty(),
             Self::Absent => values.is_empty(),

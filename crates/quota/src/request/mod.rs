@@ -1,5 +1,8 @@
 //! Requests: their facts, identities, conditions and partitions.
 
+use std::borrow::Cow;
+use std::slice;
+
 pub(crate) mod allowance;
 pub(crate) mod fact;
 pub(crate) mod facts;
@@ -19,17 +22,18 @@ pub(crate) mod tokens;
 
 /// Facts about one request, fetched from the host on demand.
 ///
-/// Each method costs a host call. So only the facts that policies need are fetched, and each at
-/// most once for a request. `None` means that the request does not have the fact.
+/// Each method may cost a host call. So only the facts that policies need are fetched, and each but
+/// a header at most once for a request. `None` means that the request does not have the fact.
 pub trait Request {
     /// `:method`.
-    fn method(&self) -> Option<Vec<u8>>;
+    fn method(&self) -> Option<Cow<'_, [u8]>>;
     /// `:path`, with the query string.
-    fn path(&self) -> Option<Vec<u8>>;
+    fn path(&self) -> Option<Cow<'_, [u8]>>;
     /// `:authority`, with the port.
-    fn authority(&self) -> Option<Vec<u8>>;
-    /// The values of a header by its lower-case name, in their order; empty if there is none.
-    fn header(&self, name: &str) -> Vec<Vec<u8>>;
+    fn authority(&self) -> Option<Cow<'_, [u8]>>;
+    /// The values of a header by its lower-case name, in their order. Several policies may ask for
+    /// the same one, so keep the headers once they are fetched.
+    fn header(&self, name: &str) -> HeaderValues<'_>;
     /// A member of the request's dynamic metadata: the value at `path` below the namespace
     /// `filter`, as the host's raw bytes (no type comes with them).
     fn metadata(&self, filter: &str, path: &[Box<str>]) -> Option<Vec<u8>>;
@@ -42,7 +46,68 @@ pub trait Request {
     /// as the host's raw bytes.
     fn attribute(&self, path: &[&str]) -> Option<Vec<u8>>;
     /// The address of the client that Envoy trusts: `1.2.3.4:56` or `[2001:db8::1]:56`.
-    fn source_address(&self) -> Option<Vec<u8>>;
+    fn source_address(&self) -> Option<Cow<'_, [u8]>>;
     /// The name of the Envoy route.
-    fn route_name(&self) -> Option<Vec<u8>>;
+    fn route_name(&self) -> Option<Cow<'_, [u8]>>;
+}
+
+/// The values of a header, in their order. A header with one value takes no memory.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum HeaderValues<'r> {
+    /// There is no such header.
+    #[default]
+    None,
+    /// One value.
+    One(Cow<'r, [u8]>),
+    /// Several values.
+    Several(Vec<Cow<'r, [u8]>>),
+}
+
+impl<'r> HeaderValues<'r> {
+    /// All values.
+    pub fn as_slice(&self) -> &[Cow<'r, [u8]>] {
+        match self {
+            Self::None => &[],
+            Self::One(value) => slice::from_ref(value),
+            Self::Several(values) => values,
+        }
+    }
+
+    /// Without the spaces and tabs around each value.
+    fn trimmed(mut self) -> Self {
+        match &mut self {
+            Self::None => {}
+            Self::One(value) => pairs::trim_value(value),
+            Self::Several(values) => values.iter_mut().for_each(pairs::trim_value),
+        }
+        self
+    }
+}
+
+impl<'r> IntoIterator for HeaderValues<'r> {
+    type Item = Cow<'r, [u8]>;
+    type IntoIter =
+        std::iter::Chain<std::option::IntoIter<Cow<'r, [u8]>>, std::vec::IntoIter<Cow<'r, [u8]>>>;
+
+    fn into_iter(self) -> Self::IntoIter {
+        let (first, rest) = match self {
+            Self::None => (None, Vec::new()),
+            Self::One(value) => (Some(value), Vec::new()),
+            Self::Several(values) => (None, values),
+        };
+        first.into_iter().chain(rest)
+    }
+}
+
+impl<'r> FromIterator<Cow<'r, [u8]>> for HeaderValues<'r> {
+    fn from_iter<I: IntoIterator<Item = Cow<'r, [u8]>>>(values: I) -> Self {
+        let mut values = values.into_iter();
+        match (values.next(), values.next()) {
+            (None, _) => Self::None,
+            (Some(only), None) => Self::One(only),
+            (Some(first), Some(second)) => {
+                Self::Several([first, second].into_iter().chain(values).collect())
+            }
+        }
+    }
 }

@@ -16,8 +16,8 @@ use std::borrow::Cow;
 use super::percent;
 
 /// The values of all cookies `name`, in the values of all Cookie headers.
-pub(crate) fn cookies(headers: &[Vec<u8>], name: &[u8]) -> impl Iterator<Item = Vec<u8>> {
-    let pieces = headers.iter().flat_map(|header| header.split(|b| *b == b';'));
+pub(crate) fn cookies(headers: &[impl AsRef<[u8]>], name: &[u8]) -> impl Iterator<Item = Vec<u8>> {
+    let pieces = headers.iter().flat_map(|header| header.as_ref().split(|b| *b == b';'));
     pieces.filter_map(move |piece| {
         let (key, value) = split(piece, b'=')?;
         (trim(key) == name).then(|| percent::decode(unquote(trim(value))))
@@ -41,6 +41,19 @@ pub(crate) fn trim(mut text: &[u8]) -> &[u8] {
         text = rest;
     }
     text
+}
+
+/// The same for a value that may be borrowed.
+pub(crate) fn trim_value(text: &mut Cow<'_, [u8]>) {
+    match text {
+        Cow::Borrowed(text) => *text = trim(text),
+        Cow::Owned(owned) => {
+            let trimmed = trim(owned);
+            if trimmed.len() < owned.len() {
+                *owned = trimmed.to_vec();
+            }
+        }
+    }
 }
 
 /// What is before and after the first `at`.
@@ -69,10 +82,10 @@ fn form(text: &[u8]) -> Cow<'_, [u8]> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::request::fact::Found;
+    use crate::request::fact::{FactBytes, Found};
 
-    fn value(text: &str) -> Found {
-        Found::Value(text.as_bytes().into())
+    fn value(text: &str) -> Found<'_> {
+        Found::Value(FactBytes::Borrowed(text.as_bytes()))
     }
 
     #[test]

@@ -7,8 +7,8 @@ use std::sync::Arc;
 use quotagate_protocol::dials::PartitionEntry;
 
 use super::fact::{Fact, LookUp};
-use super::facts::{Facts, Resolved};
-use super::identity::{Identity, Yield};
+use super::facts::{Facts, IdentityId, Yield};
+use super::identity::Identity;
 use super::key::{self, Digester, Secrecy};
 use super::network::Prefixes;
 use super::source::IdentitySource;
@@ -125,6 +125,18 @@ impl Partition {
         } else {
             Self::By { head, entries, on_missing }
         }
+    }
+
+    /// The identities among its entries.
+    pub(crate) fn identities(&self) -> impl Iterator<Item = IdentityId> {
+        let entries = match self {
+            Self::Everyone(_) => &[][..],
+            Self::By { entries, .. } => entries,
+        };
+        entries.iter().filter_map(|entry| match entry {
+            PartitionPart::Identity(identity) => Some(identity.id),
+            PartitionPart::BuiltIn(_) => None,
+        })
     }
 
     /// Whether `identity` is one of its entries.
@@ -244,14 +256,7 @@ impl PartitionPart {
     /// nothing if there is no value.
     fn write<'c>(&'c self, out: &mut String, facts: &Facts<'c>, digester: &Digester) -> Yield {
         let (name, value) = match self {
-            Self::Identity(identity) => match identity.of(facts, digester) {
-                Resolved::Value { text, address } => {
-                    out.push_str(&text);
-                    return Yield::Value(address);
-                }
-                Resolved::Missing => return Yield::Nothing,
-                Resolved::Ambiguous => return Yield::Ambiguous,
-            },
+            Self::Identity(identity) => return identity.write(out, facts, digester),
             Self::BuiltIn(fact) => {
                 let value = match fact {
                     BuiltIn::Method => facts.method(),
@@ -313,7 +318,7 @@ impl EncodedEntry<'_> {
         let value = match self.value {
             PartValue::Source(lookup) => lookup.spell(raw)?,
             PartValue::BuiltIn(BuiltIn::Method) => raw.to_ascii_uppercase(),
-            PartValue::BuiltIn(BuiltIn::Host) => host::normalize(raw.into()),
+            PartValue::BuiltIn(BuiltIn::Host) => host::normalize(raw.into()).into_owned(),
             PartValue::BuiltIn(BuiltIn::Path) => {
                 path::without_slash(&path::normalize(raw)).to_vec()
             }

@@ -23,15 +23,21 @@ use super::percent;
 /// The normalized path of `target`, a request's `:path`. A borrowed result is the beginning of
 /// `target`.
 pub(crate) fn normalize(target: &[u8]) -> Cow<'_, [u8]> {
-    let path = target.split(|b| matches!(b, b'?' | b'#')).next().unwrap_or_default();
-    if is_normal(path) { Cow::Borrowed(path) } else { Cow::Owned(resolve(&slashes(path))) }
+    match as_given(target) {
+        Some(path) => Cow::Borrowed(path),
+        None => Cow::Owned(resolve(&slashes(without_query(target)))),
+    }
 }
 
-/// The other readings of a path with parameters. The first keeps the parameters, since `;` means
-/// nothing to many upstreams. The second cuts them off after a proxy has resolved `..`; it is left
-/// out if it equals the normalized path.
+fn without_query(target: &[u8]) -> &[u8] {
+    target.split(|b| matches!(b, b'?' | b'#')).next().unwrap_or_default()
+}
+
+/// The other readings of a path with parameters: none if [`normalize`] borrows. The first keeps the
+/// parameters, since `;` means nothing to many upstreams. The second cuts them off after a proxy
+/// has resolved `..`; it is left out if it equals the normalized path.
 pub(crate) fn other_readings(target: &[u8]) -> Vec<Vec<u8>> {
-    let path = target.split(|b| matches!(b, b'?' | b'#')).next().unwrap_or_default();
+    let path = without_query(target);
     if !path.iter().any(|b| matches!(b, b'%' | b';')) {
         return Vec::new();
     }
@@ -76,12 +82,22 @@ pub(crate) fn normalize_suffix(text: &str) -> Option<Vec<u8>> {
     (!dots).then_some(text)
 }
 
-/// Whether a path is certainly normalized. Nearly all are, and this check copies nothing.
-fn is_normal(path: &[u8]) -> bool {
-    let pairs = path.iter().zip(path.iter().skip(1));
-    !path.iter().any(|b| matches!(b, b'%' | b'\\' | b';'))
-        && !pairs.into_iter().any(|pair| matches!(pair, (b'/', b'/' | b'.')))
-        && path.first() != Some(&b'.')
+/// The path of `target`, if it is certainly normalized and has no parameters. Nearly all are, so
+/// this looks at each byte once and copies nothing.
+fn as_given(target: &[u8]) -> Option<&[u8]> {
+    // What precedes a segment: a path may begin with one slash, but not with a dot.
+    let (mut after_slash, mut begins) = (false, true);
+    for (index, byte) in target.iter().enumerate() {
+        match byte {
+            b'?' | b'#' => return target.get(..index),
+            b'%' | b'\\' | b';' => return None,
+            b'/' if after_slash => return None,
+            b'.' if after_slash || begins => return None,
+            _ => {}
+        }
+        (after_slash, begins) = (*byte == b'/', false);
+    }
+    Some(target)
 }
 
 /// Decodes, and replaces each run of slashes and backslashes by one slash.
@@ -206,7 +222,11 @@ mod tests {
                 .collect();
             for path in &longer {
                 let normal = resolve(&slashes(path));
-                assert!(!is_normal(path) || normal == *path, "{}", path.escape_ascii());
+                if let Some(given) = as_given(path) {
+                    assert_eq!(given, without_query(path), "{}", path.escape_ascii());
+                    assert_eq!(given, resolve(&slashes(given)), "{}", path.escape_ascii());
+                    assert!(other_readings(path).is_empty(), "{}", path.escape_ascii());
+                }
                 let again = resolve(&slashes(&normal));
                 assert!(normal.contains(&b'%') || again == normal, "{}", path.escape_ascii());
             }

@@ -9,7 +9,7 @@ use std::cmp::Reverse;
 
 use itoa::Buffer;
 
-use super::upstream::{Precedence, Upstream, list, precedence};
+use super::upstream::{HeaderWrite, Precedence, Upstream, list, precedence};
 use super::{Header, Now};
 use crate::config::{Config, HeaderFamily, Reset};
 use crate::decision::{Balance, Standing};
@@ -23,40 +23,84 @@ pub fn quota_headers<'a>(
     now: impl FnOnce() -> Now,
 ) -> Vec<Header<'a>> {
     let Some(shown) = Shown::new(config, standings, now) else { return Vec::new() };
-    config.response.families.iter().flat_map(|family| shown.fields(*family)).collect()
+    let (mut headers, mut value) = (Vec::with_capacity(8), String::new());
+    for family in &config.response.families {
+        shown.fields(*family, &mut value, |name, value| {
+            headers.push((name, Cow::from(value.to_owned())));
+        });
+    }
+    headers
 }
 
-/// The quota headers of a counted response: each replaces the upstream's headers of its name.
+/// The quota headers of a counted response, in the families that the configuration names. `None` if
+/// there is nothing to show; then it does not call `now`.
 ///
 /// If the upstream limits as well, its list items stay in front of ours. In the families with one
 /// limit, the tighter limit stays.
 pub fn response_headers<'a>(
     config: &'a Config,
-    standings: &[Standing],
+    standings: &'a [Standing],
     upstream: &impl Upstream,
     now: impl FnOnce() -> Now,
-) -> Vec<Header<'a>> {
-    let Some(shown) = Shown::new(config, standings, now) else { return Vec::new() };
-    let mut headers = Vec::with_capacity(8);
-    for &family in config.response.families.iter() {
-        match precedence(upstream, family, shown.tightest.balance.remaining) {
-            Precedence::Ours => headers.extend(shown.fields(family)),
-            Precedence::Theirs => {}
-            Precedence::Both => headers.extend(shown.fields(family).map(|(name, ours)| {
-                let mut all = list(upstream, name);
-                all.push_str(if all.is_empty() { "" } else { ", " });
-                all.push_str(&ours);
-                (name, Cow::from(all))
-            })),
+) -> Option<ResponseHeaders<'a>> {
+    let shown = Shown::new(config, standings, now)?;
+    let mut headers =
+        ResponseHeaders { shown, families: [const { None }; HeaderFamily::ALL.len()] };
+    let remaining = headers.shown.tightest.balance.remaining;
+    for (slot, &family) in headers.families.iter_mut().zip(&config.response.families) {
+        let fields = match precedence(upstream, family, remaining) {
+            Precedence::Ours(how) => OurFields::Alone(how),
+            Precedence::Theirs => continue,
+            Precedence::Both => {
+                OurFields::After(family.fields().iter().map(|name| list(upstream, name)).collect())
+            }
+        };
+        *slot = Some((family, fields));
+    }
+    Some(headers)
+}
+
+/// The quota headers of a counted response. All that the upstream says has been read, so the
+/// response may change while they are [written](Self::write).
+pub struct ResponseHeaders<'a> {
+    shown: Shown<'a>,
+    families: [Option<(HeaderFamily, OurFields)>; HeaderFamily::ALL.len()],
+}
+
+/// Our fields of a family.
+enum OurFields {
+    /// Only ours.
+    Alone(HeaderWrite),
+    /// Behind these lists of the upstream.
+    After(Vec<String>),
+}
+
+impl ResponseHeaders<'_> {
+    /// Passes name and value of each header to `write`.
+    pub fn write(&self, mut write: impl FnMut(HeaderWrite, &'static str, &str)) {
+        let mut value = String::with_capacity(64);
+        for (family, fields) in self.families.iter().flatten() {
+            match fields {
+                OurFields::Alone(how) => {
+                    self.shown.fields(*family, &mut value, |name, value| write(*how, name, value));
+                }
+                OurFields::After(lists) => {
+                    let mut lists = lists.iter();
+                    self.shown.fields(*family, &mut value, |name, ours| {
+                        let theirs = lists.next().map_or("", String::as_str);
+                        let comma = if theirs.is_empty() { "" } else { ", " };
+                        write(HeaderWrite::Replace, name, &format!("{theirs}{comma}{ours}"));
+                    });
+                }
+            }
         }
     }
-    headers
 }
 
 /// What is shown of a request's standings.
 struct Shown<'s> {
     config: &'s Config,
-    enforced: Vec<&'s Standing>,
+    standings: &'s [Standing],
     tightest: &'s Standing,
     now: Now,
 }
@@ -71,44 +115,70 @@ impl<'s> Shown<'s> {
         if config.response.families.is_empty() {
             return None;
         }
-        let enforced: Vec<&Standing> =
-            standings.iter().filter(|standing| standing.enforced()).collect();
-        let tightest = tightest(enforced.iter().copied())?;
-        Some(Self { config, enforced, tightest, now: now() })
+        let tightest = tightest(enforced(standings))?;
+        Some(Self { config, standings, tightest, now: now() })
     }
 
-    /// The fields of a family, in the order of [`HeaderFamily::fields`].
-    fn fields<'a>(&self, family: HeaderFamily) -> impl Iterator<Item = Header<'a>> + use<'a> {
-        let values: Vec<String> = match family {
-            HeaderFamily::Ietf => self.lists().into(),
+    /// Passes the fields of a family to `field`, in the order of [`HeaderFamily::fields`]. `value`
+    /// is room for one of their values.
+    fn fields(
+        &self,
+        family: HeaderFamily,
+        value: &mut String,
+        mut field: impl FnMut(&'static str, &str),
+    ) {
+        let names = family.fields().iter().copied();
+        let mut numbers = |numbers: &[u64]| {
+            for (name, number) in names.clone().zip(numbers) {
+                field(name, Buffer::new().format(*number));
+            }
+        };
+        match family {
+            HeaderFamily::Ietf => {
+                for (name, list) in names.zip([Self::policies, Self::limits]) {
+                    value.clear();
+                    list(self, value);
+                    field(name, value);
+                }
+            }
             HeaderFamily::XRateLimit => {
                 let Balance { quota, remaining, .. } = self.tightest.balance;
-                [quota, used(self.tightest), remaining, self.x_reset()].map(number).into()
+                numbers(&[quota, used(self.tightest), remaining, self.x_reset()]);
             }
             HeaderFamily::Draft07 => {
-                let [limit, remaining, reset] = self.limit().map(|value| number(integer(value)));
-                vec![format!("limit={limit}, remaining={remaining}, reset={reset}")]
+                value.clear();
+                for (label, number) in
+                    ["limit=", ", remaining=", ", reset="].iter().zip(self.limit())
+                {
+                    value.push_str(label);
+                    value.push_str(Buffer::new().format(integer(number)));
+                }
+                names.for_each(|name| field(name, value));
             }
-            HeaderFamily::Draft03 => self.limit().map(number).into(),
-        };
-        family.fields().iter().copied().zip(values.into_iter().map(Cow::from))
+            HeaderFamily::Draft03 => numbers(&self.limit()),
+        }
     }
 
-    /// The values of `RateLimit-Policy` and `RateLimit`.
-    fn lists(&self) -> [String; 2] {
-        let (mut policies, mut limits) = (String::with_capacity(48), String::with_capacity(32));
-        for Standing { policy, balance, .. } in &self.enforced {
-            let Balance { quota, remaining, resets, window_s } = *balance;
+    /// The value of `RateLimit-Policy`.
+    fn policies(&self, list: &mut String) {
+        for Standing { policy, balance, .. } in enforced(self.standings) {
             let Some(policy) = self.config.policies.get(*policy) else { continue };
-            let window = u64::from(window_s);
-            item(&mut policies, &policy.name, &[(";q=", integer(quota)), (";w=", window)]);
+            let window = u64::from(balance.window_s);
+            item(list, &policy.name, &[(";q=", integer(balance.quota)), (";w=", window)]);
+        }
+    }
+
+    /// The value of `RateLimit`.
+    fn limits(&self, list: &mut String) {
+        for Standing { policy, balance, .. } in enforced(self.standings) {
+            let Balance { quota, remaining, resets, .. } = *balance;
+            let Some(policy) = self.config.policies.get(*policy) else { continue };
             let (left, reset) =
                 ((";r=", integer(remaining)), (";t=", seconds_until(resets, self.now)));
             // With a quota of 0, no reset grants more.
             let parameters: &[_] = if quota == 0 { &[left] } else { &[left, reset] };
-            item(&mut limits, &policy.name, parameters);
+            item(list, &policy.name, parameters);
         }
-        [policies, limits]
     }
 
     /// Limit, remaining and seconds until the reset.
@@ -126,8 +196,8 @@ impl<'s> Shown<'s> {
     }
 }
 
-fn number(number: u64) -> String {
-    Buffer::new().format(number).to_owned()
+fn enforced(standings: &[Standing]) -> impl Iterator<Item = &Standing> {
+    standings.iter().filter(|standing| standing.enforced())
 }
 
 /// Appends a policy's item to a List: its name, and its parameters.

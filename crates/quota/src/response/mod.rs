@@ -17,8 +17,8 @@ use crate::time::Monotonic;
 
 pub use answers::{answer, marked_by_client, missing_identity, unavailable};
 pub(crate) use headers::used;
-pub use headers::{quota_headers, response_headers, tightest};
-pub use upstream::Upstream;
+pub use headers::{ResponseHeaders, quota_headers, response_headers, tightest};
+pub use upstream::{HeaderWrite, Upstream};
 
 /// When a gRPC client may retry, in milliseconds (gRPC's retry design). A negative number means
 /// never.

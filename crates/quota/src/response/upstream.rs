@@ -14,6 +14,11 @@ pub trait Upstream {
     /// The values of the header of this lower-case name, line by line.
     fn header(&self, name: &str) -> Vec<Vec<u8>>;
 
+    /// Whether it has a header of one of these lower-case names.
+    fn has_any(&self, names: &[&str]) -> bool {
+        names.iter().any(|name| !self.header(name).is_empty())
+    }
+
     /// The first value of the header of this lower-case name.
     fn first_header(&self, name: &str) -> Option<Vec<u8>> {
         self.header(name).into_iter().next()
@@ -49,10 +54,19 @@ impl Upstream for () {
     }
 }
 
+/// How the host writes a header of a response.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum HeaderWrite {
+    /// The response has no header of this name, so the host need not look for one.
+    Add,
+    /// It replaces all headers of its name.
+    Replace,
+}
+
 /// Whose fields of a family the client gets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Precedence {
-    Ours,
+    Ours(HeaderWrite),
     Theirs,
     /// Ours after theirs, as further items of a list.
     Both,
@@ -67,8 +81,8 @@ pub(super) fn precedence(
     family: HeaderFamily,
     remaining: u64,
 ) -> Precedence {
-    if family.fields().iter().all(|name| upstream.header(name).is_empty()) {
-        return Precedence::Ours;
+    if !upstream.has_any(family.fields()) {
+        return Precedence::Ours(HeaderWrite::Add);
     }
     let refused = || upstream.status() == Some(TOO_MANY_REQUESTS);
     if family == HeaderFamily::Ietf
@@ -78,7 +92,7 @@ pub(super) fn precedence(
     }
     let tighter = family != HeaderFamily::Ietf
         && left(upstream, family).is_some_and(|theirs| theirs <= remaining);
-    if tighter || refused() { Precedence::Theirs } else { Precedence::Ours }
+    if tighter || refused() { Precedence::Theirs } else { Precedence::Ours(HeaderWrite::Replace) }
 }
 
 /// The values of a header as one list. Empty if there is none, or if it is not text.
@@ -133,25 +147,27 @@ mod tests {
     #[test]
     fn the_tighter_limit_stays_and_a_429_keeps_theirs() {
         use HeaderFamily::{Draft03, Draft07, Ietf, XRateLimit};
-        use Precedence::{Both, Ours, Theirs};
+        use Precedence::{Both, Theirs};
+        const OURS: Precedence = Precedence::Ours(HeaderWrite::Replace);
+        const ALONE: Precedence = Precedence::Ours(HeaderWrite::Add);
         let cases: [(HeaderFamily, &'static str, &'static str, Precedence, Precedence); 17] = [
             (XRateLimit, "x-ratelimit-remaining", "9", Theirs, Theirs),
             (XRateLimit, "x-ratelimit-remaining", "10", Theirs, Theirs),
-            (XRateLimit, "x-ratelimit-remaining", "11", Ours, Theirs),
+            (XRateLimit, "x-ratelimit-remaining", "11", OURS, Theirs),
             (XRateLimit, "x-ratelimit-remaining", "30, 9;w=60", Theirs, Theirs),
-            (XRateLimit, "x-ratelimit-remaining", "-1", Ours, Theirs),
-            (XRateLimit, "x-ratelimit-remaining", "\u{ff}", Ours, Theirs),
-            (XRateLimit, "x-ratelimit-limit", "9", Ours, Theirs),
-            (XRateLimit, "ratelimit-remaining", "9", Ours, Ours),
+            (XRateLimit, "x-ratelimit-remaining", "-1", OURS, Theirs),
+            (XRateLimit, "x-ratelimit-remaining", "\u{ff}", OURS, Theirs),
+            (XRateLimit, "x-ratelimit-limit", "9", OURS, Theirs),
+            (XRateLimit, "ratelimit-remaining", "9", ALONE, ALONE),
             (Draft03, "ratelimit-remaining", "9", Theirs, Theirs),
-            (Draft03, "ratelimit-remaining", "11", Ours, Theirs),
+            (Draft03, "ratelimit-remaining", "11", OURS, Theirs),
             (Draft07, "ratelimit", "limit=20, remaining=9, reset=5", Theirs, Theirs),
-            (Draft07, "ratelimit", "limit=20, remaining=11, reset=5", Ours, Theirs),
+            (Draft07, "ratelimit", "limit=20, remaining=11, reset=5", OURS, Theirs),
             (Draft07, "ratelimit", "\"a\";r=9;t=5", Theirs, Theirs),
             (Ietf, "ratelimit", "\"a\";r=9;t=5", Both, Both),
             (Ietf, "ratelimit-policy", "100;w=60", Both, Both),
-            (Ietf, "ratelimit", "limit=20, remaining=9, reset=5", Ours, Theirs),
-            (Ietf, "x-ratelimit-remaining", "9", Ours, Ours),
+            (Ietf, "ratelimit", "limit=20, remaining=9, reset=5", OURS, Theirs),
+            (Ietf, "x-ratelimit-remaining", "9", ALONE, ALONE),
         ];
         for (family, name, value, admitted, refused) in cases {
             for (status, expected) in [(200, admitted), (429, refused)] {

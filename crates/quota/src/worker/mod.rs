@@ -332,6 +332,11 @@ impl<W> Worker<W> {
         }
     }
 
+    /// Whether [`take_tally`](Self::take_tally) has counts.
+    pub fn has_tally(&self) -> bool {
+        !self.telemetry.tally.is_empty()
+    }
+
     /// Takes the counts since the last call, for metrics.
     pub fn take_tally(&mut self) -> Vec<(Counted, u64)> {
         self.telemetry.tally.take()

@@ -1,12 +1,13 @@
 //! Any bytes as a configuration: the reader does not panic, each fault is one line, and an accepted
 //! configuration counts hostile requests under keys that the store accepts.
 
+use std::borrow::Cow;
 use std::cell::RefCell;
 
 use quotagate_protocol::dials::MAX_FAULT;
 use quotagate_protocol::{MAX_UNITS, Reservation};
 use quotagate_quota::config::{Config, WrongDocument};
-use quotagate_quota::request::Request;
+use quotagate_quota::request::{HeaderValues, Request};
 use serde_json::{Value, json};
 
 use crate::choices::Choices;
@@ -144,20 +145,21 @@ impl Hostile<'_> {
 }
 
 impl Request for Hostile<'_> {
-    fn method(&self) -> Option<Vec<u8>> {
-        self.among(&["GET", "post"])
+    fn method(&self) -> Option<Cow<'_, [u8]>> {
+        self.among(&["GET", "post"]).map(Cow::from)
     }
-    fn path(&self) -> Option<Vec<u8>> {
+    fn path(&self) -> Option<Cow<'_, [u8]>> {
         self.among(&["/api/a?b=c&b=%zz", "/internal", "//v1/../v2/%2e%2e/", "*", "http://a/b"])
+            .map(Cow::from)
     }
-    fn authority(&self) -> Option<Vec<u8>> {
-        self.among(&["api.example.com:443", "a.example.org.", "[2001:db8::1]:80"])
+    fn authority(&self) -> Option<Cow<'_, [u8]>> {
+        self.among(&["api.example.com:443", "a.example.org.", "[2001:db8::1]:80"]).map(Cow::from)
     }
-    fn header(&self, name: &str) -> Vec<Vec<u8>> {
+    fn header(&self, name: &str) -> HeaderValues<'_> {
         let plausible: &[&str] =
             if name == "cookie" { &["a=b; a=\"c\"; =; session=%41"] } else { &["1", "-1", " 7\t"] };
         let more = self.0.borrow_mut().below(3);
-        (0..more).filter_map(|_| self.among(plausible)).collect()
+        (0..more).filter_map(|_| self.among(plausible).map(Cow::from)).collect()
     }
     fn metadata(&self, _: &str, _: &[Box<str>]) -> Option<Vec<u8>> {
         let choice = self.0.borrow_mut().below(4);
@@ -171,10 +173,11 @@ impl Request for Hostile<'_> {
     fn attribute(&self, _: &[&str]) -> Option<Vec<u8>> {
         self.among(&["spiffe://a/b"])
     }
-    fn source_address(&self) -> Option<Vec<u8>> {
+    fn source_address(&self) -> Option<Cow<'_, [u8]>> {
         self.among(&["192.0.2.7:1", "[::ffff:192.0.2.7]:1", "[2001:db8::1]:1", "/run/a.sock"])
+            .map(Cow::from)
     }
-    fn route_name(&self) -> Option<Vec<u8>> {
-        self.among(&["search"])
+    fn route_name(&self) -> Option<Cow<'_, [u8]>> {
+        self.among(&["search"]).map(Cow::from)
     }
 }

@@ -1,6 +1,7 @@
 //! For any answer of the store: no panic, no request is admitted without a grant, and every request
 //! is decided.
 
+use std::borrow::Cow;
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,7 +12,7 @@ use quotagate_quota::config::Config;
 use quotagate_quota::decision::{Admission, Decision};
 use quotagate_quota::evaluate::Check;
 use quotagate_quota::exchange::counting::ResponseEvent;
-use quotagate_quota::request::Request;
+use quotagate_quota::request::{HeaderValues, Request};
 use quotagate_quota::time::Monotonic;
 use quotagate_quota::worker::{AnsweredBy, CallEnd, CallFault, CallId, Submitted, Ticket, Worker};
 use serde_json::{Value, json};
@@ -451,22 +452,22 @@ struct Plain {
 }
 
 impl Request for Plain {
-    fn method(&self) -> Option<Vec<u8>> {
-        Some(self.method.into())
+    fn method(&self) -> Option<Cow<'_, [u8]>> {
+        Some(self.method.as_bytes().into())
     }
-    fn path(&self) -> Option<Vec<u8>> {
+    fn path(&self) -> Option<Cow<'_, [u8]>> {
         None
     }
-    fn authority(&self) -> Option<Vec<u8>> {
+    fn authority(&self) -> Option<Cow<'_, [u8]>> {
         None
     }
-    fn header(&self, name: &str) -> Vec<Vec<u8>> {
+    fn header(&self, name: &str) -> HeaderValues<'_> {
         match name {
-            "x-cost" => vec![self.cost.into()],
+            "x-cost" => HeaderValues::One(self.cost.as_bytes().into()),
             // The third caller has no identity.
             _ => ["a", "b"]
                 .get(self.party)
-                .map(|party| party.as_bytes().to_vec())
+                .map(|party| party.as_bytes().into())
                 .into_iter()
                 .collect(),
         }
@@ -477,10 +478,10 @@ impl Request for Plain {
     fn attribute(&self, _: &[&str]) -> Option<Vec<u8>> {
         None
     }
-    fn source_address(&self) -> Option<Vec<u8>> {
+    fn source_address(&self) -> Option<Cow<'_, [u8]>> {
         None
     }
-    fn route_name(&self) -> Option<Vec<u8>> {
+    fn route_name(&self) -> Option<Cow<'_, [u8]>> {
         None
     }
 }

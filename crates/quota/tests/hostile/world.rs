@@ -1,9 +1,10 @@
 //! A request with known facts, and several ways to spell them.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 
-use quotagate_quota::request::Request;
+use quotagate_quota::request::{HeaderValues, Request};
 
 use crate::choices::Choices;
 
@@ -207,17 +208,17 @@ fn percent(text: &[u8], needed: &[u8], form: bool, choices: &mut Choices<'_>) ->
 }
 
 impl Request for Written {
-    fn method(&self) -> Option<Vec<u8>> {
-        Some(self.method.clone())
+    fn method(&self) -> Option<Cow<'_, [u8]>> {
+        Some((&*self.method).into())
     }
-    fn path(&self) -> Option<Vec<u8>> {
-        Some(self.target.clone())
+    fn path(&self) -> Option<Cow<'_, [u8]>> {
+        Some((&*self.target).into())
     }
-    fn authority(&self) -> Option<Vec<u8>> {
-        Some(self.authority.clone())
+    fn authority(&self) -> Option<Cow<'_, [u8]>> {
+        Some((&*self.authority).into())
     }
-    fn header(&self, name: &str) -> Vec<Vec<u8>> {
-        self.headers.get(name).cloned().unwrap_or_default()
+    fn header(&self, name: &str) -> HeaderValues<'_> {
+        self.headers.get(name).into_iter().flatten().map(Cow::from).collect()
     }
     fn metadata(&self, filter: &str, path: &[Box<str>]) -> Option<Vec<u8>> {
         let path = path.iter().map(ToString::to_string).collect();
@@ -228,10 +229,10 @@ impl Request for Written {
         let kind = name.strip_suffix("_peer_certificate")?;
         self.peers.get(kind.strip_suffix("_san").unwrap_or(kind)).cloned()
     }
-    fn source_address(&self) -> Option<Vec<u8>> {
-        self.address.clone().map(String::into_bytes)
+    fn source_address(&self) -> Option<Cow<'_, [u8]>> {
+        self.address.as_ref().map(|address| address.as_bytes().into())
     }
-    fn route_name(&self) -> Option<Vec<u8>> {
-        Some(self.route.clone())
+    fn route_name(&self) -> Option<Cow<'_, [u8]>> {
+        Some((&*self.route).into())
     }
 }

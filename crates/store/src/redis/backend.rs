@@ -7,7 +7,7 @@ use futures_util::future::{BoxFuture, FutureExt};
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::registry::Registry;
 use quotagate_protocol::Adjustment;
-use redis::{Cmd, Pipeline, Value};
+use redis::{Cmd, Pipeline, RedisError, Value};
 
 use super::cluster::Cluster;
 use super::errors::Errors;
@@ -119,14 +119,36 @@ impl Redis {
     ) -> Result<Vec<Value>, StoreError> {
         let count = u64::try_from(commands.len()).unwrap_or(u64::MAX);
         self.commands.inc_by(count);
-        match node.send(link, commands).await {
-            Ok(replies) if replies.len() == commands.len() => Ok(replies),
-            Ok(_) => Err(StoreError::Refused("fewer answers than commands".to_owned())),
-            Err(error) => {
-                self.errors.unanswered(&error, count);
-                Err(StoreError::NoAnswer(format!("{}: {error}", node.name())))
-            }
+        let replies = self.answered(node, count, node.send(link, commands).await)?;
+        if replies.len() == commands.len() {
+            Ok(replies)
+        } else {
+            Err(StoreError::Refused("fewer answers than commands".to_owned()))
         }
+    }
+
+    /// Sends one command.
+    pub(super) async fn send_alone(
+        &self,
+        node: &Node,
+        link: &mut Link,
+        command: &Cmd,
+    ) -> Result<Value, StoreError> {
+        self.commands.inc();
+        self.answered(node, 1, node.send_alone(link, command).await)
+    }
+
+    /// What came back after so many commands were sent to `node`.
+    fn answered<T>(
+        &self,
+        node: &Node,
+        count: u64,
+        answer: Result<T, RedisError>,
+    ) -> Result<T, StoreError> {
+        answer.map_err(|error| {
+            self.errors.unanswered(&error, count);
+            StoreError::NoAnswer(format!("{}: {error}", node.name()))
+        })
     }
 
     /// Sends one command, after `ASKING` if the node is about to take over the slot.
@@ -138,12 +160,13 @@ impl Redis {
         deadline: Instant,
     ) -> Result<(Link, Value), StoreError> {
         let mut link = self.link(node, deadline).await?;
-        let mut commands = Pipeline::with_capacity(2);
-        if asking {
-            commands.cmd("ASKING");
-        }
-        commands.add_command(cmd);
-        let reply = self.send(node, &mut link, &commands).await?.pop().unwrap_or_default();
+        let reply = if asking {
+            let mut commands = Pipeline::with_capacity(2);
+            commands.cmd("ASKING").add_command(cmd);
+            self.send(node, &mut link, &commands).await?.pop().unwrap_or_default()
+        } else {
+            self.send_alone(node, &mut link, &cmd).await?
+        };
         Ok((link, reply))
     }
 

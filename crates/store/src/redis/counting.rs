@@ -46,11 +46,12 @@ impl Redis {
         if !unroutable.is_empty() {
             self.reread_map();
         }
-        // Concurrently, so that a slow server delays no other.
-        let nodes = groups
-            .iter()
-            .map(|(node, group)| self.count_group(node, group, batch.deadline, on_reserved));
-        join_all(nodes).await;
+        let count = |group| self.count_group(group, batch.deadline, on_reserved);
+        match groups.as_slice() {
+            [group] => count(group).await,
+            // Concurrently, so that a slow server delays no other.
+            groups => drop(join_all(groups.iter().map(count)).await),
+        }
     }
 
     /// Refunds units: [`Store::refund`](crate::store::Store::refund).
@@ -82,8 +83,7 @@ impl Redis {
 
     async fn count_group(
         &self,
-        node: &Arc<Node>,
-        group: &[Operation<'_>],
+        (node, group): &Group<'_>,
         deadline: Instant,
         on_reserved: &OnReserved<'_>,
     ) {
@@ -123,12 +123,20 @@ impl Redis {
                 return fail(error);
             }
         };
-        let now = node.now();
-        let calls =
-            group.chunks(self.per_command(node)).map(|operations| ScriptCall { operations, now });
+        let (now, source) = (node.now(), node.override_source());
+        let per_command = self.per_command(node);
+        let command = |call: &ScriptCall<'_>| call.command(&self.prefix, Form::Digest, &source);
+        if group.len() <= per_command {
+            let call = ScriptCall { operations: group, now };
+            return match self.send_alone(node, &mut link, &command(&call)).await {
+                Ok(reply) => self.read(node, &link, &reply, call),
+                Err(error) => fail(error),
+            };
+        }
+        let calls = group.chunks(per_command).map(|operations| ScriptCall { operations, now });
         let mut commands = Pipeline::with_capacity(calls.len());
         for call in calls.clone() {
-            commands.add_command(call.command(&self.prefix, Form::Digest, &node.override_source()));
+            commands.add_command(command(&call));
         }
         match self.send(node, &mut link, &commands).await {
             Ok(replies) => {

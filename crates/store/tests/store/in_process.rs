@@ -8,6 +8,7 @@ use quotagate_protocol::{MAX_ITEMS, Reservation, ReserveRequest};
 use quotagate_store::server::{CallEndpoint, Connections, Hooks};
 use quotagate_store::store::Store;
 use quotagate_support::cluster::Cluster;
+use tokio::runtime::Handle;
 
 use crate::calls::Undone;
 use crate::cluster::{of_primary, uncovered};
@@ -86,6 +87,28 @@ async fn late_grants_and_those_of_a_caller_that_left_are_refunded() {
     store.open_gate(1000);
     until_used(&store, "late", 0).await;
     assert_eq!(called.undone.count(), 3);
+}
+
+#[tokio::test]
+async fn callers_task_carries_out_its_call_until_it_leaves() {
+    let store = Gated::open();
+    let called = Called::new(Arc::clone(&store) as Arc<dyn Store>);
+    let tasks = || Handle::current().metrics().num_alive_tasks();
+    let before = tasks();
+    store.close_gate();
+    let mut call =
+        Box::pin(called.endpoint.call(request(60_000, &[&take("a", 10, 3)]), Instant::now()));
+    tokio::select! {
+        answered = &mut call => panic!("it has an answer: {}", answered.is_ok()),
+        () = store.entered(1) => {}
+    }
+    assert_eq!(tasks(), before, "a second task would have to wake the first one");
+    drop(call);
+    assert_eq!(tasks(), before + 1, "the call goes on without its caller");
+    store.open_gate(1000);
+    until_used(&store, "a", 0).await;
+    until("the task ends", Duration::from_secs(20), async || (tasks() == before).then_some(()))
+        .await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -10,6 +10,7 @@ pub mod prometheus;
 pub mod yaml;
 
 use std::{
+    ffi::OsString,
     fs,
     path::{Path, PathBuf},
     process::{Command, Output},
@@ -59,12 +60,16 @@ struct Start<'a> {
     log_levels: &'a str,
     /// The folder of the native module.
     modules: &'a Path,
+    /// The words of a command that runs Envoy, such as a profiler's.
+    under: &'a [OsString],
+    /// How long it may take.
+    limit: Duration,
 }
 
 impl<'a> Start<'a> {
     fn of(options: &'a EnvoyOptions) -> Self {
         let EnvoyOptions { concurrency, log_levels, modules, .. } = options;
-        Self { concurrency: *concurrency, log_levels, modules }
+        Self { concurrency: *concurrency, log_levels, modules, under: &[], limit: START }
     }
 }
 
@@ -101,16 +106,33 @@ impl Envoy {
     /// # Errors
     /// When there is no Envoy, or it refuses the configuration; the message ends with its log.
     pub fn start_config(config: &Value, concurrency: u32, log_levels: &str) -> Result<Self> {
-        let start = Start { concurrency, log_levels, modules: &paths::parts() };
+        let modules = &paths::parts();
+        let start = Start { concurrency, log_levels, modules, under: &[], limit: START };
+        Self::launch(config, &start, &Epoch::First)
+    }
+
+    /// The same under another program, such as a profiler: `under` is its command line. It may
+    /// take as long as `limit`.
+    ///
+    /// # Errors
+    /// As for [`start_config`](Self::start_config).
+    pub fn start_under(
+        under: &[OsString],
+        config: &Value,
+        log_levels: &str,
+        limit: Duration,
+    ) -> Result<Self> {
+        let modules = &paths::parts();
+        let start = Start { concurrency: 1, log_levels, modules, under, limit };
         Self::launch(config, &start, &Epoch::First)
     }
 
     fn launch(config: &Value, start: &Start<'_>, epoch: &Epoch) -> Result<Self> {
-        let Start { concurrency, log_levels, modules } = start;
+        let Start { concurrency, log_levels, modules, under, limit } = start;
         let directory = tempfile::tempdir()?;
         let config = write(config, directory.path())?;
         let admin_file = directory.path().join("admin");
-        let mut command = command(modules)?;
+        let mut command = command(modules, under)?;
         command.arg("--config-path").arg(config).arg("--admin-address-path").arg(&admin_file);
         command.args(["--concurrency", &concurrency.to_string()]);
         match epoch {
@@ -128,7 +150,7 @@ impl Envoy {
         command.args(["--file-flush-interval-msec", FLUSH_MS]);
         let mut process =
             Process::spawn("Envoy", &mut command, &directory.path().join("envoy.log"))?;
-        let (admin_port, port) = process.wait_until("Envoy to be ready", START, |_| {
+        let (admin_port, port) = process.wait_until("Envoy to be ready", *limit, |_| {
             let admin = fs::read_to_string(&admin_file)?;
             let admin_port: u16 = admin.rsplit(':').next().unwrap_or_default().trim().parse()?;
             if http::get(admin_port, "/ready")?.status != 200 {
@@ -161,7 +183,7 @@ impl Envoy {
     /// # Errors
     /// When there is no Envoy.
     pub fn validate_file(path: &Path) -> Result<Output> {
-        let mut command = command(&paths::parts())?;
+        let mut command = command(&paths::parts(), &[])?;
         command.args([
             "--mode",
             "validate",
@@ -239,10 +261,12 @@ impl Envoy {
     }
 }
 
-/// Envoy, which finds the native module of this folder.
-fn command(modules: &Path) -> Result<Command> {
-    let mut command = Command::new(tools::envoy()?);
-    command.env(SEARCH_PATH, modules);
+/// Envoy, which finds the native module of this folder, run by the command `under` if it has words.
+fn command(modules: &Path, under: &[OsString]) -> Result<Command> {
+    let envoy = tools::envoy()?.into_os_string();
+    let mut words = under.iter().chain([&envoy]);
+    let mut command = Command::new(words.next().unwrap_or(&envoy));
+    command.args(words).env(SEARCH_PATH, modules);
     Ok(command)
 }
 

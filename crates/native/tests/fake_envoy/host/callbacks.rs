@@ -90,8 +90,23 @@ extern "C" fn envoy_dynamic_module_callback_http_filter_increment_counter(
     labels_len: usize,
     value: u64,
 ) -> u32 {
-    let labels: Vec<_> = list(labels, labels_len).into_iter().map(Buffer::text).collect();
-    let mut counters = lock(&filter(pointer).config.counters);
+    count(&filter(pointer).config, id, list(labels, labels_len), value)
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn envoy_dynamic_module_callback_http_filter_config_increment_counter(
+    pointer: Ptr,
+    id: usize,
+    labels: *const Buffer,
+    labels_len: usize,
+    value: u64,
+) -> u32 {
+    count(config(pointer), id, list(labels, labels_len), value)
+}
+
+fn count(config: &FilterConfig, id: usize, labels: Vec<Buffer>, value: u64) -> u32 {
+    let labels: Vec<_> = labels.into_iter().map(Buffer::text).collect();
+    let mut counters = lock(&config.counters);
     let (_, names, counts) = &mut counters[id - 1];
     assert_eq!(names.len(), labels.len(), "as many labels as were defined");
     *counts.entry(labels).or_default() += value;
@@ -109,23 +124,57 @@ extern "C" fn envoy_dynamic_module_callback_http_get_header(
 ) -> bool {
     let name = name.text();
     with(pointer, |state| {
-        let in_list = |list: &'_ [(String, Vec<u8>)]| -> (usize, bool) {
-            let values: Vec<_> = list.iter().filter(|(known, _)| *known == name).collect();
-            (values.len(), give(values.get(index).map(|(_, value)| value), value))
-        };
-        let (number, found) = match map {
-            REQUEST => {
-                let values = state.request.values(&name);
-                (values.len(), give(values.get(index).copied(), value))
-            }
-            RESPONSE => in_list(&state.response),
-            RESPONSE_TRAILERS => in_list(&state.trailers),
-            _ => panic!("no map of the module's"),
-        };
-        // SAFETY: the module's pointer is valid for the call.
-        unsafe { *count = number };
-        found
+        let named = headers(state, map).iter().filter(|(known, _)| *known == name);
+        let values: Vec<_> = named.map(|(_, value)| value).collect();
+        if !count.is_null() {
+            // SAFETY: not null, so the module's pointer is valid for the call.
+            unsafe { *count = values.len() };
+        }
+        give(values.get(index).copied(), value)
     })
+}
+
+/// The headers of a map.
+fn headers(state: &State, map: u32) -> &[(String, Vec<u8>)] {
+    match map {
+        REQUEST => state.request.headers(),
+        RESPONSE => &state.response,
+        RESPONSE_TRAILERS => &state.trailers,
+        _ => panic!("no map of the module's"),
+    }
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn envoy_dynamic_module_callback_http_get_headers_size(pointer: Ptr, map: u32) -> usize {
+    with(pointer, |state| headers(state, map).len())
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn envoy_dynamic_module_callback_http_get_headers(
+    pointer: Ptr,
+    map: u32,
+    room: *mut Header,
+) -> bool {
+    with(pointer, |state| {
+        for (index, (name, value)) in headers(state, map).iter().enumerate() {
+            let header = Header { name: Buffer::new(name.as_bytes()), value: Buffer::new(value) };
+            // SAFETY: the module has room for as many headers as there are.
+            unsafe { room.add(index).write(header) };
+        }
+        true
+    })
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn envoy_dynamic_module_callback_http_add_header(
+    pointer: Ptr,
+    map: u32,
+    name: Buffer,
+    value: Buffer,
+) -> bool {
+    assert_eq!(map, RESPONSE);
+    with(pointer, |state| state.response.push((name.text(), value.bytes())));
+    true
 }
 
 #[unsafe(no_mangle)]

@@ -164,6 +164,22 @@ impl Envoy {
         counts.iter().filter(|(values, _)| fits(values)).map(|(_, count)| count).sum()
     }
 
+    /// The same, once it is at least this. The main thread writes what the last stream leaves.
+    pub fn counter_reaches(&self, least: u64, name: &str, labels: &[(&str, &str)]) -> u64 {
+        let begun = Instant::now();
+        loop {
+            let count = self.counter(name, labels);
+            if count >= least {
+                return count;
+            }
+            assert!(
+                begun.elapsed() < Duration::from_secs(20),
+                "{name} {labels:?} stays at {count}"
+            );
+            std::thread::sleep(Duration::from_millis(10));
+        }
+    }
+
     /// Makes callouts fail with this result, or start again.
     pub fn refuse_callouts(&self, result: Option<u32>) {
         lock(&self.config().callouts).refused_with = result;

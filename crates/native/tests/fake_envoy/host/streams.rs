@@ -153,6 +153,10 @@ impl Request {
         self
     }
 
+    pub fn headers(&self) -> &[(String, Vec<u8>)] {
+        &self.headers
+    }
+
     pub fn values(&self, name: &str) -> Vec<&Vec<u8>> {
         self.headers.iter().filter(|(known, _)| known == name).map(|(_, value)| value).collect()
     }

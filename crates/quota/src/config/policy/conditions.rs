@@ -347,7 +347,7 @@ fn host(node: &Node<'_>) -> Option<HostPattern> {
         Some(name) => (true, name),
         None => (false, text),
     };
-    let normal = host::normalize(name.into());
+    let normal = host::normalize(name.as_bytes().into()).into_owned();
     let bytes = |b: &u8| b.is_ascii_alphanumeric() || b"._-".contains(b);
     let bracketed = name.strip_prefix('[').and_then(|n| n.strip_suffix(']'));
     let address = !below && bracketed.is_some_and(|n| n.parse::<std::net::Ipv6Addr>().is_ok());

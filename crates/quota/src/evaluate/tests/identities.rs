@@ -328,7 +328,8 @@ fn a_counter_keeps_the_whole_client_address() {
     );
     let address = |policy: usize, facts: &[(&str, &str)]| {
         let request = Fake::new(facts);
-        match config.policies[policy].partition.party(&Facts::new(&request), &config.digester) {
+        let facts = Facts::new(&request, config.shared_identities);
+        match config.policies[policy].partition.party(&facts, &config.digester) {
             Party::Counter { address, .. } => address.map(|address| address.to_string()),
             other => panic!("{other:?}"),
         }

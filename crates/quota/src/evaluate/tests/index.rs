@@ -118,7 +118,7 @@ proptest! {
         let config = config(json!({}), &policies);
         for facts in &requests {
             let walked = Fake::new(facts);
-            let walk = Facts::new(&walked);
+            let walk = Facts::new(&walked, config.shared_identities);
             let expected: Vec<usize> = (0..policies.len())
                 .filter(|policy| config.policies[*policy].matcher.matches(&walk))
                 .collect();

@@ -4,6 +4,7 @@ mod matching;
 mod naming;
 mod quotas;
 
+use std::borrow::Cow;
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 
@@ -11,8 +12,8 @@ use serde_json::{Value, json};
 
 use super::*;
 use crate::config::Config;
-use crate::request::Request;
 use crate::request::source::JWT_AUTHN;
+use crate::request::{HeaderValues, Request};
 
 /// A request made of named facts that records which ones it is asked for. A fact that is given
 /// twice has two values, like a repeated header. Claims are `payload/path/to/claim`, other metadata
@@ -32,32 +33,39 @@ impl Fake {
         fake
     }
 
-    fn values(&self, name: &str) -> Vec<Vec<u8>> {
+    fn ask(&self, name: &str) -> impl Iterator<Item = Cow<'_, [u8]>> {
         self.asked.borrow_mut().push(name.to_owned());
-        self.facts.get(name).cloned().unwrap_or_default()
+        self.facts.get(name).into_iter().flatten().map(Cow::from)
     }
 
-    fn fact(&self, name: &str) -> Option<Vec<u8>> {
-        self.values(name).into_iter().next()
+    fn fact(&self, name: &str) -> Option<Cow<'_, [u8]>> {
+        self.ask(name).next()
     }
 }
 
 impl Request for Fake {
-    fn method(&self) -> Option<Vec<u8>> {
+    fn method(&self) -> Option<Cow<'_, [u8]>> {
         self.fact(":method")
     }
-    fn path(&self) -> Option<Vec<u8>> {
+    fn path(&self) -> Option<Cow<'_, [u8]>> {
         self.fact(":path")
     }
-    fn authority(&self) -> Option<Vec<u8>> {
+    fn authority(&self) -> Option<Cow<'_, [u8]>> {
         self.fact(":authority")
     }
-    fn header(&self, name: &str) -> Vec<Vec<u8>> {
-        self.values(name)
+    fn header(&self, name: &str) -> HeaderValues<'_> {
+        let values = self.ask(name).collect();
+        // Hosts keep their headers, so only the first question is one for the host.
+        let mut asked = self.asked.borrow_mut();
+        if asked.iter().filter(|known| *known == name).count() > 1 {
+            asked.pop();
+        }
+        values
     }
     fn metadata(&self, filter: &str, path: &[Box<str>]) -> Option<Vec<u8>> {
         let path = path.join("/");
-        self.fact(&if filter == JWT_AUTHN { path } else { format!("{filter}:{path}") })
+        let name = if filter == JWT_AUTHN { path } else { format!("{filter}:{path}") };
+        self.fact(&name).map(Cow::into_owned)
     }
     fn has_metadata(&self, filter: &str, path: &[Box<str>]) -> bool {
         let path = path.join("/");
@@ -65,12 +73,12 @@ impl Request for Fake {
         self.facts.contains_key(&name)
     }
     fn attribute(&self, path: &[&str]) -> Option<Vec<u8>> {
-        self.fact(&path.join("."))
+        self.fact(&path.join(".")).map(Cow::into_owned)
     }
-    fn source_address(&self) -> Option<Vec<u8>> {
+    fn source_address(&self) -> Option<Cow<'_, [u8]>> {
         self.fact("address")
     }
-    fn route_name(&self) -> Option<Vec<u8>> {
+    fn route_name(&self) -> Option<Cow<'_, [u8]>> {
         self.fact("route")
     }
 }

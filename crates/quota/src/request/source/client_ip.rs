@@ -64,7 +64,7 @@ impl ClientIpFields<'_> {
 struct Address(Prefixes);
 
 impl LookUp for Address {
-    fn look_up<'c>(&'c self, facts: &Facts<'c>) -> Found {
+    fn look_up<'c>(&'c self, facts: &Facts<'c>) -> Found<'c> {
         let text = facts.address().map(|address| network::text(address, self.0.of(address)));
         text.map_or(Found::Missing, |text| Found::Value(text.into_bytes().into()))
     }

@@ -52,8 +52,8 @@ impl CookieFields<'_> {
 struct CookieValue(Box<str>);
 
 impl LookUp for CookieValue {
-    fn look_up<'c>(&'c self, facts: &Facts<'c>) -> Found {
-        Found::only(pairs::cookies(&facts.header("cookie"), self.0.as_bytes()))
+    fn look_up<'c>(&'c self, facts: &Facts<'c>) -> Found<'c> {
+        Found::only(pairs::cookies(facts.header("cookie").as_slice(), self.0.as_bytes()))
     }
 }
 

@@ -53,8 +53,8 @@ impl HeaderFields<'_> {
 struct HeaderSource(Box<str>);
 
 impl LookUp for HeaderSource {
-    fn look_up<'c>(&'c self, facts: &Facts<'c>) -> Found {
-        Found::only(facts.header(&self.0).iter().map(Vec::as_slice))
+    fn look_up<'c>(&'c self, facts: &Facts<'c>) -> Found<'c> {
+        Found::only(facts.header(&self.0).into_iter())
     }
 }
 

@@ -1,11 +1,9 @@
 //! The source `metadata`: what other filters left in the request's dynamic metadata.
 
-use std::rc::Rc;
-
 use super::{Kind, Verified, as_typed, path_label};
 use crate::document::names::MAX_NAME;
 use crate::document::{List, Node, Text, Type, object};
-use crate::request::fact::{Fact, Found, LookUp, ValueType};
+use crate::request::fact::{Fact, FactBytes, Found, LookUp, ValueType};
 use crate::request::facts::Facts;
 use crate::request::key::{self, Secrecy};
 
@@ -80,17 +78,18 @@ pub(super) struct MetadataValue {
 }
 
 impl LookUp for MetadataValue {
-    fn look_up<'c>(&'c self, facts: &Facts<'c>) -> Found {
+    fn look_up<'c>(&'c self, facts: &Facts<'c>) -> Found<'c> {
         let raw = facts.metadata(&self.filter, &self.path);
-        raw.and_then(|raw| self.value_type.text(&raw)).map_or(Found::Missing, Found::Value)
+        let value = raw.and_then(|raw| self.value_type.text(&raw));
+        value.map_or(Found::Missing, |value| Found::Value(value.into()))
     }
 
-    fn look_up_all<'c>(&'c self, facts: &Facts<'c>) -> Vec<Rc<[u8]>> {
+    fn look_up_all<'c>(&'c self, facts: &Facts<'c>) -> Vec<FactBytes<'c>> {
         if let Found::Value(value) = self.look_up(facts) {
             return vec![value];
         }
         let elements = facts.elements(&self.filter, &self.path);
-        elements.iter().filter_map(|raw| self.value_type.text(raw)).collect()
+        elements.iter().filter_map(|raw| Some(self.value_type.text(raw)?.into())).collect()
     }
 }
 

@@ -51,7 +51,7 @@ impl QueryFields<'_> {
 struct ParameterValue(Box<str>);
 
 impl LookUp for ParameterValue {
-    fn look_up<'c>(&'c self, facts: &Facts<'c>) -> Found {
-        Found::only(facts.parameter(&self.0).iter())
+    fn look_up<'c>(&'c self, facts: &Facts<'c>) -> Found<'c> {
+        Found::only(facts.parameter(&self.0).iter().cloned())
     }
 }

@@ -1,5 +1,7 @@
 //! The source `sni`: the server name of the client's TLS handshake, for tenants by host name.
 
+use std::borrow::Cow;
+
 use super::{IdentitySource, Kind};
 use crate::document::{Type, object};
 use crate::request::fact::{Fact, Found, LookUp};
@@ -25,7 +27,7 @@ pub(super) static KIND: Kind = Kind {
     verified: None,
     labels: LABEL,
     label: |typed| (typed == LABEL).then(|| typed.to_owned()),
-    spell: |value| Ok(host::normalize(value)),
+    spell: |value| Ok(host::normalize(value.into()).into_owned()),
 };
 
 object! {
@@ -50,13 +52,12 @@ impl SniFields<'_> {
 struct ServerName;
 
 impl LookUp for ServerName {
-    fn look_up<'c>(&'c self, facts: &Facts<'c>) -> Found {
+    fn look_up<'c>(&'c self, facts: &Facts<'c>) -> Found<'c> {
         let name = facts.attribute(&["connection", "requested_server_name"]);
-        let name = name.map(|name| host::normalize(name.to_vec())).filter(|name| !name.is_empty());
-        name.map_or(Found::Missing, |name| Found::Value(name.into()))
+        Found::only(name.map(|name| host::normalize(Cow::Borrowed(&name)).into_owned()).into_iter())
     }
 
     fn spell(&self, raw: &[u8]) -> Result<Vec<u8>, &'static str> {
-        Ok(host::normalize(raw.to_vec()))
+        Ok(host::normalize(raw.into()).into_owned())
     }
 }

@@ -12,15 +12,15 @@ mod target;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use redis::{Pipeline, RedisError, Value};
+use redis::{Cmd, Pipeline, RedisError, Value};
 use tokio::sync::watch;
 use tokio::task::AbortHandle;
 use tokio::time::{sleep, timeout_at};
 
 pub use self::patience::Patience;
 use self::probe::Trouble;
-use self::silence::Look;
 pub use self::silence::silence_limit;
+use self::silence::{Look, Question};
 pub use self::state::Link;
 use self::state::{NodeState, Shared};
 pub use self::target::{Target, Topology};
@@ -188,14 +188,37 @@ impl Node {
         link: &mut Link,
         commands: &Pipeline,
     ) -> Result<Vec<Value>, RedisError> {
-        link.connection.set_response_timeout(self.shared.patience.answer());
-        let question = link.silence.ask();
+        let question = self.ask(link);
         let answers = link.connection.send_packed_commands(commands, 0, commands.len()).await;
-        match &answers {
+        self.answered(link, question, answers)
+    }
+
+    /// Sends one command, which costs less than several.
+    ///
+    /// # Errors
+    /// When the connection failed: then the command may have been executed or not.
+    pub async fn send_alone(&self, link: &mut Link, command: &Cmd) -> Result<Value, RedisError> {
+        let question = self.ask(link);
+        let answer = link.connection.send_packed_command(command).await;
+        self.answered(link, question, answer)
+    }
+
+    fn ask(&self, link: &mut Link) -> Question {
+        link.connection.set_response_timeout(self.shared.patience.answer());
+        link.silence.ask()
+    }
+
+    fn answered<T>(
+        &self,
+        link: &Link,
+        question: Question,
+        answer: Result<T, RedisError>,
+    ) -> Result<T, RedisError> {
+        match &answer {
             Ok(_) => question.answered(),
             Err(_) => self.replace(link),
         }
-        answers
+        answer
     }
 
     /// Asks for another connection, because this one failed or its server is no longer the right

@@ -1,8 +1,9 @@
 //! Reads the replies of Redis.
 
+use std::slice;
 use std::time::Duration;
 
-use quotagate_protocol::{Grant, Window};
+use quotagate_protocol::{Grant, MAX_UNITS, Window};
 use redis::{ServerError, ServerErrorKind, Value};
 
 use super::Operation;
@@ -73,59 +74,80 @@ impl Rejection {
     }
 }
 
-/// The server's clock and the three values of each operation, in a reply of the counter script.
-pub(super) fn fields(reply: &Value) -> Option<(Duration, impl Iterator<Item = &[Value]>)> {
-    let Value::Array(values) = reply else { return None };
-    let (now, rest) = values.split_first()?;
-    Some((Duration::from_millis(whole(now)?), rest.chunks_exact(3)))
+/// What the counter script replies for its operations, in their order.
+pub(super) struct Outcomes<'a> {
+    numbers: slice::Iter<'a, [u8; 8]>,
+    /// The error of each operation that failed. Empty if none did.
+    faults: slice::Iter<'a, Value>,
+}
+
+impl<'a> Outcomes<'a> {
+    /// Reads a reply of the script, and the server's clock in it.
+    pub(super) fn of(reply: &'a Value) -> Option<(Duration, Self)> {
+        let (packed, faults) = match reply {
+            Value::BulkString(packed) => (packed, &[][..]),
+            Value::Array(values) => match values.split_first()? {
+                (Value::BulkString(packed), faults) => (packed, faults),
+                _ => return None,
+            },
+            _ => return None,
+        };
+        let numbers = packed.as_chunks().0.iter();
+        let mut outcomes = Self { numbers, faults: faults.iter() };
+        Some((Duration::from_millis(whole_of(outcomes.number()?)?), outcomes))
+    }
+
+    /// The answer to the next operation, sent when the server's clock was predicted to be at `sent`
+    /// and was at `now`. `None` for numbers that the script never returns.
+    pub(super) fn answer(
+        &mut self,
+        operation: &Operation<'_>,
+        sent: Duration,
+        now: Duration,
+    ) -> Option<ScriptAnswer> {
+        let [first, used, quota] = [self.number()?, self.number()?, self.number()?];
+        if let Some(Value::ServerError(error)) = self.faults.next() {
+            return Some(refused(error));
+        }
+        match operation {
+            Operation::Reserve { .. } if first == -1.0 => Some(ScriptAnswer::OtherWindow(now)),
+            Operation::Reserve { .. } if first == -2.0 => Some(ScriptAnswer::OverrideElsewhere),
+            Operation::Refund(_) | Operation::Charge(_) => {
+                (first == -3.0).then_some(ScriptAnswer::Adjusted)
+            }
+            Operation::Reserve { reservation, .. } => {
+                let granted = whole_of(first)?;
+                let (position, reset_ms) = match reservation.window() {
+                    // The slice of the moment at which the script ran.
+                    window @ Window::Sliding(_) => {
+                        (Position::at(window, now), whole_of(self.number()?)?)
+                    }
+                    Window::Fixed(_) | Window::Calendar(_) => {
+                        let position = operation.position(sent);
+                        let left = Duration::from_secs(position.span.end).saturating_sub(now);
+                        (position, u64::try_from(left.as_millis()).ok()?)
+                    }
+                };
+                Some(ScriptAnswer::Granted(Grant {
+                    granted,
+                    used: whole_of(used)?,
+                    quota: whole_of(quota)?,
+                    reset_ms,
+                    window: position.number,
+                    window_s: position.window_s(),
+                }))
+            }
+        }
+    }
+
+    fn number(&mut self) -> Option<f64> {
+        self.numbers.next().copied().map(f64::from_le_bytes)
+    }
 }
 
 /// The answer to every operation of a command that the script did not answer.
 pub(super) fn of_all(reply: &Value) -> ScriptAnswer {
     if let Value::ServerError(error) = reply { refused(error) } else { unexpected() }
-}
-
-/// The answer to `operation`, sent when the server's clock was predicted to be at `sent` and was at
-/// `now`. `None` for values that the script never returns.
-pub(super) fn read(
-    fields: &[Value],
-    operation: &Operation<'_>,
-    sent: Duration,
-    now: Duration,
-) -> Option<ScriptAnswer> {
-    let [first, used, quota] = fields else { return None };
-    match (first, operation) {
-        (Value::ServerError(error), _) => Some(refused(error)),
-        (Value::Int(-1), Operation::Reserve { .. }) => Some(ScriptAnswer::OtherWindow(now)),
-        (Value::Int(-2), Operation::Reserve { .. }) => Some(ScriptAnswer::OverrideElsewhere),
-        (Value::Int(-3), Operation::Refund(_) | Operation::Charge(_)) => {
-            Some(ScriptAnswer::Adjusted)
-        }
-        (granted, Operation::Reserve { reservation, .. }) => {
-            let (position, granted, reset_ms) = match (reservation.window(), granted) {
-                (window @ Window::Sliding(_), Value::Array(of_slices)) => {
-                    let [granted, reset_ms] = of_slices.as_slice() else { return None };
-                    // The slice of the moment at which the script ran.
-                    (Position::at(window, now), granted, whole(reset_ms)?)
-                }
-                (Window::Sliding(_), _) => return None,
-                (Window::Fixed(_) | Window::Calendar(_), granted) => {
-                    let position = operation.position(sent);
-                    let left = Duration::from_secs(position.span.end).saturating_sub(now);
-                    (position, granted, u64::try_from(left.as_millis()).ok()?)
-                }
-            };
-            Some(ScriptAnswer::Granted(Grant {
-                granted: whole(granted)?,
-                used: whole(used)?,
-                quota: whole(quota)?,
-                reset_ms,
-                window: position.number,
-                window_s: position.window_s(),
-            }))
-        }
-        _ => None,
-    }
 }
 
 fn refused(error: &ServerError) -> ScriptAnswer {
@@ -139,6 +161,11 @@ fn refused(error: &ServerError) -> ScriptAnswer {
 /// A whole number that is not negative.
 pub fn whole(value: &Value) -> Option<u64> {
     if let Value::Int(number) = value { u64::try_from(*number).ok() } else { None }
+}
+
+/// A number of the script that is not negative, without its fraction.
+fn whole_of(number: f64) -> Option<u64> {
+    (0.0..=MAX_UNITS as f64).contains(&number).then_some(number as u64)
 }
 
 /// The outcome of an operation whose answer the script never gives.
@@ -189,22 +216,33 @@ mod tests {
         let (kind, window_s, offset_s) = (Kind::Fixed, 60, 0);
         let refund =
             Adjustment { key: "test:p:{*}".into(), kind, window_s, offset_s, window: 6, units: 1 };
-        let reservation = &reservation();
-        let reserve = Operation::Reserve { index: 0, reservation };
-        let operations = [Operation::Refund(&refund), reserve, reserve, reserve];
-        let now_ms = 7 * 60_000 + 17_863;
-        let reply = [now_ms, -3, 1, 0, 3, 57, 100, -1, 0, 0, -2, 0, 0].map(Value::Int).to_vec();
+        let fixed = reservation();
+        let sliding = Reservation { kind: Kind::Sliding, ..(*fixed).clone() };
+        let sliding = &CheckedReservation::new(sliding).unwrap();
+        let reserve = Operation::Reserve { index: 0, reservation: &fixed };
+        let slides = Operation::Reserve { index: 0, reservation: sliding };
+        let operations = [Operation::Refund(&refund), reserve, slides, reserve, reserve];
+        let now_ms = 7 * 60_000 + 17_863_u32;
+        let reply = packed(&[
+            &[now_ms.into()],
+            &[-3.0, 1.0, 0.0],
+            &[3.0, 57.0, 100.0],
+            &[5.0, 57.0, 100.0, 250.0],
+            &[-1.0, 0.0, 0.0],
+            &[-2.0, 0.0, 0.0],
+        ]);
         let grant =
             Grant { granted: 3, used: 57, quota: 100, reset_ms: 42_137, window: 7, window_s: 0 };
-        let clock = Duration::from_millis(now_ms.unsigned_abs());
+        let clock = Duration::from_millis(now_ms.into());
         let answers = vec![
             ScriptAnswer::Adjusted,
             ScriptAnswer::Granted(grant),
+            ScriptAnswer::Granted(Grant { granted: 5, reset_ms: 250, window: 145, ..grant }),
             ScriptAnswer::OtherWindow(clock),
             ScriptAnswer::OverrideElsewhere,
         ];
         let call = ScriptCall { operations: &operations, now: Duration::from_secs(7 * 60) };
-        assert_eq!(call.read(&Value::Array(reply)), (answers, Some(clock)));
+        assert_eq!(call.read(&reply), (answers, Some(clock)));
     }
 
     #[test]
@@ -214,14 +252,21 @@ mod tests {
         let read = |operation, reply: &Value| {
             ScriptCall { operations: &[operation], now }.read(reply).0.pop().unwrap()
         };
+        let numbers = |numbers: &[f64]| packed(&[&[1_000.0], numbers]);
         for reply in [
             Value::Okay,
             Value::Array(vec![]),
+            Value::BulkString(vec![]),
             Value::Array(vec![Value::Okay, Value::Int(3), Value::Int(3), Value::Int(3)]),
-            Value::Array(vec![Value::Int(1), Value::Int(5)]),
-            Value::Array([1_000, -3, 57, 100].map(Value::Int).to_vec()),
-            Value::Array([1_000, 3, -57, 100].map(Value::Int).to_vec()),
-            Value::Array([1_000, -4, 0, 0].map(Value::Int).to_vec()),
+            numbers(&[]),
+            numbers(&[5.0]),
+            numbers(&[3.0, 57.0]),
+            numbers(&[-3.0, 57.0, 100.0]),
+            numbers(&[3.0, -57.0, 100.0]),
+            numbers(&[3.0, 57.0, f64::INFINITY]),
+            numbers(&[f64::NAN, 57.0, 100.0]),
+            numbers(&[-4.0, 0.0, 0.0]),
+            packed(&[&[-1.0], &[3.0, 57.0, 100.0]]),
         ] {
             let answer = read(Operation::Reserve { index: 0, reservation }, &reply);
             assert!(matches!(answer, ScriptAnswer::Failed(StoreError::Refused(_))), "{reply:?}");
@@ -229,7 +274,27 @@ mod tests {
         let (kind, window_s, offset_s) = (Kind::Fixed, 60, 0);
         let refund =
             Adjustment { key: "test:p:{*}".into(), kind, window_s, offset_s, window: 6, units: 1 };
-        let granted = Value::Array([1_000, 3, 57, 100].map(Value::Int).to_vec());
+        let granted = numbers(&[3.0, 57.0, 100.0]);
         assert!(matches!(read(Operation::Refund(&refund), &granted), ScriptAnswer::Failed(_)));
+    }
+
+    #[test]
+    fn operation_that_failed_fails_alone() {
+        let reservation = &reservation();
+        let operations = [0, 1].map(|index| Operation::Reserve { index, reservation });
+        let numbers = packed(&[&[7e3], &[-4.0, 0.0, 0.0], &[3.0, 57.0, 100.0]]);
+        let error = redis::parse_redis_value(b"-WRONGTYPE of a list\r\n").unwrap();
+        let reply = Value::Array(vec![numbers, error, Value::Nil]);
+        let call = ScriptCall { operations: &operations, now: Duration::from_secs(7) };
+        let (answers, _) = call.read(&reply);
+        let failed = StoreError::Refused("WRONGTYPE of a list".to_owned());
+        assert_eq!(answers.first(), Some(&ScriptAnswer::Failed(failed)));
+        assert!(matches!(answers.last(), Some(ScriptAnswer::Granted(grant)) if grant.used == 57));
+    }
+
+    /// A reply of the script.
+    fn packed(numbers: &[&[f64]]) -> Value {
+        let numbers = numbers.iter().copied().flatten();
+        Value::BulkString(numbers.flat_map(|number| number.to_le_bytes()).collect())
     }
 }

@@ -19,12 +19,14 @@
 --          key before the counter: the script reads the override from <stem>override. If stem is 0,
 --          the override is the text after the numbers, and no text means no override.
 --
--- Replies {now_ms, ...} with three values for each key, in their order:
---          granted, used, quota in force. For a sliding window, granted is {granted, reset_ms}.
+-- Replies doubles of eight bytes in one text, which costs the caller far less than an array: now_ms,
+-- then three numbers for each key, in their order:
+--          granted, used, quota in force. A fourth one follows for a sliding window: reset_ms
 --          -1, 0, 0: that window is not the current one, nothing was changed
 --          -2, 0, 0: the override cannot be read on this node now, nothing was changed
 --          -3, adjusted units, 0
---          an error, 0, 0
+--          -4, 0, 0: it failed
+-- If any failed, it replies an array: that text, and for each key its error, or nil.
 --
 -- Every local of the script that a function uses costs time in each call, and so does making a
 -- function.
@@ -37,7 +39,8 @@ local ADJUST = '<ddd'
 local WINDOW_BYTES = 24
 local SLICE_BYTES = 32
 
-local call, pcall, read = redis.call, redis.pcall, struct.unpack
+local call, pcall, read, write = redis.call, redis.pcall, struct.unpack, struct.pack
+local rep, spread = string.rep, unpack or table.unpack
 local floor, least, most = math.floor, math.min, math.max
 
 local time = call('TIME')
@@ -61,7 +64,6 @@ end
 -- takes time.
 local function sliding_functions()
   local SLICES = 20
-  local rep, spread = string.rep, unpack or table.unpack
 
   -- The slices in `value` that count at slice `now`, which `at` is one of: the number of the first
   -- one, their units, and the sum. Slices after `now` were counted before the clock went back. If
@@ -97,7 +99,7 @@ local function sliding_functions()
   -- Writes slices, until the last of them has left.
   local function write_slices(key, first, units, slice_ms)
     local ttl_ms = (first + #units + SLICES) * slice_ms - now_ms + GRACE_MS
-    local value = struct.pack('<' .. rep('d', #units + 1), first, spread(units))
+    local value = write('<' .. rep('d', #units + 1), first, spread(units))
     return fault_of(pcall('SET', key, value, 'PX', ttl_ms))
   end
 
@@ -268,30 +270,45 @@ local function reserve(key, operation, sliding)
   if fault then
     return fault, 0, 0
   end
-  if slides then
-    granted = {granted, reset_ms}
-  end
-  return granted, used + taken, quota
+  return granted, used + taken, quota, reset_ms
 end
 
-local replies, at, sliding = {now_ms}, 2, nil
+local replies, faults, at, sliding = {now_ms}, nil, 2, nil
 for i = 1, #ARGV do
   local key, operation = KEYS[i], ARGV[i]
   local bytes = #operation
-  local first, second, third
+  local first, second, third, fourth
   if bytes == WINDOW_BYTES then
     first, second, third = adjust_window(key, operation)
   elseif bytes == SLICE_BYTES then
     sliding = sliding or sliding_functions()
     first, second, third = sliding.adjust(key, operation)
   else
-    first, second, third = reserve(key, operation, sliding)
+    first, second, third, fourth = reserve(key, operation, sliding)
     if not first then
       sliding = sliding_functions()
-      first, second, third = reserve(key, operation, sliding)
+      first, second, third, fourth = reserve(key, operation, sliding)
     end
+  end
+  if fault_of(first) then
+    if not faults then
+      faults = {}
+      for j = 1, #ARGV + 1 do
+        faults[j] = false
+      end
+    end
+    faults[i + 1], first = first, -4
   end
   replies[at], replies[at + 1], replies[at + 2] = first, second, third
   at = at + 3
+  if fourth then
+    replies[at] = fourth
+    at = at + 1
+  end
 end
-return replies
+local numbers = write('<' .. rep('d', at - 1), spread(replies))
+if faults then
+  faults[1] = numbers
+  return faults
+end
+return numbers

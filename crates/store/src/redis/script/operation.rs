@@ -5,7 +5,7 @@ use std::time::Duration;
 use quotagate_protocol::{Adjustment, Window};
 use redis::{Cmd, RedisWrite, Value};
 
-use super::answer::{self, ScriptAnswer};
+use super::answer::{self, Outcomes, ScriptAnswer};
 use super::{COUNTER, Form};
 use crate::store::CheckedReservation;
 use crate::window::{CounterId, Position};
@@ -129,12 +129,11 @@ impl ScriptCall<'_> {
     /// Reads the reply to the command: one answer for each operation, in their order. The server's
     /// clock comes with them if the script ran.
     pub fn read(&self, reply: &Value) -> (Vec<ScriptAnswer>, Option<Duration>) {
-        let Some((now, mut fields)) = answer::fields(reply) else {
+        let Some((now, mut outcomes)) = Outcomes::of(reply) else {
             return (vec![answer::of_all(reply); self.operations.len()], None);
         };
-        let read = |operation: &Operation<'_>| {
-            let fields = fields.next().unwrap_or_default();
-            answer::read(fields, operation, self.now, now).unwrap_or_else(answer::unexpected)
+        let read = |operation| {
+            outcomes.answer(operation, self.now, now).unwrap_or_else(answer::unexpected)
         };
         (self.operations.iter().map(read).collect(), Some(now))
     }

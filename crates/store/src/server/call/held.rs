@@ -2,33 +2,22 @@
 
 use std::sync::Arc;
 
-use tokio::sync::OwnedSemaphorePermit;
-
-use crate::server::endpoint::CallEndpoint;
+use super::pending::Pending;
 use crate::server::hooks::Event;
 use crate::server::reply::RefundOnDrop;
 use crate::store::{Batch, Reserved};
 
-/// The permit of a call under way, released with its last holder.
-pub type Permit = Arc<OwnedSemaphorePermit>;
-
 /// The grants of a call. Dropping them before they are handed out refunds them.
 pub struct Held {
-    endpoint: Arc<CallEndpoint>,
-    batch: Arc<Batch>,
-    _permit: Permit,
+    /// Keeps the permit of the call, too.
+    call: Arc<Pending>,
     reserved: Vec<Reserved>,
 }
 
 impl Held {
-    /// Holds the outcomes of the reservations of `batch`, in their order, and the call's permit.
-    pub const fn new(
-        endpoint: Arc<CallEndpoint>,
-        batch: Arc<Batch>,
-        permit: Permit,
-        reserved: Vec<Reserved>,
-    ) -> Self {
-        Self { endpoint, batch, _permit: permit, reserved }
+    /// Holds the outcomes of the reservations of `call`, in their order.
+    pub const fn new(call: Arc<Pending>, reserved: Vec<Reserved>) -> Self {
+        Self { call, reserved }
     }
 
     /// The outcomes of the reservations, in their order.
@@ -38,7 +27,7 @@ impl Held {
 
     /// The domain of the call, from its first item: all items of a worker have the same domain.
     pub fn domain(&self) -> Option<&str> {
-        let Batch { reservations, refunds, charges, .. } = &*self.batch;
+        let Batch { reservations, refunds, charges, .. } = &self.call.batch;
         let reserved = reservations.first().map(|reservation| &*reservation.key);
         let adjusted = || refunds.first().or(charges.first()).map(|item| &*item.key);
         let key = reserved.or_else(adjusted)?;
@@ -54,13 +43,13 @@ impl RefundOnDrop for Held {
 
 impl Drop for Held {
     fn drop(&mut self) {
-        let granted = self.batch.reservations.iter().zip(&self.reserved);
+        let granted = self.call.batch.reservations.iter().zip(&self.reserved);
         let refunds: Vec<_> =
             granted.filter_map(|(ask, outcome)| ask.refund_of(outcome.as_ref().ok()?)).collect();
         if !refunds.is_empty() {
-            let endpoint = Arc::clone(&self.endpoint);
+            let endpoint = Arc::clone(&self.call.endpoint);
             endpoint.hooks.observe(Event::Undone(refunds.len()));
-            self.endpoint.spawn(async move { endpoint.store.refund(&refunds).await });
+            self.call.endpoint.spawn(async move { endpoint.store.refund(&refunds).await });
         }
     }
 }

@@ -12,13 +12,15 @@ use std::time::{Duration, Instant};
 use quotagate_protocol::dials::{DialsReply, MAX_REPORT};
 use quotagate_protocol::{Adjustment, MAX_ITEMS, ReserveReply, ReserveRequest, is_domain};
 
-use self::held::{Held, Permit};
+use tokio::sync::OwnedSemaphorePermit;
+
+use self::held::Held;
 use self::pending::Claim;
 use super::endpoint::CallEndpoint;
 use super::hooks::Event;
 use super::refusal::Refusal;
 use super::reply::RefundOnDrop;
-use crate::store::{Batch, CheckedReservation, SECOND_LOOK, StoreError};
+use crate::store::{Batch, CheckedReservation, Reserved, SECOND_LOOK, StoreError};
 use crate::window::known;
 
 /// The store answers this long before the caller's deadline at the latest, with the outcomes that
@@ -45,8 +47,8 @@ impl CarriedOut {
 struct CheckedCall {
     budget_ms: u32,
     batch: Batch,
-    /// One for each reservation, in their order; `None` for one that is in the batch.
-    faults: Vec<Option<String>>,
+    /// The indexes of the other reservations, ascending, and what is wrong with each.
+    faults: Vec<(usize, String)>,
 }
 
 impl CallEndpoint {
@@ -108,9 +110,8 @@ impl CallEndpoint {
     }
 
     /// The permit for one call.
-    pub(super) fn permit(&self) -> Result<Permit, Refusal> {
-        let permit = Arc::clone(&self.permits).try_acquire_owned();
-        permit.map(Arc::new).map_err(|_| Refusal::Busy)
+    pub(super) fn permit(&self) -> Result<OwnedSemaphorePermit, Refusal> {
+        Arc::clone(&self.permits).try_acquire_owned().map_err(|_| Refusal::Busy)
     }
 
     /// Carries out a call that arrived at `received` and holds `permit`.
@@ -118,18 +119,18 @@ impl CallEndpoint {
         self: &Arc<Self>,
         request: ReserveRequest,
         received: Instant,
-        permit: Permit,
+        permit: OwnedSemaphorePermit,
     ) -> Result<CarriedOut, Refusal> {
         let CheckedCall { budget_ms, batch, faults } = self.check(request, received)?;
         let deadline = batch.deadline;
         if Instant::now() >= deadline && batch.refunds.is_empty() && batch.charges.is_empty() {
             return Err(Refusal::Late(budget_ms));
         }
-        let claim = pending::start(self, batch, permit);
+        let mut claim = pending::start(self, batch, permit);
         // Early enough for the answer to arrive: a slow reservation must not cost the caller the
         // others.
         let soon = deadline - (deadline - received).div_f64(5.0).min(MARGIN);
-        if self.wait(&claim, received, deadline, soon).await.is_none()
+        if self.wait(&mut claim, received, deadline, soon).await.is_none()
             && !claim.any()
             && !self.store.serves_others()
             && self.deadlines.within(deadline, claim.done()).await.is_none()
@@ -157,16 +158,15 @@ impl CallEndpoint {
         refunds.iter().for_each(|refund| self.hooks.observe(Event::Refunded(refund)));
         charges.iter().for_each(|charge| self.hooks.observe(Event::Charged(charge)));
         let mut asks = Vec::with_capacity(reservations.len());
-        let mut faults = Vec::with_capacity(reservations.len());
-        for reservation in reservations {
+        let mut faults = Vec::new();
+        for (index, reservation) in reservations.into_iter().enumerate() {
             match CheckedReservation::window_of(&reservation) {
                 Ok(window) => {
                     asks.push(CheckedReservation::within(reservation, window));
-                    faults.push(None);
                 }
                 Err(invalid) => {
                     self.hooks.observe(Event::Invalid(&reservation.key));
-                    faults.push(Some(invalid.to_string()));
+                    faults.push((index, invalid.to_string()));
                 }
             }
         }
@@ -183,7 +183,7 @@ impl CallEndpoint {
     /// others are answered in time.
     async fn wait(
         &self,
-        claim: &Claim,
+        claim: &mut Claim,
         received: Instant,
         deadline: Instant,
         soon: Instant,
@@ -204,14 +204,14 @@ impl CallEndpoint {
     fn conclude(
         &self,
         held: Held,
-        faults: Vec<Option<String>>,
+        faults: Vec<(usize, String)>,
         budget_ms: u32,
         deadline: Instant,
     ) -> Result<CarriedOut, Refusal> {
         let reserved = held.reserved();
         if let Some(Err(error)) = reserved.first() {
             let all = |holds: fn(&StoreError) -> bool| {
-                reserved.len() == faults.len()
+                faults.is_empty()
                     && reserved.iter().all(|outcome| outcome.as_ref().is_err_and(holds))
             };
             // One dead part must not make a caller believe that the whole store is down.
@@ -225,13 +225,11 @@ impl CallEndpoint {
         if Instant::now() >= deadline {
             return Err(Refusal::Late(budget_ms));
         }
-        let mut rest = reserved.iter();
-        let mut next = || match rest.next() {
-            Some(Ok(grant)) => Ok(*grant),
-            Some(Err(error)) => Err(error.to_string()),
-            None => Err("the store left it out".to_owned()),
-        };
-        let grants = faults.into_iter().map(|fault| fault.map_or_else(&mut next, Err)).collect();
+        let grant = |outcome: &Reserved| outcome.as_ref().copied().map_err(ToString::to_string);
+        let mut grants: Vec<_> = reserved.iter().map(grant).collect();
+        for (index, fault) in faults {
+            grants.insert(index, Err(fault));
+        }
         let dials = held.domain().map_or(0, |domain| self.hooks.version(domain));
         Ok(CarriedOut { reply: ReserveReply { dials, grants }, held })
     }

@@ -4,25 +4,27 @@
 //! refunded if it comes after its reservation was given up, after the caller got its answer, or
 //! after the caller left.
 
+use std::future::poll_fn;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll};
 use std::time::Duration;
 
+use futures_util::future::{BoxFuture, FutureExt};
 use quotagate_protocol::Adjustment;
-use tokio::sync::Notify;
+use tokio::sync::OwnedSemaphorePermit;
 
-use super::held::{Held, Permit};
+use super::held::Held;
 use crate::server::endpoint::CallEndpoint;
 use crate::server::hooks::Event;
 use crate::store::{Batch, Reserved, StoreError};
 
-/// A batch under way, shared by the task that carries it out and the caller that waits.
-struct Pending {
-    endpoint: Arc<CallEndpoint>,
-    batch: Arc<Batch>,
-    /// Kept until the last reservation has an outcome, whether or not the caller waits.
-    permit: Permit,
+/// A batch under way, shared by the work that carries it out and by the caller.
+pub struct Pending {
+    pub(super) endpoint: Arc<CallEndpoint>,
+    pub(super) batch: Batch,
+    /// Released when the work has ended and the caller has fetched the answer.
+    _permit: OwnedSemaphorePermit,
     state: Mutex<PendingState>,
-    done: Notify,
 }
 
 struct PendingState {
@@ -37,43 +39,44 @@ struct PendingState {
 }
 
 /// The caller's side. Dropping it refunds what was granted.
-pub struct Claim(Arc<Pending>);
+pub struct Claim {
+    call: Arc<Pending>,
+    /// What carries out the batch, until it ends. The caller's own task runs it, because a second
+    /// task would have to wake the first one. It goes on in a task of its own when the caller
+    /// leaves.
+    work: Option<BoxFuture<'static, ()>>,
+}
 
-/// Starts a task that carries out `batch`. The task runs to its end and keeps its `permit`, even if
-/// the caller leaves.
-pub fn start(endpoint: &Arc<CallEndpoint>, batch: Batch, permit: Permit) -> Claim {
+/// Carries out `batch`: begins with the first [`Claim::done`], or when the claim is dropped. It
+/// runs to its end and keeps its `permit`, even if the caller leaves.
+pub fn start(endpoint: &Arc<CallEndpoint>, batch: Batch, permit: OwnedSemaphorePermit) -> Claim {
     let state = PendingState {
         reserved: vec![None; batch.reservations.len()],
         open: batch.reservations.len(),
         over: false,
         late: Vec::new(),
     };
-    let pending = Arc::new(Pending {
-        endpoint: Arc::clone(endpoint),
-        batch: Arc::new(batch),
-        permit,
-        state: Mutex::new(state),
-        done: Notify::new(),
-    });
-    let working = Arc::clone(&pending);
-    endpoint.spawn(async move {
-        let Pending { endpoint, batch, done, .. } = &*working;
-        endpoint.store.carry_out(batch, &|at, outcome| working.record(at, outcome)).await;
+    let (endpoint, state) = (Arc::clone(endpoint), Mutex::new(state));
+    let call = Arc::new(Pending { endpoint, batch, _permit: permit, state });
+    let work = Pending::carry_out(Arc::clone(&call)).boxed();
+    Claim { call, work: Some(work) }
+}
+
+impl Pending {
+    async fn carry_out(self: Arc<Self>) {
+        let Self { endpoint, batch, .. } = &*self;
+        endpoint.store.carry_out(batch, &|at, outcome| self.record(at, outcome)).await;
         let late = {
-            let mut state = working.state();
+            let mut state = self.state();
             state.over = true;
             std::mem::take(&mut state.late)
         };
-        done.notify_one();
         if !late.is_empty() {
             endpoint.hooks.observe(Event::Undone(late.len()));
             endpoint.store.refund(&late).await;
         }
-    });
-    Claim(pending)
-}
+    }
 
-impl Pending {
     fn record(&self, at: usize, outcome: Reserved) {
         if let Some(ask) = self.batch.reservations.get(at) {
             self.endpoint.hooks.observe(Event::Reserved(ask, &outcome));
@@ -81,19 +84,9 @@ impl Pending {
         let mut state = self.state();
         if let Some(reserved @ None) = state.reserved.get_mut(at) {
             *reserved = Some(outcome);
-            self.count(&mut state, 1);
+            state.count(1);
         } else if let (Some(ask), Ok(grant)) = (self.batch.reservations.get(at), &outcome) {
             state.late.extend(ask.refund_of(grant));
-        }
-    }
-
-    /// Counts `reserved` more outcomes. The last one wakes the caller, even if refunds are still
-    /// under way.
-    fn count(&self, state: &mut PendingState, reserved: usize) {
-        state.open -= reserved;
-        if state.open == 0 && reserved > 0 {
-            state.over = true;
-            self.done.notify_one();
         }
     }
 
@@ -103,20 +96,38 @@ impl Pending {
     }
 }
 
+impl PendingState {
+    /// Counts `reserved` more outcomes. After the last one the caller no longer waits, even if
+    /// refunds are still under way.
+    const fn count(&mut self, reserved: usize) {
+        self.open -= reserved;
+        self.over |= self.open == 0 && reserved > 0;
+    }
+}
+
 impl Claim {
-    /// Waits until every reservation has an outcome. A batch without reservations is done when its
-    /// refunds are carried out.
-    pub async fn done(&self) {
-        while !self.0.state().over {
-            self.0.done.notified().await;
+    /// Carries out the batch until every reservation has an outcome. A batch without reservations
+    /// is done when its refunds are carried out.
+    pub async fn done(&mut self) {
+        poll_fn(|context| self.poll_done(context)).await;
+    }
+
+    fn poll_done(&mut self, context: &mut Context<'_>) -> Poll<()> {
+        // It is taken out meanwhile, so that work that panics is not continued.
+        if let Some(mut work) = self.work.take()
+            && work.as_mut().poll(context).is_pending()
+        {
+            self.work = Some(work);
         }
+        let is_over = self.work.is_none() || self.call.state().over;
+        if is_over { Poll::Ready(()) } else { Poll::Pending }
     }
 
     /// Fails the reservations that wait for a silent part of the store: one that has not answered
     /// for a good part of `budget`.
     pub fn give_up_silent(&self, budget: Duration) {
-        let Pending { endpoint, batch, .. } = &*self.0;
-        let mut state = self.0.state();
+        let Pending { endpoint, batch, .. } = &*self.call;
+        let mut state = self.call.state();
         let mut given_up = 0;
         for (reserved, ask) in state.reserved.iter_mut().zip(&batch.reservations) {
             if reserved.is_none() && endpoint.store.is_silent(&ask.key, budget) {
@@ -125,22 +136,21 @@ impl Claim {
                 given_up += 1;
             }
         }
-        self.0.count(&mut state, given_up);
+        state.count(given_up);
     }
 
     /// Whether at least one reservation has an outcome.
     pub fn any(&self) -> bool {
-        self.0.state().reserved.iter().any(Option::is_some)
+        self.call.state().reserved.iter().any(Option::is_some)
     }
 
     /// The outcomes. To the caller, reservations without an outcome have failed.
     pub fn take(&self) -> Held {
-        let mut state = self.0.state();
+        let reserved = std::mem::take(&mut self.call.state().reserved);
         let unanswered = || Err(StoreError::NoAnswer("not within the caller's budget".to_owned()));
         let reserved =
-            state.reserved.drain(..).map(|outcome| outcome.unwrap_or_else(unanswered)).collect();
-        let Pending { endpoint, batch, permit, .. } = &*self.0;
-        Held::new(Arc::clone(endpoint), Arc::clone(batch), Arc::clone(permit), reserved)
+            reserved.into_iter().map(|outcome| outcome.unwrap_or_else(unanswered)).collect();
+        Held::new(Arc::clone(&self.call), reserved)
     }
 }
 
@@ -148,5 +158,8 @@ impl Drop for Claim {
     fn drop(&mut self) {
         // After `take`, nothing is left to refund.
         drop(self.take());
+        if let Some(work) = self.work.take() {
+            self.call.endpoint.spawn(work);
+        }
     }
 }
