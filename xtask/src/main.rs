@@ -47,7 +47,7 @@ fn command() -> Command {
             .about("Find or fetch what the tasks need: the Wasm target, Envoy, Redis, Chromium and more")
             .args([
                 yes(),
-                flag("bench", "Also wrk, which `cargo xtask bench` needs"),
+                flag("bench", "Also wrk, valgrind and h2load, which `cargo xtask bench` needs"),
                 flag("compose", "Also Docker and Docker Compose 2, which `cargo xtask compose` needs"),
                 flag("native", "Also cargo-zigbuild and zig, which link the native module for old systems"),
                 flag("release", "Also what `cargo xtask test --release` installs a release with"),
@@ -85,7 +85,7 @@ fn command() -> Command {
             .about("Build, and run every test: sets up like `setup`, and as root installs what is missing")
             .args([yes(), flag("release", "Instead install dist/release, and try it: needs root")]),
         Command::new("ci")
-            .about("Everything a change must pass: check, documentation, dependencies, test, demo, package, compose")
+            .about("Everything a change must pass: check, documentation, dependencies, test, demo, package, budgets of instructions, compose")
             .args([
                 yes(),
                 Arg::new("skip-compose")
@@ -157,7 +157,7 @@ fn perform(task: &str, arguments: &ArgMatches) -> Result<()> {
     match task {
         "setup" => {
             let further = [
-                (Part::Wrk, flag("bench")),
+                (Part::Bench, flag("bench")),
                 (Part::Zig, flag("native")),
                 (Part::Docker, flag("compose")),
                 (Part::Images, flag("release") || flag("compose")),

@@ -13,6 +13,11 @@ use crate::{
 /// The program that packs.
 const PACKER: &str = "quotagate-release";
 
+/// What was built to be packed, by architecture.
+pub fn parts() -> PathBuf {
+    paths::root().join("target").join("release-parts")
+}
+
 /// What to package.
 pub struct Package {
     /// The architectures to build for.
@@ -49,7 +54,7 @@ impl Package {
         let needed: Vec<Part> = [Part::WasmTarget, Part::Zig].into_iter().chain(signer).collect();
         setup::run(&needed, Consent::NotGiven)?;
         let cargo_deb = setup::cargo_deb()?;
-        let parts = paths::root().join("target").join("release-parts");
+        let parts = parts();
         build::deployed(&parts, &self.architectures)?;
         task::step("package: dist/release");
         packer.current_dir(paths::root());

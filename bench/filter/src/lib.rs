@@ -100,7 +100,7 @@ impl HttpContext for HostCalls {
         read_time();
         read_time();
         for (name, value) in HEADERS {
-            let _ = hostcalls::set_map_value(MapType::HttpResponseHeaders, name, Some(value));
+            let _ = hostcalls::add_map_value(MapType::HttpResponseHeaders, name, value);
         }
         Action::Continue
     }

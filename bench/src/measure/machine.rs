@@ -16,7 +16,7 @@ pub struct Circumstances {
 
 impl Circumstances {
     /// The circumstances here and now.
-    pub fn of(wrk: &Path) -> Result<Self> {
+    pub fn of(load: &Path) -> Result<Self> {
         let git = Command::new("git")
             .args(["describe", "--always", "--dirty", "--tags"])
             .current_dir(paths::root())
@@ -35,7 +35,7 @@ impl Circumstances {
                 until(&first_line(Command::new(tools::redis_server()?).arg("--version")), " sha=")
                     .to_owned(),
                 // wrk exits with an error after it prints its version.
-                until(&first_line(Command::new(wrk).arg("--version")), " [").to_owned(),
+                until(&first_line(Command::new(load).arg("--version")), " [").to_owned(),
                 until(&first_line(Command::new("rustc").arg("--version")), " (").to_owned(),
             ],
         })

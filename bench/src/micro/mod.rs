@@ -20,7 +20,7 @@ struct Timed {
 /// Runs all benches. A bench above its budget is marked, but is no error, because machines differ.
 pub fn run() -> Result<()> {
     task::step("bench: the pure core");
-    let bench = ["bench", "--locked", "--package", "quotagate-quota", "--bench", "request"];
+    let bench = ["bench", "--locked", "--package", "quotagate-bench-core", "--bench", "request"];
     let printed = task::printed(task::cargo().args(bench).args(["--", "--color", "never"]))?;
     println!("{}", table(&divan::parse(&printed)?));
     task::step("bench: the script in Redis");

@@ -41,12 +41,12 @@ pub struct ScriptMeasurement {
     each: f64,
 }
 
-/// Commands of one kind, one per user, and the number of lines in each reply.
+/// Commands of one kind, one per user, and the bytes of each reply.
 #[derive(Debug)]
 struct Kind {
     name: &'static str,
     commands: Vec<Vec<u8>>,
-    lines: usize,
+    bytes: usize,
 }
 
 /// Measures a Redis of its own.
@@ -54,7 +54,7 @@ pub fn run() -> Result<Vec<ScriptMeasurement>> {
     let redis = Redis::start()?;
     let info = redis.cli(&["INFO", "server"])?.lines();
     let pid = cpu::of_redis(&info).context("Redis names no process")?;
-    let ping = Kind { name: "PING", commands: vec![command(&[b"PING"])], lines: 1 };
+    let ping = Kind { name: "PING", commands: vec![command(&[b"PING"])], bytes: 7 };
     let [fixed, sliding] = reservations(&redis)?;
 
     let mut all = Vec::new();
@@ -87,17 +87,12 @@ fn send(port: u16, kind: &Kind, commands: usize, pipeline: usize) -> Result<()> 
     stream.set_nodelay(true)?;
     stream.set_read_timeout(Some(PATIENCE))?;
     let mut next = kind.commands.iter().cycle();
-    let mut replies = [0; 16 * 1024];
+    let mut replies = vec![0; kind.bytes * pipeline];
     for _ in 0..commands / pipeline {
         stream.write_all(&next.by_ref().take(pipeline).flatten().copied().collect::<Vec<u8>>())?;
-        let mut lines = 0;
-        while lines < kind.lines * pipeline {
-            let read = stream.read(&mut replies).context("Redis does not answer")?;
-            let part = replies.get(..read).unwrap_or_default();
-            if read == 0 || part.contains(&b'-') {
-                bail!("Redis refuses: {}", String::from_utf8_lossy(part));
-            }
-            lines += part.iter().filter(|&&byte| byte == b'\n').count();
+        stream.read_exact(&mut replies).context("Redis does not answer")?;
+        if let Some(refusal) = replies.chunks(kind.bytes).find(|reply| reply.starts_with(b"-")) {
+            bail!("Redis refuses: {}", String::from_utf8_lossy(refusal));
         }
     }
     Ok(())
@@ -121,10 +116,9 @@ fn reservations(redis: &Redis) -> Result<[Kind; 2]> {
         (0..USERS).map(of).collect()
     };
     Ok([
-        // now_ms, granted, used, quota: an array and four integers.
-        Kind { name: FIXED, commands: commands(fixed), lines: 5 },
-        // A list of two integers stands for the granted units.
-        Kind { name: "reservation, sliding", commands: commands(sliding), lines: 7 },
+        // A text of four doubles, or five: `$32`, the text, and two ends of a line.
+        Kind { name: FIXED, commands: commands(fixed), bytes: 39 },
+        Kind { name: "reservation, sliding", commands: commands(sliding), bytes: 47 },
     ])
 }
 
@@ -197,7 +191,7 @@ mod tests {
         counted(&redis, 2 * USERS).unwrap();
         let key = format!("qg:bench:per-user:{{header.x-user=user-7}}:{}", window(&redis).unwrap());
         assert_eq!(redis.cli(&["GET", &key]).unwrap(), Reply::Text("2".into()));
-        let refused = Kind { name: "-", commands: vec![command(&[b"NO-SUCH-COMMAND"])], lines: 1 };
+        let refused = Kind { name: "-", commands: vec![command(&[b"NO-SUCH-COMMAND"])], bytes: 7 };
         assert!(send(redis.port(), &refused, 16, 16).is_err());
     }
 

@@ -72,7 +72,8 @@ fn amount(value: f64, digits: usize) -> String {
     if value > 0.0 { format!("{value:.digits$}") } else { "-".to_owned() }
 }
 
-fn number(count: u32, what: &str) -> String {
+/// A number of things.
+pub fn number(count: u32, what: &str) -> String {
     format!("{count} {what}{}", if count == 1 { "" } else { "s" })
 }
 

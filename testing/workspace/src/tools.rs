@@ -104,6 +104,17 @@ pub fn wrk() -> Result<PathBuf> {
     }
 }
 
+/// `valgrind` and `h2load` on PATH.
+///
+/// # Errors
+/// When one of them is missing.
+pub fn instructions() -> Result<(PathBuf, PathBuf)> {
+    match (on_path("valgrind"), on_path("h2load")) {
+        (Some(valgrind), Some(h2load)) => Ok((valgrind, h2load)),
+        _ => bail!("valgrind or h2load is not on PATH: run `cargo xtask setup --bench`"),
+    }
+}
+
 /// The words that begin a command of Docker Compose 2: the plugin, else the program on PATH, else
 /// the one that `cargo xtask setup` fetched.
 ///

@@ -46,8 +46,8 @@ pub enum Part {
     Docker,
     /// `minisign`, which signs releases.
     Minisign,
-    /// `wrk`, the load of `cargo xtask bench`.
-    Wrk,
+    /// `wrk`, `valgrind` and `h2load`, with which `cargo xtask bench` measures.
+    Bench,
     /// What copies images and makes a Debian in a folder: skopeo and debootstrap.
     Images,
     /// What else installs a release to test it: a registry, and what unpacks images.

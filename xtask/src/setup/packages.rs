@@ -218,7 +218,7 @@ mod tests {
         },
         Program {
             name: "two",
-            part: Part::Wrk,
+            part: Part::Bench,
             find: || None,
             packages: &["p3"],
             service: None,

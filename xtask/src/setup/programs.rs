@@ -111,11 +111,27 @@ pub const PROGRAMS: &[Program] = &[
     },
     Program {
         name: "wrk (4.1 or newer)",
-        part: Part::Wrk,
+        part: Part::Bench,
         find: || tools::wrk().ok(),
         packages: &["wrk"],
         service: None,
         elsewhere: "macOS: `brew install wrk`",
+    },
+    Program {
+        name: "valgrind (3.19 or newer)",
+        part: Part::Bench,
+        find: || tools::on_path("valgrind"),
+        packages: &["valgrind"],
+        service: None,
+        elsewhere: "Fedora: `sudo dnf install valgrind`",
+    },
+    Program {
+        name: "h2load",
+        part: Part::Bench,
+        find: || tools::on_path("h2load"),
+        packages: &["nghttp2-client"],
+        service: None,
+        elsewhere: "Fedora: `sudo dnf install nghttp2`",
     },
     Program {
         name: "docker-registry",

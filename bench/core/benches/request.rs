@@ -2,94 +2,53 @@
 //! for the median on a slow core (2.4 GHz); `cargo xtask bench --micro` compares. In Wasm all of it
 //! takes about twice as long, and host calls come on top.
 
+use std::borrow::Cow;
 use std::fmt;
-use std::process::exit;
 use std::sync::Arc;
-use std::time::Duration;
 
 use divan::counter::ItemsCount;
 use divan::{Bencher, black_box};
-use quotagate_protocol::{Grant, ReserveReply, ReserveRequest};
+use quotagate_bench_core::{
+    CONFIGURATION, SEVEN, User, at, called, checks, config, decision, holding, leased, now, reply,
+    spend, stop, waiting,
+};
 use quotagate_quota::config::Config;
 use quotagate_quota::decision::Decision;
-use quotagate_quota::evaluate::Check;
-use quotagate_quota::request::Request;
-use quotagate_quota::response::{self, Now};
-use quotagate_quota::time::Monotonic;
-use quotagate_quota::worker::{AnsweredBy, CallEnd, CallId, Submitted, Worker};
-
-const CONFIGURATION: &str = r#"{
-    "domain": "shop",
-    "store": {"cluster": "quota_store", "timeout": "1s"},
-    "identities": {"caller": [{"header": {"name": "x-user"}}, {"client_ip": {}}]},
-    "policies": [{
-        "name": "per-caller", "match": {"methods": ["GET", "POST"], "path": {"prefix": "/api/"}},
-        "partition_by": ["caller"], "quota": 1000000, "window": "1h"
-    }],
-    "response": {"headers": ["ietf", "x_ratelimit"]}
-}"#;
+use quotagate_quota::request::{HeaderValues, Request};
+use quotagate_quota::response;
+use quotagate_quota::worker::{Submitted, Worker};
 
 fn main() {
     divan::main();
-}
-
-/// A request of a user, whose facts cost next to nothing.
-struct User(usize);
-
-impl Request for User {
-    fn method(&self) -> Option<Vec<u8>> {
-        Some(b"GET".to_vec())
-    }
-    fn path(&self) -> Option<Vec<u8>> {
-        Some(b"/api/items?page=2".to_vec())
-    }
-    fn authority(&self) -> Option<Vec<u8>> {
-        Some(b"shop.example.com".to_vec())
-    }
-    fn header(&self, _name: &str) -> Vec<Vec<u8>> {
-        vec![format!("user-{}", self.0).into_bytes()]
-    }
-    fn metadata(&self, _filter: &str, _path: &[Box<str>]) -> Option<Vec<u8>> {
-        None
-    }
-    fn attribute(&self, _path: &[&str]) -> Option<Vec<u8>> {
-        None
-    }
-    fn source_address(&self) -> Option<Vec<u8>> {
-        Some(b"192.0.2.7:4711".to_vec())
-    }
-    fn route_name(&self) -> Option<Vec<u8>> {
-        Some(b"items".to_vec())
-    }
 }
 
 /// The same on another path.
 struct OnPath(String);
 
 impl Request for OnPath {
-    fn method(&self) -> Option<Vec<u8>> {
-        User(7).method()
+    fn method(&self) -> Option<Cow<'_, [u8]>> {
+        SEVEN.method()
     }
-    fn path(&self) -> Option<Vec<u8>> {
-        Some(self.0.clone().into_bytes())
+    fn path(&self) -> Option<Cow<'_, [u8]>> {
+        Some(self.0.as_bytes().into())
     }
-    fn authority(&self) -> Option<Vec<u8>> {
-        User(7).authority()
+    fn authority(&self) -> Option<Cow<'_, [u8]>> {
+        SEVEN.authority()
     }
-    fn header(&self, name: &str) -> Vec<Vec<u8>> {
-        User(7).header(name)
+    fn header(&self, name: &str) -> HeaderValues<'_> {
+        SEVEN.header(name)
     }
     fn metadata(&self, filter: &str, path: &[Box<str>]) -> Option<Vec<u8>> {
-        User(7).metadata(filter, path)
+        SEVEN.metadata(filter, path)
     }
     fn attribute(&self, path: &[&str]) -> Option<Vec<u8>> {
-        User(7).attribute(path)
+        SEVEN.attribute(path)
     }
-    fn source_address(&self) -> Option<Vec<u8>> {
-        User(7).source_address()
+    fn source_address(&self) -> Option<Cow<'_, [u8]>> {
+        SEVEN.source_address()
     }
-    fn route_name(&self) -> Option<Vec<u8>> {
-        User(7).route_name()
+    fn route_name(&self) -> Option<Cow<'_, [u8]>> {
+        SEVEN.route_name()
     }
 }
 
@@ -273,102 +232,4 @@ fn refusal(bencher: Bencher) {
     bencher.bench_local(|| {
         response::answer(&config, black_box(&decision), now).map(|answer| answer.status)
     });
-}
-
-fn config() -> Config {
-    Config::parse(CONFIGURATION.as_bytes()).unwrap_or_else(|faults| stop(faults))
-}
-
-/// The same with leases.
-fn leased() -> Config {
-    let text = CONFIGURATION.replace(
-        r#""window": "1h""#,
-        r#""window": "1h", "precision": "lease", "lease": {"ahead": "10s"}"#,
-    );
-    Config::parse(text.as_bytes()).unwrap_or_else(|faults| stop(faults))
-}
-
-fn checks(config: &Config, user: usize) -> Vec<Check> {
-    config.evaluate(&User(user)).checks.unwrap_or_else(|missing| stop(format!("{missing:?}")))
-}
-
-/// A worker with so many requests that wait for a call.
-fn waiting(config: &Arc<Config>, requests: usize) -> Worker<usize> {
-    let mut worker = Worker::new(Arc::clone(config), 1);
-    for user in 0..requests {
-        worker.submit(user, checks(config, user), at(1));
-    }
-    worker
-}
-
-/// The same with their call under way.
-fn called(config: &Arc<Config>, requests: usize) -> (Worker<usize>, CallId) {
-    let mut worker = waiting(config, requests);
-    match worker.next_call(at(1)) {
-        Some(call) => (worker, call.id),
-        None => stop("no call is due"),
-    }
-}
-
-/// Lets the worker learn that user 7 has nothing left.
-fn spend(worker: &mut Worker<usize>, config: &Config) {
-    worker.submit(7, checks(config, 7), at(1));
-    let Some(call) = worker.next_call(at(1)) else { stop("no call is due") };
-    worker.call_ended(call.id, &reply(1, 0), at(1));
-}
-
-/// A worker that holds a thousand units of user 7, the most that a lease may, after many requests
-/// at once.
-fn holding(config: &Arc<Config>) -> Worker<usize> {
-    let mut worker = Worker::new(Arc::clone(config), 1);
-    for _ in 0..8000 {
-        worker.submit(7, checks(config, 7), at(1));
-    }
-    let Some(call) = worker.next_call(at(1)) else { stop("no call is due") };
-    let request: ReserveRequest =
-        serde_json::from_slice(&call.body()).unwrap_or_else(|error| stop(error));
-    let Some(reservation) = request.reservations.first() else { stop("nothing is asked for") };
-    worker.call_ended(call.id, &reply(1, reservation.want + reservation.spare), at(1));
-    worker
-}
-
-/// The reply to a call, which grants everybody so many units.
-fn reply(requests: usize, granted: u64) -> CallEnd {
-    // A worker rejects a grant that is larger than the units in use.
-    let used = if granted == 0 { 1_000_000 } else { granted.max(5_700) };
-    let grant = Grant {
-        window_s: 0,
-        granted,
-        used,
-        quota: 1_000_000,
-        reset_ms: 1_234_567,
-        window: 483_333,
-    };
-    let reply = ReserveReply { dials: 17, grants: vec![Ok(grant); requests] };
-    let body = serde_json::to_vec(&reply).unwrap_or_else(|error| stop(error));
-    let size = body.len();
-    CallEnd::Answered { status: 200, by: AnsweredBy::Store, body, size }
-}
-
-/// What becomes of a request that gets so many units.
-fn decision(config: &Arc<Config>, granted: u64) -> Decision {
-    let (mut worker, call) = called(config, 1);
-    worker.call_ended(call, &reply(1, granted), at(2));
-    match worker.next_decision() {
-        Some((_, decision)) => decision,
-        None => stop("nothing is decided"),
-    }
-}
-
-fn at(ms: u64) -> Monotonic {
-    Monotonic::new(Duration::from_millis(ms))
-}
-
-fn now() -> Now {
-    Now { monotonic: at(3), epoch: Duration::from_secs(1_740_000_000) }
-}
-
-fn stop(why: impl fmt::Display) -> ! {
-    eprintln!("the bench cannot be set up: {why}");
-    exit(1)
 }
