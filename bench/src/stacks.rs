@@ -59,9 +59,9 @@ pub enum Stack {
     P,
     /// As C, in the native module.
     Q,
-    /// As M, without quota headers and access log fields.
+    /// As M, without quota headers.
     R,
-    /// As M, without access log fields.
+    /// As M, with access log fields.
     S,
 }
 
@@ -108,8 +108,8 @@ impl Stack {
             Self::O => "native exact, Redis Cluster",
             Self::P => "native, quota used up, Redis",
             Self::Q => "native, no policy applies",
-            Self::R => "native lease, no headers, no log fields",
-            Self::S => "native lease, no log fields",
+            Self::R => "native lease, no headers",
+            Self::S => "native lease, with log fields",
         }
     }
 
@@ -172,8 +172,9 @@ impl Stack {
             "policies": [policy],
             "response": { "headers": headers },
         });
-        if matches!(self, Self::R | Self::S) {
-            document.as_object_mut()?.insert("access_log".to_owned(), json!([]));
+        if self == Self::S {
+            let fields = json!(["decision", "policy", "partition", "used"]);
+            document.as_object_mut()?.insert("access_log".to_owned(), fields);
         }
         Some(document)
     }

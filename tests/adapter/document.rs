@@ -1,5 +1,8 @@
 //! Builds configurations and replies of the store.
 
+/// The section with all fields for access logs.
+pub const ALL_LOG_FIELDS: &str = r#""access_log":["decision","policy","partition","used"],"#;
+
 /// A configuration with these policies, further sections (with a trailing comma), and fields of
 /// `store` (with a leading comma).
 pub fn document(policies: &str, sections: &str, store: &str) -> String {

@@ -1,7 +1,7 @@
 //! Policies that count by status hold units while a request runs. Units that do not count are
 //! refunded once.
 
-use crate::document::{document, grant, policy};
+use crate::document::{ALL_LOG_FIELDS, document, grant, policy};
 use crate::host::{
     configure, crowd, end, fifth_call, grpc_response, host, queue, reply, request, response, tick,
     trailers,
@@ -10,7 +10,7 @@ use crate::host::{
 /// A policy with this `count`.
 fn counting(count: &str) {
     let policies = policy("logins", &format!(r#","count":{count}"#));
-    assert!(configure(&document(&policies, "", r#","on_failure":"deny""#)));
+    assert!(configure(&document(&policies, ALL_LOG_FIELDS, r#","on_failure":"deny""#)));
 }
 
 /// Starts with `abandoned: refund`, which the tests of invariant 3 need.

@@ -1,7 +1,7 @@
 //! Internal redirects: the host ends a stream and serves its request again, with the declared
 //! filter state.
 
-use crate::document::{document, grant, policy};
+use crate::document::{ALL_LOG_FIELDS, document, grant, policy};
 use crate::host::{configure, end, host, reply, request, response};
 
 /// Redirects a request: the stream `from` ends, and the request arrives again on the stream `to`.
@@ -24,7 +24,7 @@ fn redirect(from: u32, to: u32) -> bool {
 
 #[test]
 fn redirected_request_is_counted_once_and_its_answer_has_the_headers() {
-    assert!(configure(&document(&policy("p", ""), "", "")));
+    assert!(configure(&document(&policy("p", ""), ALL_LOG_FIELDS, "")));
     request(2);
     reply(1, 200, &grant(1, 40));
     assert!(redirect(2, 3), "the request is already counted");

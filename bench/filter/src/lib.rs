@@ -15,13 +15,6 @@ proxy_wasm::main! {{
     proxy_wasm::set_root_context(|_| Box::new(Root { makes_calls: false }));
 }}
 
-/// The access log fields.
-const FIELDS: [(&str, &[u8]); 4] = [
-    ("quotagate.decision", b"admitted"),
-    ("quotagate.policy", b"per-user"),
-    ("quotagate.partition", b"header.x-user=user-1"),
-    ("quotagate.used", b"123456"),
-];
 /// The quota headers of the families `ietf` and `x_ratelimit`.
 const HEADERS: [(&str, &str); 6] = [
     ("ratelimit-policy", "\"per-user\";q=1000000000;w=3600"),
@@ -87,9 +80,6 @@ impl HttpContext for HostCalls {
     fn on_http_request_headers(&mut self, _headers: usize, _end: bool) -> Action {
         read_time();
         read_request_headers();
-        for (name, value) in FIELDS {
-            let _ = hostcalls::set_property(vec![name], Some(value));
-        }
         Action::Continue
     }
 

@@ -165,7 +165,8 @@ mod tests {
     use crate::time::Monotonic;
 
     fn config() -> Config {
-        let text = r#"{"domain":"shop","store":{"cluster":"s"},"policies":[
+        let text = r#"{"domain":"shop","store":{"cluster":"s"},
+            "access_log":["decision","policy","partition","used"],"policies":[
             {"name":"minute","partition_by":[],"quota":10,"window":"1m"},{"name":"hour","partition_by":[],"quota":20,"window":"1h"},
             {"name":"trial","partition_by":[],"quota":5,"window":"1h","mode":"shadow"},
             {"name":"idea","partition_by":[],"quota":5,"window":"1h","mode":"shadow"}]}"#;

@@ -1,6 +1,6 @@
 //! What clients, access logs and metrics see.
 
-use crate::document::{in_memory, policy};
+use crate::document::{ALL_LOG_FIELDS, in_memory, policy};
 use crate::host::{AsEnvoy, Envoy, Request, load, logged};
 use crate::panics::alone;
 
@@ -22,7 +22,7 @@ fn module_names_the_callback_that_envoy_lacks_and_refuses_to_load() {
 
 #[test]
 fn request_waits_and_goes_on_or_is_refused() {
-    let envoy = Envoy::start(1, &in_memory("waits", &policy("p", 2, ""), "", ""));
+    let envoy = Envoy::start(1, &in_memory("waits", &policy("p", 2, ""), ALL_LOG_FIELDS, ""));
     for remaining in ["1", "0"] {
         let stream = envoy.request(0, Request::get("/"));
         assert!(stream.decision().is_none());
@@ -48,7 +48,7 @@ fn request_waits_and_goes_on_or_is_refused() {
 #[test]
 fn request_that_no_policy_counts_goes_on_at_once() {
     let policies = policy("p", 1, r#","match":{"path":{"exact":"/counted"}}"#);
-    let envoy = Envoy::start(1, &in_memory("uncounted", &policies, "", ""));
+    let envoy = Envoy::start(1, &in_memory("uncounted", &policies, ALL_LOG_FIELDS, ""));
     let stream = envoy.request(0, Request::get("/"));
     assert!(!stream.is_held());
     assert_eq!(stream.status(), 0);
@@ -80,7 +80,7 @@ fn each_family_of_headers_can_be_asked_for() {
 #[test]
 fn request_without_an_identity_is_answered_401() {
     let policies = policy("p", 1, r#","partition_by":["tenant"],"on_missing":"deny""#);
-    let envoy = Envoy::start(1, &in_memory("missing", &policies, "", ""));
+    let envoy = Envoy::start(1, &in_memory("missing", &policies, ALL_LOG_FIELDS, ""));
     let stream = envoy.request(0, Request::get("/"));
     assert_eq!(stream.status(), 401);
     stream.end();

@@ -1,5 +1,8 @@
 //! Builds policy documents and replies of the store.
 
+/// The section with all fields for access logs.
+pub const ALL_LOG_FIELDS: &str = r#""access_log":["decision","policy","partition","used"],"#;
+
 /// A document with a memory store of its own, which no other `name` shares. `sections` has a
 /// trailing comma, `store` a leading one.
 pub fn in_memory(name: &str, policies: &str, sections: &str, store: &str) -> String {

@@ -3,13 +3,13 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use crate::document::{behind_cluster, grant, in_memory, policy};
+use crate::document::{ALL_LOG_FIELDS, behind_cluster, grant, in_memory, policy};
 use crate::host::{AsEnvoy, Envoy, Request, Stream};
 
 const COUNTED: &str = r#","count":{"status":[401],"grpc_status":[16],"abandoned":"refund"}"#;
 
 fn start(name: &str) -> Envoy {
-    Envoy::start(1, &in_memory(name, &policy("p", 1, COUNTED), "", ""))
+    Envoy::start(1, &in_memory(name, &policy("p", 1, COUNTED), ALL_LOG_FIELDS, ""))
 }
 
 /// Whether the only unit is refunded soon.
@@ -88,7 +88,7 @@ fn upstream_that_fails_inside_the_resumption_settles_the_unit() {
 
 #[test]
 fn redirected_request_is_counted_once() {
-    let envoy = Envoy::start(1, &in_memory("redirected", &policy("p", 2, ""), "", ""));
+    let envoy = Envoy::start(1, &in_memory("redirected", &policy("p", 2, ""), ALL_LOG_FIELDS, ""));
     let again = admitted(&envoy).redirect(Request::get("/b"));
     let other = envoy.request(0, Request::get("/").header("x-request-id", "r1"));
     assert_eq!(other.status(), 0, "another request with the same id");

@@ -1,11 +1,11 @@
 //! Configurations of routes.
 
-use crate::document::{behind_cluster, in_memory, policy};
+use crate::document::{ALL_LOG_FIELDS, behind_cluster, in_memory, policy};
 use crate::host::{Envoy, Request, logged};
 
 #[test]
 fn disabled_route_counts_nothing() {
-    let envoy = Envoy::start(1, &in_memory("disabled", &policy("p", 1, ""), "", ""));
+    let envoy = Envoy::start(1, &in_memory("disabled", &policy("p", 1, ""), ALL_LOG_FIELDS, ""));
     let route = envoy.route(r#"{"disabled": true}"#).expect("it is accepted");
     for _ in 0..3 {
         let stream = envoy.request(0, Request::get("/").route(&route));

@@ -132,8 +132,9 @@ object! {
         /// grant it.
         required policies: Policies =
             [{"name": "per-caller", "partition_by": ["caller"], "quota": 100, "window": "1m"}],
-        /// The fields that the filter writes for access logs. `[]` writes none, and costs nothing.
-        default(["decision", "policy", "partition", "used"]) access_log: LogFields = ["decision", "used"],
+        /// The fields that the filter writes for access logs. List those that your log format reads:
+        /// each one costs every request a call to Envoy.
+        default([]) access_log: LogFields = ["decision", "used"],
         /// What clients see.
         default({}) response: Response = {"headers": ["draft_03"]},
         /// What happens if this document has faults. It is read on its own, like `domain` and

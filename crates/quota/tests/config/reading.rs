@@ -128,8 +128,7 @@ fn absent_fields_have_their_defaults() {
     assert_eq!(*config.response.families, [HeaderFamily::XRateLimit]);
     assert_eq!(config.response.reset, Reset::Epoch);
     assert_eq!(config.response.grpc_pushback, Duration::from_secs(5));
-    let fields = [LogField::Decision, LogField::Policy, LogField::Partition, LogField::Used];
-    assert_eq!(*config.access_log, fields);
+    assert_eq!(*config.access_log, []);
     let policy = &config.policies[0];
     assert_eq!((policy.mode, policy.on_failure), (Mode::Enforce, OnFailure::Allow));
     assert_eq!((&policy.count, policy.count_denied, policy.stagger), (&Count::All, false, false));

@@ -20,6 +20,9 @@ const DEFAULT_PAYLOAD: &str = "jwt_payload";
 /// Where the native module reads copies of metadata.
 const COPIES: &str = "quotagate.metadata";
 
+/// The fields for access logs.
+const LOG_FIELDS: [&str; 4] = ["decision", "policy", "partition", "used"];
+
 /// What a policy document needs of the filters around it.
 #[derive(Debug, Default)]
 pub(super) struct Needs {
@@ -31,6 +34,8 @@ pub(super) struct Needs {
     trailers: bool,
     /// The cluster of its store.
     store: Option<String>,
+    /// The fields that it writes for access logs.
+    logged: BTreeSet<String>,
 }
 
 /// The HTTP filters of a connection manager with one of ours among them.
@@ -53,6 +58,7 @@ pub(super) fn warnings(root: &Node, documents: Vec<(&str, Needs)>) -> Vec<Findin
             chain.order(&mut found);
             chain.tokens(&mut found);
             chain.copies(&mut found);
+            chain.log_fields(&mut found);
             if chain.needs.trailers {
                 trailers::check(&root, &chain, &mut found);
             }
@@ -79,7 +85,10 @@ impl Needs {
         let mut needs = Self::default();
         let store = document.value.get("store").and_then(|store| store.value.get("cluster"));
         needs.store = store.and_then(|cluster| cluster.value.text()).map(str::to_owned);
-        At::root(document).visit(&mut |at| needs.see(at));
+        let root = At::root(document);
+        let fields = root.get("access_log").map(|fields| fields.elements()).unwrap_or_default();
+        needs.logged = fields.iter().filter_map(At::text).map(str::to_owned).collect();
+        root.visit(&mut |at| needs.see(at));
         needs
     }
 
@@ -225,6 +234,24 @@ impl<'n> Chain<'n> {
                 }
                 (Some(_), _) => {}
             }
+        }
+    }
+
+    /// Whether the access log reads fields that the filter does not write.
+    fn log_fields(&self, found: &mut Vec<Finding>) {
+        let Some(log) = self.manager.get("access_log") else { return };
+        let is_empty = |field: &&str| {
+            let reads = |end| log.mentions(&format!("quotagate.{field}{end}"));
+            !self.needs.logged.contains(*field) && (reads(':') || reads(')'))
+        };
+        let empty: Vec<&str> = LOG_FIELDS.into_iter().filter(is_empty).collect();
+        if !empty.is_empty() {
+            let text = format!(
+                "reads fields that the policy document does not list, so they are always empty: \
+                 add `{}` to the document's access_log",
+                empty.join("`, `")
+            );
+            warn(found, &log, text);
         }
     }
 }

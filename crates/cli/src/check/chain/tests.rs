@@ -232,3 +232,21 @@ fn upstream_that_loses_trailers_is_found_if_a_policy_settles_by_one() {
     let weighted = settled_by_trailer("").replace("{cluster: upstream}", weighted);
     assert!(warning(&weighted).starts_with("static_resources.clusters[0]: "));
 }
+
+#[test]
+fn log_field_that_the_document_does_not_list_is_found_at_the_access_log() {
+    let manager = "                stat_prefix: ingress\n";
+    let format =
+        "%FILTER_STATE(wasm.quotagate.decision:PLAIN)% %FILTER_STATE(wasm.quotagate.used)%";
+    let log = format!("                access_log: [{{format: \"{format}\"}}]\n");
+    let logging = changed("envoy.yaml", manager, &format!("{manager}{log}"));
+    let found = warning(&logging);
+    assert!(found.contains("].typed_config.access_log: reads fields"), "{found}");
+    assert!(found.ends_with("add `decision`, `used` to the document's access_log"), "{found}");
+
+    let domain = "                            domain: shop\n";
+    let fields = "                            access_log: [decision, used]\n";
+    let listed = logging.replacen(domain, &format!("{domain}{fields}"), 1);
+    assert_ne!(listed, logging);
+    assert_eq!(check("f", &listed).lines().len(), 0);
+}
