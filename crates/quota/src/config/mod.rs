@@ -132,8 +132,8 @@ object! {
         /// grant it.
         required policies: Policies =
             [{"name": "per-caller", "partition_by": ["caller"], "quota": 100, "window": "1m"}],
-        /// The fields that the filter writes for access logs. List those that your log format reads:
-        /// each one costs every request a call to Envoy.
+        /// The fields that the filter writes for access logs. List those that your log format
+        /// reads: each one costs every request a call to Envoy.
         default([]) access_log: LogFields = ["decision", "used"],
         /// What clients see.
         default({}) response: Response = {"headers": ["draft_03"]},
