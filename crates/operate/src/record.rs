@@ -174,7 +174,7 @@ mod tests {
             ("a", br#"{"quota":9007199254740992}"#),
             ("a", br#"{"quota":1,"until_ms":"soon"}"#),
             ("*", br#"{"quota":1}"#),
-            ("A", br#"{"quota":1}"#),
+            ("a!", br#"{"quota":1}"#),
             ("#version", br#"{"quota":1}"#),
         ] {
             assert!(

@@ -46,14 +46,27 @@ impl<'a> CounterKey<'a> {
     }
 }
 
-/// Whether a domain can have this name: `[a-z0-9._-]{1,64}`.
+/// The longest name of a domain or a policy, in bytes.
+pub const MAX_NAME: usize = 256;
+
+/// Whether a domain can have this name: `[A-Za-z0-9._~=/%@+-]{1,256}`. Policy documents allow fewer
+/// names, and the rate limit service has domains such as `envoy-gateway/eg/http`.
 pub fn is_domain(name: &str) -> bool {
-    (1..=64).contains(&name.len())
-        && name.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b"._-".contains(&b))
+    is_name(name)
 }
 
-/// Whether a policy can have this name: `[a-z0-9-]{1,64}`.
+/// Whether a policy can have this name: `[A-Za-z0-9._~=/%@+-]{1,256}`. Policy documents allow fewer
+/// names, and the rate limit service has policies such as `message_type=marketing/to_number`.
 pub fn is_policy(name: &str) -> bool {
-    (1..=64).contains(&name.len())
-        && name.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-')
+    is_name(name)
+}
+
+fn is_name(name: &str) -> bool {
+    (1..=MAX_NAME).contains(&name.len()) && name.bytes().all(is_of_name)
+}
+
+/// Whether this byte may occur in the name of a domain or a policy.
+pub const fn is_of_name(byte: u8) -> bool {
+    byte.is_ascii_alphanumeric()
+        || matches!(byte, b'.' | b'_' | b'~' | b'=' | b'/' | b'%' | b'@' | b'+' | b'-')
 }

@@ -14,7 +14,7 @@ mod mode;
 mod reserve;
 mod window;
 
-pub use key::{CounterKey, is_domain, is_policy};
+pub use key::{CounterKey, MAX_NAME, is_domain, is_of_name, is_policy};
 pub use mode::{Mode, OnFailure};
 pub use reserve::{Adjustment, Grant, Invalid, Reservation, ReserveReply, ReserveRequest};
 pub use window::{

@@ -189,8 +189,7 @@ impl Admission {
         let is_of_body =
             check.policy(config).is_some_and(|of| matches!(*of.cost, Cost::RequestJson { .. }));
         let counted = |standing: &Standing| {
-            standing.policy == check.policy
-                && standing.key == check.counter.key
+            standing.is_of(check)
                 && (standing.cost == check.cost || is_of_body)
                 && now < standing.counts_until
         };
@@ -247,6 +246,11 @@ impl Admission {
 }
 
 impl Standing {
+    /// Whether it is what the counter of `check` says.
+    pub(crate) fn is_of(&self, check: &Check) -> bool {
+        self.policy == check.policy && self.key == check.counter.key
+    }
+
     /// Whether the policy may refuse the request.
     pub fn enforced(&self) -> bool {
         self.mode == Mode::Enforce

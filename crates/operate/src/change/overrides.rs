@@ -324,7 +324,10 @@ pub(crate) fn check_partition(
     let key = format!("{domain}:{policy}:{{{partition}}}");
     match CounterKey::parse(&key) {
         Ok(_) if is_policy(policy) => Ok(key),
-        Ok(_) => Err(Fault::invalid("policy", "must be 1 to 64 of the characters a-z 0-9 -")),
+        Ok(_) => Err(Fault::invalid(
+            "policy",
+            "must be 1 to 256 of the characters A-Z a-z 0-9 . _ ~ = / % @ + -",
+        )),
         Err(_) => Err(Fault::invalid(
             "partition",
             format!(

@@ -245,7 +245,7 @@ mod tests {
     fn index_has_only_valid_policy_names() {
         let entry = br#"{"allow":"blocked"}"#.to_vec();
         let large = "x".repeat(8000);
-        let fields = ["p", "P", "", &large].map(|name| (format!("{name}:{{a}}"), entry.clone()));
+        let fields = ["p", "p!", "", &large].map(|name| (format!("{name}:{{a}}"), entry.clone()));
         let index = Index::of(1, &Snapshot { fields: fields.into(), ..Snapshot::default() });
         assert_eq!(index.policies.into_keys().collect::<Vec<_>>(), ["p"]);
     }

@@ -290,7 +290,7 @@ mod tests {
             wrong
         };
         let mut fields: Vec<Field> = [
-            with("fullest", "domain", json!("D")),
+            with("fullest", "domain", json!("d!")),
             with("fullest", "policy", json!("<script>")),
             with("fullest", "partition", json!("a\u{1b}[2J")),
             with("fullest", "partition", json!("ä")),
@@ -314,7 +314,7 @@ mod tests {
             with("series", "domain", json!("")),
             json!({"pace": {"per_s": -1.0, "ms": null}}),
             json!({"pace": {"per_s": 1e300, "ms": null}}),
-            json!({"documents": [refused_document("D", 0)]}),
+            json!({"documents": [refused_document("d!", 0)]}),
             json!({"documents": [refused_document("d", 60_000)]}),
             json!({"unknown": 7}),
             json!([]),

@@ -12,6 +12,7 @@
 mod access_log;
 mod denied;
 mod dialed;
+mod hosted;
 mod identities;
 mod policy;
 mod reach;
@@ -29,6 +30,7 @@ pub use crate::request::index::MAX_POLICIES;
 pub use access_log::LogField;
 pub use denied::Denied;
 pub use dialed::Dialed;
+pub use hosted::HostedPolicy;
 pub use policy::measure::{Measure, TokenUsage, Weights};
 pub(crate) use policy::settle::{CostSource, MissingCost, Settle};
 pub use policy::{Abandoned, Count, CountedResponses, Policy, Precision};
@@ -256,11 +258,6 @@ impl DocumentFields<'_> {
             warnings: Box::default(),
         })
     }
-}
-
-/// Whether a policy could have this name.
-pub(crate) fn is_policy_name(text: &str) -> bool {
-    policy::document::NAME.accept(text)
 }
 
 const DOMAIN: Names = Names {

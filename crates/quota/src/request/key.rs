@@ -32,6 +32,9 @@ pub(crate) const EVERYONE: &str = "*";
 /// The label of an address.
 pub(crate) const IP: &str = "ip";
 
+/// What the labels of descriptors of the rate limit service begin with.
+pub(crate) const DESCRIPTOR: &str = "descriptor";
+
 /// How a value goes into a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Secrecy {
@@ -119,6 +122,16 @@ pub(crate) fn push_name(out: &mut String, name: &str) {
     escape(out, name.as_bytes());
     let escaped = out.split_off(start).replace('.', "%2E");
     out.push_str(&escaped);
+}
+
+/// The label of an entry of a descriptor of the rate limit service; a long key is a digest.
+pub(crate) fn descriptor_label(key: &str, digester: &Digester) -> Box<str> {
+    if key.len() <= MAX_VALUE {
+        return label(DESCRIPTOR, key);
+    }
+    let mut out = format!("{DESCRIPTOR}.");
+    digester.write(&mut out, key.as_bytes());
+    out.into()
 }
 
 /// Appends `label=value` to the entries in `out`. `label` is already encoded; `value` is not, and

@@ -82,7 +82,7 @@ pub enum NameError {
     NoLabel(String),
     /// It is a label that no filter writes.
     #[error(
-        "`{0}` is not a label: known are {labels}, method, host, path and route; a dot within the name of a claim or a \
+        "`{0}` is not a label: known are {labels}, method, host, path, route and descriptor.<key>; a dot within the name of a claim or a \
          filter is %2E",
         labels = source::ALL.each_ref().map(|kind| kind.labels).join(", ")
     )]
@@ -290,6 +290,10 @@ fn take(secrets: &mut [Option<Secret>], label: &str) -> Option<Secret> {
 fn encoded_label(typed: &str) -> Option<String> {
     if BuiltIn::ALL.iter().any(|fact| fact.name() == typed) {
         return Some(typed.to_owned());
+    }
+    if let Some((key::DESCRIPTOR, name)) = typed.split_once('.') {
+        let name = String::from_utf8(percent::decode(name.as_bytes())).ok()?;
+        return (!name.is_empty()).then(|| key::label(key::DESCRIPTOR, &name).into());
     }
     source::ALL.iter().find_map(|kind| (kind.label)(typed))
 }

@@ -29,6 +29,8 @@ pub(crate) enum Partition {
         /// What happens to a request that lacks one of them.
         on_missing: OnMissing,
     },
+    /// The host finds the counters, which have these entries.
+    Hosted(Box<[PartitionEntry]>),
 }
 
 /// One value that a partition consists of.
@@ -130,7 +132,7 @@ impl Partition {
     /// The identities among its entries.
     pub(crate) fn identities(&self) -> impl Iterator<Item = IdentityId> {
         let entries = match self {
-            Self::Everyone(_) => &[][..],
+            Self::Everyone(_) | Self::Hosted(_) => &[][..],
             Self::By { entries, .. } => entries,
         };
         entries.iter().filter_map(|entry| match entry {
@@ -166,6 +168,7 @@ impl Partition {
                 return Party::Counter { key: Arc::clone(key), address: None, named: true };
             }
             Self::By { head, entries, on_missing } => (head, entries, *on_missing),
+            Self::Hosted(_) => return Party::Uncounted,
         };
         let mut key = String::with_capacity(head.len() + 64);
         key.push_str(head);
@@ -194,6 +197,8 @@ impl Partition {
         match self {
             Self::Everyone(key) => Arc::clone(key),
             Self::By { head, .. } => key::close(format!("{head}{encoded}"), head.len(), digester),
+            // Only documents name partitions.
+            Self::Hosted(_) => encoded.into(),
         }
     }
 
@@ -225,6 +230,9 @@ impl Partition {
 
     /// The forms as reports to operators show them, with the names of the configuration.
     pub(crate) fn reported(&self) -> Vec<PartitionEntry> {
+        if let Self::Hosted(entries) = self {
+            return entries.to_vec();
+        }
         let Self::By { entries, on_missing, .. } = self else { return Vec::new() };
         let named = entries.iter().zip(self.forms()).map(|(entry, sources)| {
             let name = match entry {

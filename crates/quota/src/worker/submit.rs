@@ -79,7 +79,7 @@ impl<W> Worker<W> {
         if asks == Asks::No {
             return Submitted::Decided(Decision::Admit(admission));
         }
-        checks.retain(|check| admission.standings.iter().all(|known| known.policy != check.policy));
+        checks.retain(|check| !admission.standings.iter().any(|known| known.is_of(check)));
         let mut wants: Vec<Want> = checks.into_iter().map(Want::from).collect();
         if !self.may_wait(now) {
             if let Decision::Admit(failed) = self.decide(&mut wants, None, now) {
@@ -164,7 +164,7 @@ impl<W> Worker<W> {
         until: Monotonic,
     ) -> Refusal {
         for taken in standings.iter().filter(|standing| standing.granted) {
-            if let Some(check) = checks.iter().find(|check| check.policy == taken.policy) {
+            if let Some(check) = checks.iter().find(|check| taken.is_of(check)) {
                 self.leases.undo(&check.counter, check.cost.get());
             }
         }
@@ -185,7 +185,7 @@ impl<W> Worker<W> {
     ) -> Vec<Want> {
         let mut wants: Vec<Want> = checks.into_iter().map(Want::from).collect();
         for want in &mut wants {
-            match known.iter().find(|standing| standing.policy == want.check.policy) {
+            match known.iter().find(|standing| standing.is_of(&want.check)) {
                 None => {}
                 Some(&Standing { granted: false, balance, .. }) => {
                     want.stage = Stage::Refused { balance, by_store: false };

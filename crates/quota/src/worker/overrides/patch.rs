@@ -10,11 +10,11 @@ use std::fmt::{self, Write};
 use std::time::Duration;
 
 use quotagate_protocol::dials::{ALL_POLICIES, MAX_REPLY};
-use quotagate_protocol::{MAX_UNITS, Mode, OnFailure};
+use quotagate_protocol::{MAX_UNITS, Mode, OnFailure, is_policy};
 use serde::Deserialize;
 use serde_json::{Map, Value};
 
-use crate::config::{Config, Dialed, MAX_POLICIES, is_policy_name};
+use crate::config::{Config, Dialed, MAX_POLICIES};
 use crate::time::Monotonic;
 
 /// Most dials of this filter in a reply: one per policy, and one for all policies.
@@ -111,7 +111,7 @@ pub(super) fn read(body: &[u8], config: &Config, now: Monotonic) -> Result<Store
 /// Whether it is the dial of a policy that this filter does not have.
 fn is_of_others(value: &Value, config: &Config) -> bool {
     let name = name(value);
-    is_policy_name(name) && index_of(config, name).is_none()
+    is_policy(name) && index_of(config, name).is_none()
 }
 
 fn dial(

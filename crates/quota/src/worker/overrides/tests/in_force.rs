@@ -124,9 +124,9 @@ fn invalid_dials_are_ignored_and_the_others_apply() {
             "the dial of a: its for_ms is not a whole number",
         ),
         (
-            json!([{"policy": "X", "quota": 8}]),
+            json!([{"policy": "X!", "quota": 8}]),
             "Enforce - Deny",
-            "the dial of X: no policy can have that name",
+            "the dial of X!: no policy can have that name",
         ),
         (
             json!([{"policy": "a", "quota": 8}, {"policy": "a", "mode": "off"}]),
@@ -165,8 +165,8 @@ fn same_invalid_dial_is_logged_once_and_another_at_most_every_ten_seconds() {
         )
     };
     assert_eq!(lines(&mut w), [said(r"[token]\n")]);
-    fetched(&mut w, 50_000, &bad("Y"));
-    assert_eq!(lines(&mut w), [said("Y")]);
+    fetched(&mut w, 50_000, &bad("Y!"));
+    assert_eq!(lines(&mut w), [said("Y!")]);
     fetched(&mut w, 55_000, &bad("Z"));
     assert_eq!(lines(&mut w), [""; 0]);
 }
@@ -174,7 +174,7 @@ fn same_invalid_dial_is_logged_once_and_another_at_most_every_ten_seconds() {
 #[test]
 fn at_most_as_many_dials_are_read_as_policies_can_have() {
     let mut dials: Vec<Value> =
-        (0..=MAX_POLICIES).map(|i| json!({"policy": format!("P{i}"), "quota": 1})).collect();
+        (0..=MAX_POLICIES).map(|i| json!({"policy": format!("P!{i}"), "quota": 1})).collect();
     dials.push(json!({"policy": "a", "quota": 8}));
     let mut w = worker();
     fetched(&mut w, 0, &reply(1, dials.clone().into()));
