@@ -4,6 +4,7 @@ use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
+use prometheus_client::registry::Registry;
 use quotagate_store::server::{
     CallEndpoint, Connections, Hooks, Listener, Tokens, connection_limits,
 };
@@ -13,6 +14,7 @@ use tokio_util::task::AbortOnDropHandle;
 use crate::admin::guard::{Guard, Reach};
 use crate::admin::{self, events};
 use crate::control::Control;
+use crate::metrics::Format;
 
 /// What [`serve`] serves, and to whom.
 ///
@@ -21,20 +23,31 @@ pub struct App {
     store: Arc<dyn Store>,
     tokens: Option<Tokens>,
     guard: Guard,
+    register: Register,
 }
+
+/// Adds metrics to those of the server.
+pub type Register = Box<dyn FnOnce(&mut Registry) + Send>;
 
 impl App {
     /// Serves `store` to callers and operators who present one of `tokens`, or to everyone if
     /// `tokens` is `None`.
     pub fn new(store: Arc<dyn Store>, tokens: Option<Tokens>) -> Self {
         let guard = Guard { tokens: tokens.clone(), hosts: Vec::new() };
-        Self { store, tokens, guard }
+        Self { store, tokens, guard, register: Box::new(|_| ()) }
     }
 
     /// Requires one of these tokens from operators instead. Callers do not have them.
     #[must_use]
     pub fn admin_tokens(mut self, tokens: Option<Tokens>) -> Self {
         self.guard.tokens = tokens.or(self.guard.tokens);
+        self
+    }
+
+    /// Serves further metrics beside those of the store.
+    #[must_use]
+    pub fn metrics(mut self, register: Register) -> Self {
+        self.register = register;
         self
     }
 
@@ -83,11 +96,43 @@ pub async fn serve(
     app: App,
     shutdown: impl Future<Output = Duration>,
 ) {
-    let App { store, tokens, guard } = app;
+    let accept = |serving: Serving| serving.endpoint.accept(calls);
+    serve_with(admin, app, accept, shutdown).await;
+}
+
+/// What [`serve_with`] passes to the code that serves callers.
+pub struct Serving {
+    /// Carries out calls.
+    pub endpoint: Arc<CallEndpoint>,
+    /// The store behind it.
+    pub store: Arc<dyn Store>,
+    /// Connections that the shutdown ends.
+    pub connections: Arc<Connections>,
+    control: Arc<Control>,
+}
+
+impl Serving {
+    /// The server's metrics, in the text format that every scraper reads.
+    pub fn metrics(&self) -> String {
+        let Control { store, operate, metrics, .. } = &*self.control;
+        metrics.render(&**store, operate, Format::Plain)
+    }
+}
+
+/// Serves operators on `admin` until `shutdown`, like [`serve`], and callers by what `accept`
+/// returns, which never ends by itself.
+pub async fn serve_with<F: Future<Output = ()>>(
+    admin: Listener,
+    app: App,
+    accept: impl FnOnce(Serving) -> F,
+    shutdown: impl Future<Output = Duration>,
+) {
+    let App { store, tokens, guard, register } = app;
     let connections = Arc::new(Connections::default());
-    let control = Arc::new(Control::new(Arc::clone(&store), Arc::clone(&connections)));
+    let control = Arc::new(Control::new(Arc::clone(&store), Arc::clone(&connections), register));
     let hooks: Arc<dyn Hooks> = Arc::clone(&control) as _;
-    let endpoint = CallEndpoint::new(store, Arc::clone(&connections)).tokens(tokens).hooks(hooks);
+    let endpoint = CallEndpoint::new(Arc::clone(&store), Arc::clone(&connections));
+    let endpoint = Arc::new(endpoint.tokens(tokens).hooks(hooks));
     let _background = AbortOnDropHandle::new(tokio::spawn({
         let control = Arc::clone(&control);
         async move { tokio::join!(control.operate.run(), events::publish(&control)) }
@@ -96,12 +141,14 @@ pub async fn serve(
     if !guard.serves(reach) {
         tracing::warn!("{}", admin::Refusal::Open);
     }
-    let router = admin::router(control, guard, reach);
+    let router = admin::router(Arc::clone(&control), guard, reach);
+    let callers =
+        accept(Serving { endpoint, store, connections: Arc::clone(&connections), control });
     let operators = Arc::clone(&connections);
     let accepting = async move {
         let respond = move |request| admin::respond(router.clone(), request);
         let limit = connection_limits().admin;
-        tokio::join!(endpoint.accept(calls), operators.accept(&admin, limit, respond));
+        tokio::join!(callers, operators.accept(&admin, limit, respond));
     };
     connections.run(accepting, shutdown).await;
 }

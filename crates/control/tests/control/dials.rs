@@ -57,7 +57,7 @@ async fn invalid_reports_are_ignored() {
     let odd = br#"{"policies":[{"name":"<b>","quota":5,"window_s":60,"stagger":false,"mode":"enforce","on_failure":"allow"},{"name":"w","quota":5,"window_s":0,"stagger":false,"mode":"enforce","on_failure":"allow"}]}"#;
     assert_eq!(server.dials("test", Some(odd)).await.0, 200);
     assert_eq!(server.get("/v1/boards").await.1, json!([]));
-    for domain in ["", "A", "a%20b", &"a".repeat(65)] {
+    for domain in ["", "a!", "a:b", &"a".repeat(257)] {
         assert_eq!(server.dials(domain, None).await.0, 400, "{domain}");
     }
 }

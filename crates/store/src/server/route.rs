@@ -19,8 +19,8 @@ use super::{reserve, telemetry};
 
 impl CallEndpoint {
     /// Serves `listener` until this future is dropped.
-    pub async fn accept(self, listener: Listener) {
-        let endpoint = Arc::new(self);
+    pub async fn accept(self: Arc<Self>, listener: Listener) {
+        let endpoint = self;
         let connections = Arc::clone(&endpoint.connections);
         let respond = move |request| {
             let endpoint = Arc::clone(&endpoint);

@@ -67,7 +67,9 @@ impl Calls {
         let serving = Arc::clone(&connections);
         let running = tokio::spawn(async move {
             serving
-                .run(endpoint.accept(listener), async { stopped.await.unwrap_or_default() })
+                .run(Arc::new(endpoint).accept(listener), async {
+                    stopped.await.unwrap_or_default()
+                })
                 .await;
         });
         Self { address, connections, undone, stop: Some(stop), running }

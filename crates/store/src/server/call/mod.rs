@@ -101,7 +101,8 @@ impl CallEndpoint {
         if !is_domain(domain) {
             return Err(Refusal::Malformed {
                 field: "domain".to_owned(),
-                reason: "must be 1 to 64 of the characters a-z 0-9 . _ -".to_owned(),
+                reason: "must be 1 to 256 of the characters A-Z a-z 0-9 . _ ~ = / % @ + -"
+                    .to_owned(),
             });
         }
         // A report decides nothing, so one that is too long is ignored.
