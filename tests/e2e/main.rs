@@ -37,6 +37,7 @@ mod per_route;
 mod policies;
 mod protocols;
 mod quotas;
+mod rate_limit_service;
 mod redirects;
 mod rig;
 mod server_names;

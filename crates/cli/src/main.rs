@@ -4,6 +4,7 @@ mod advise;
 mod check;
 mod health;
 mod operate;
+mod ratelimit;
 mod serve;
 mod standard;
 mod text;
@@ -34,6 +35,8 @@ struct Cli {
 enum Command {
     /// Run the store: the service that keeps the counters
     Serve(serve::ServeArgs),
+    /// Run the rate limit service: answers Envoy's rate limit protocol, like envoyproxy/ratelimit
+    Ratelimit(ratelimit::RatelimitArgs),
     /// Check policy documents offline: faults and likely mistakes
     Check(check::CheckArgs),
     /// Read access logs and recommend a quota
@@ -79,6 +82,7 @@ fn main() -> ExitCode {
     };
     let done = match cli.command {
         Command::Serve(args) => serve::run(args).map(|()| ExitCode::SUCCESS),
+        Command::Ratelimit(args) => ratelimit::run(args).map(|()| ExitCode::SUCCESS),
         Command::Check(args) => check::run(&args),
         Command::Advise(args) => advise::run(args),
         Command::Schema { markdown } => {

@@ -1,4 +1,4 @@
-//! The store as a user runs it: `quotagate serve`.
+//! The store as a user runs it: `quotagate serve`, or inside `quotagate ratelimit`.
 
 use std::{
     path::{Path, PathBuf},
@@ -23,6 +23,8 @@ const STOP: Duration = Duration::from_secs(30);
 /// How to start a store.
 #[derive(Debug, Clone)]
 pub struct StoreOptions {
+    /// The command: `serve` or `ratelimit`.
+    pub subcommand: &'static str,
     /// `--store`
     pub store: String,
     /// `--listen`: an address, or `unix:/path`.
@@ -43,6 +45,7 @@ impl StoreOptions {
     pub fn new(store: &str) -> Self {
         let any = "127.0.0.1:0".to_owned();
         Self {
+            subcommand: "serve",
             store: store.to_owned(),
             listen: any.clone(),
             admin: any,
@@ -50,6 +53,15 @@ impl StoreOptions {
             environment: Vec::new(),
             program: None,
         }
+    }
+
+    /// A rate limit service with the rules in this folder, on free ports of 127.0.0.1.
+    #[must_use]
+    pub fn rate_limits(store: &str, rules: &Path) -> Self {
+        let rules = rules.display().to_string();
+        let any = "127.0.0.1:0";
+        Self { subcommand: "ratelimit", ..Self::new(store) }
+            .arguments(&["--config", &rules, "--http", any, "--debug", any, "--log", "info"])
     }
 
     /// On this port instead, or `unix:/path`.
@@ -127,7 +139,12 @@ impl StoreProcess {
         }
         let directory = tempfile::tempdir()?;
         let mut command = Command::new(program);
-        command.arg("serve").args(["--store", &options.store, "--listen", &options.listen]);
+        command.arg(options.subcommand).args([
+            "--store",
+            &options.store,
+            "--listen",
+            &options.listen,
+        ]);
         command.args(["--admin", &options.admin]).args(&options.arguments);
         // Few tests have anything to drain; those give `--drain` themselves.
         command.env("QUOTAGATE_DRAIN", "0s");

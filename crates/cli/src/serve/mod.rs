@@ -5,7 +5,7 @@ mod tokens;
 use std::env;
 use std::ffi::OsStr;
 use std::io::{self, IsTerminal};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::thread::available_parallelism;
 use std::time::Duration;
 
@@ -71,7 +71,7 @@ pub struct ServeArgs {
     log: Level,
 }
 
-fn prefix(text: &str) -> Result<String, &'static str> {
+pub(crate) fn prefix(text: &str) -> Result<String, &'static str> {
     if quotagate_store::valid_prefix(text) {
         Ok(text.to_owned())
     } else {
@@ -79,7 +79,7 @@ fn prefix(text: &str) -> Result<String, &'static str> {
     }
 }
 
-fn host(text: &str) -> Result<String, &'static str> {
+pub(crate) fn host(text: &str) -> Result<String, &'static str> {
     let plain = |b: u8| b.is_ascii_alphanumeric() || b"._-".contains(&b);
     if (1..=253).contains(&text.len()) && text.bytes().all(plain) {
         Ok(text.to_owned())
@@ -88,7 +88,7 @@ fn host(text: &str) -> Result<String, &'static str> {
     }
 }
 
-fn drain(text: &str) -> Result<Duration, String> {
+pub(crate) fn drain(text: &str) -> Result<Duration, String> {
     values::duration(text, Duration::ZERO, Duration::from_secs(3600))
 }
 
@@ -97,12 +97,7 @@ fn drain(text: &str) -> Result<Duration, String> {
 /// # Errors
 /// One sentence about a wrong flag or a failed system call, without credentials.
 pub fn run(args: ServeArgs) -> Result<(), String> {
-    tracing_subscriber::fmt()
-        .with_writer(std::io::stderr)
-        .with_ansi(std::io::stderr().is_terminal())
-        .with_target(false)
-        .with_max_level(args.log)
-        .init();
+    write_log(args.log);
     let runtime = runtime(args.threads).map_err(|error| format!("cannot start: {error}"))?;
     let done = runtime.block_on(serve(args));
     // A name lookup that hangs must not delay the end.
@@ -110,10 +105,20 @@ pub fn run(args: ServeArgs) -> Result<(), String> {
     done
 }
 
+/// Writes the log to standard error, from this level on.
+pub(crate) fn write_log(level: Level) {
+    tracing_subscriber::fmt()
+        .with_writer(std::io::stderr)
+        .with_ansi(std::io::stderr().is_terminal())
+        .with_target(false)
+        .with_max_level(level)
+        .init();
+}
+
 /// A call is cheapest with one thread, since nothing moves between threads. One thread serves some
 /// thousand calls per second, each with many requests, and an Envoy on the same machine needs the
 /// other processors more.
-fn runtime(threads: Option<u8>) -> io::Result<Runtime> {
+pub(crate) fn runtime(threads: Option<u8>) -> io::Result<Runtime> {
     let threads = threads.map_or_else(
         || available_parallelism().map_or(1, |processors| (processors.get() / 4).max(1)),
         usize::from,
@@ -126,11 +131,11 @@ fn runtime(threads: Option<u8>) -> io::Result<Runtime> {
 }
 
 /// The store URL, with its password.
-fn store_url(args: &ServeArgs) -> Result<StoreUrl, String> {
-    let url: StoreUrl = args.store.parse().map_err(|error| format!("--store: {error}"))?;
+pub(crate) fn store_url(store: &str, password_file: Option<&Path>) -> Result<StoreUrl, String> {
+    let url: StoreUrl = store.parse().map_err(|error| format!("--store: {error}"))?;
     url.read_files().map_err(|error| format!("--store: {error}"))?;
-    let Some(file) = &args.password_file else {
-        if url.holds_password() && env::args_os().any(|argument| shows(&argument, &args.store)) {
+    let Some(file) = password_file else {
+        if url.holds_password() && env::args_os().any(|argument| shows(&argument, store)) {
             tracing::warn!(
                 "every user of this machine can read the password on the command line: put the URL into \
                  QUOTAGATE_STORE, or the password into a file and pass that with --password-file"
@@ -147,31 +152,30 @@ fn shows(argument: &OsStr, value: &str) -> bool {
     argument.to_str().is_some_and(|argument| argument.ends_with(value))
 }
 
-async fn serve(args: ServeArgs) -> Result<(), String> {
-    let url = store_url(&args)?;
-    if let Err(error) = raise_file_limit() {
-        tracing::warn!("cannot raise the limit of open files: {error}");
-    }
-    let tokens = args.token_file.as_deref().map(Tokens::from_file).transpose();
-    let tokens = tokens.map_err(|error| format!("--token-file: {error}"))?;
-    let admin_tokens = args.admin_token_file.as_deref().map(Tokens::from_file).transpose();
-    let admin_tokens = admin_tokens.map_err(|error| format!("--admin-token-file: {error}"))?;
-    let files: Vec<Tokens> = [&tokens, &admin_tokens].into_iter().flatten().cloned().collect();
-    let bind = async |flag: &str, address: &ListenAddr| {
-        let cannot = |error| format!("{flag}: cannot listen on {address}: {error}");
-        Listener::bind(address).await.map_err(cannot)
-    };
-    let calls = bind("--listen", &args.listen).await?;
-    let admin = bind("--admin", &args.admin).await?;
+/// Binds the address of a flag.
+///
+/// # Errors
+/// Why that is not possible.
+pub(crate) async fn bind(flag: &str, address: &ListenAddr) -> Result<Listener, String> {
+    let cannot = |error| format!("{flag}: cannot listen on {address}: {error}");
+    Listener::bind(address).await.map_err(cannot)
+}
+
+/// Waits for two signals. With the first, tells `end` how long to drain: `drain` after SIGTERM.
+///
+/// # Errors
+/// When the system gives no signals.
+pub(crate) fn signals(
+    drain: Duration,
+    end: oneshot::Sender<Duration>,
+) -> Result<impl Future<Output = ()>, String> {
     let cannot = |error| format!("cannot start: {error}");
     let mut terminate = signal(SignalKind::terminate()).map_err(cannot)?;
     let mut interrupt = signal(SignalKind::interrupt()).map_err(cannot)?;
-    let hangup = signal(SignalKind::hangup()).map_err(cannot)?;
-    let (end, ending) = oneshot::channel();
-    let signals = async {
+    Ok(async move {
         let mut next = async || {
             tokio::select! {
-                _ = terminate.recv() => args.drain,
+                _ = terminate.recv() => drain,
                 // Ctrl-C: an operator is waiting.
                 _ = interrupt.recv() => Duration::ZERO,
             }
@@ -184,7 +188,24 @@ async fn serve(args: ServeArgs) -> Result<(), String> {
         // The receiver exists, since the server is running.
         let _ = end.send(drain);
         next().await;
-    };
+    })
+}
+
+async fn serve(args: ServeArgs) -> Result<(), String> {
+    let url = store_url(&args.store, args.password_file.as_deref())?;
+    if let Err(error) = raise_file_limit() {
+        tracing::warn!("cannot raise the limit of open files: {error}");
+    }
+    let tokens = args.token_file.as_deref().map(Tokens::from_file).transpose();
+    let tokens = tokens.map_err(|error| format!("--token-file: {error}"))?;
+    let admin_tokens = args.admin_token_file.as_deref().map(Tokens::from_file).transpose();
+    let admin_tokens = admin_tokens.map_err(|error| format!("--admin-token-file: {error}"))?;
+    let files: Vec<Tokens> = [&tokens, &admin_tokens].into_iter().flatten().cloned().collect();
+    let calls = bind("--listen", &args.listen).await?;
+    let admin = bind("--admin", &args.admin).await?;
+    let hangup = signal(SignalKind::hangup()).map_err(|error| format!("cannot start: {error}"))?;
+    let (end, ending) = oneshot::channel();
+    let signals = signals(args.drain, end)?;
     tracing::info!("listening on {}, admin on {}, store {url}", calls.address(), admin.address());
     let store = quotagate_store::open(&url, &args.prefix);
     let app = App::new(store, tokens).admin_tokens(admin_tokens).admin_hosts(args.admin_host);

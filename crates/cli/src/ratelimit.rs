@@ -1,0 +1,220 @@
+//! `quotagate ratelimit`: the rate limit service as a process.
+
+use std::env;
+use std::num::NonZeroU64;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::ValueEnum;
+use quotagate_control::App;
+use quotagate_protocol::OnFailure;
+use quotagate_quota::config::{Precision, Reach, RedisStore, StoreConfig};
+use quotagate_ratelimit::domain::CountingOptions;
+use quotagate_ratelimit::serve::{Listeners, ServiceOptions, serve as serve_rate_limits};
+use quotagate_ratelimit::settings::{Remark, Settings};
+use quotagate_store::server::{ListenAddr, Tokens, raise_file_limit};
+use tokio::sync::oneshot;
+use tracing::Level;
+
+use crate::serve::{bind, drain, host, prefix, runtime, signals, store_url, write_log};
+use crate::values;
+
+/// The part of a quota that a service may admit by itself with `--on-failure local`.
+const LOCAL_SHARE: f64 = 0.1;
+/// How much of its recent traffic a lease holds.
+const AHEAD: Duration = Duration::from_millis(100);
+/// The most units of a lease.
+const MAX_LEASE: NonZeroU64 = NonZeroU64::new(10_000).unwrap();
+
+#[derive(clap::Args)]
+pub struct RatelimitArgs {
+    /// The folder with the rule files [default: from RUNTIME_ROOT, RUNTIME_SUBDIRECTORY and
+    /// RUNTIME_APPDIRECTORY]
+    #[arg(long, value_name = "DIR")]
+    config: Option<PathBuf>,
+    /// The address for Envoy's calls: host:port (port 0: any free one) or unix:/path.sock
+    /// [default: from GRPC_HOST and GRPC_PORT, 0.0.0.0:8081]
+    #[arg(long, value_name = "ADDR")]
+    listen: Option<ListenAddr>,
+    /// The address of /json and /healthcheck [default: from HOST and PORT, 0.0.0.0:8080]
+    #[arg(long, value_name = "ADDR")]
+    http: Option<ListenAddr>,
+    /// The address of /rlconfig [default: from DEBUG_HOST and DEBUG_PORT, 0.0.0.0:6070]
+    #[arg(long, value_name = "ADDR")]
+    debug: Option<ListenAddr>,
+    /// The address for operators: the live page at /, the admin API at /v1/, /healthz, /readyz,
+    /// /metrics
+    #[arg(long, env = "QUOTAGATE_ADMIN", default_value = "127.0.0.1:9181", value_name = "ADDR")]
+    admin: ListenAddr,
+    /// A file with bearer tokens for operators, one per line [default: operators need none]
+    #[arg(long, env = "QUOTAGATE_ADMIN_TOKEN_FILE", value_name = "FILE")]
+    admin_token_file: Option<PathBuf>,
+    /// A host name of the admin address, in addition to localhost and IP addresses; repeatable, or
+    /// separated by commas
+    #[arg(long, env = "QUOTAGATE_ADMIN_HOSTS", value_name = "NAME", value_delimiter = ',', value_parser = host)]
+    admin_host: Vec<String>,
+    /// The store of the counters, as for `quotagate serve` [default: from REDIS_URL and the other
+    /// variables of Redis]
+    // A string, so that no error of the argument parser shows the password in it.
+    #[arg(long, env = "QUOTAGATE_STORE", value_name = "URL", hide_env_values = true)]
+    store: Option<String>,
+    /// A file with the password for the store URL, read for each connection
+    #[arg(long, env = "QUOTAGATE_PASSWORD_FILE", value_name = "FILE")]
+    password_file: Option<PathBuf>,
+    /// The prefix of every key in Redis
+    #[arg(long, env = "QUOTAGATE_PREFIX", default_value = "qg", value_parser = prefix)]
+    prefix: String,
+    /// The longest that a request waits for the store: 1ms to 60s
+    #[arg(long, env = "QUOTAGATE_TIMEOUT", default_value = "100ms", value_name = "TIME", value_parser = timeout)]
+    timeout: Duration,
+    /// What happens to requests while the store fails
+    #[arg(long, env = "QUOTAGATE_ON_FAILURE", default_value = "error", value_name = "WHAT")]
+    on_failure: OnFailureArg,
+    /// Whether every request is counted in the store, or out of units that the service prefetches
+    #[arg(long, env = "QUOTAGATE_PRECISION", default_value = "exact", value_name = "HOW")]
+    precision: PrecisionArg,
+    /// Count refused requests too, as envoyproxy/ratelimit does; not with --precision lease
+    #[arg(long, env = "QUOTAGATE_COUNT_REFUSED")]
+    count_refused: bool,
+    /// Threads that answer calls, 1 to 64 [default: one per four processors, at least 1]
+    #[arg(long, env = "QUOTAGATE_THREADS", value_name = "N", value_parser = clap::value_parser!(u8).range(1..=64))]
+    threads: Option<u8>,
+    /// How long to serve after SIGTERM while connections are asked to close: 0s to 1h
+    #[arg(long, env = "QUOTAGATE_DRAIN", default_value = "5s", value_name = "TIME", value_parser = drain)]
+    drain: Duration,
+    /// The log level on standard error: error, warn, info, debug, trace [default: from LOG_LEVEL,
+    /// warn]
+    #[arg(long, env = "QUOTAGATE_LOG", value_name = "LEVEL")]
+    log: Option<Level>,
+}
+
+/// What happens to requests while the store fails.
+#[derive(Clone, Copy, ValueEnum)]
+enum OnFailureArg {
+    /// They get an error, and failure_mode_deny of Envoy's filter decides
+    Error,
+    /// They pass, uncounted
+    Allow,
+    /// Each service counts for itself, against a tenth of each limit
+    Local,
+}
+
+/// How requests are counted.
+#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum PrecisionArg {
+    /// Each one in the store
+    Exact,
+    /// Out of prefetched units
+    Lease,
+}
+
+fn timeout(text: &str) -> Result<Duration, String> {
+    values::duration(text, Duration::from_millis(1), Duration::from_secs(60))
+}
+
+/// Runs the service until SIGTERM, or until SIGINT without draining. A second signal ends it at
+/// once.
+///
+/// # Errors
+/// What is wrong with a flag or a variable, or a failed system call, without credentials.
+pub fn run(args: RatelimitArgs) -> Result<(), String> {
+    let lines =
+        |remarks: &[Remark]| remarks.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n");
+    // No setting is other than UTF-8.
+    let variables = env::vars_os()
+        .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)));
+    let (settings, remarks) = Settings::read(variables).map_err(|faults| lines(&faults))?;
+    write_log(args.log.unwrap_or_else(|| settings.log.parse().unwrap_or(Level::WARN)));
+    remarks.iter().for_each(|remark| tracing::warn!("{remark}"));
+    let runtime = runtime(args.threads).map_err(|error| format!("cannot start: {error}"))?;
+    let done = runtime.block_on(serve(args, settings));
+    // A name lookup that hangs must not delay the end.
+    runtime.shutdown_background();
+    done
+}
+
+async fn serve(args: RatelimitArgs, settings: Settings) -> Result<(), String> {
+    if args.count_refused && args.precision == PrecisionArg::Lease {
+        return Err(
+            "--count-refused needs --precision exact: a lease does not see what the store \
+                    refuses"
+                .to_owned(),
+        );
+    }
+    let url = match (&args.store, &settings.store) {
+        (Some(url), _) => store_url(url, args.password_file.as_deref())?,
+        (None, Some(url)) => store_url(&url.0, args.password_file.as_deref())
+            .map_err(|error| error.replacen("--store", "REDIS_URL", 1))?,
+        (None, None) => {
+            return Err("names no Redis: set REDIS_URL, or --store redis://HOST:PORT".to_owned());
+        }
+    };
+    if let Err(error) = raise_file_limit() {
+        tracing::warn!("cannot raise the limit of open files: {error}");
+    }
+    let tokens = args.admin_token_file.as_deref().map(Tokens::from_file).transpose();
+    let tokens = tokens.map_err(|error| format!("--admin-token-file: {error}"))?;
+    let listeners = Listeners {
+        grpc: bind("--listen", &address(args.listen, &settings.grpc)?).await?,
+        http: bind("--http", &address(args.http, &settings.http)?).await?,
+        debug: bind("--debug", &address(args.debug, &settings.debug)?).await?,
+        admin: bind("--admin", &args.admin).await?,
+        metrics: match settings.metrics {
+            Some((text, path)) => {
+                Some((bind("PROMETHEUS_ADDR", &address(None, &text)?).await?, path))
+            }
+            None => None,
+        },
+    };
+    let mut rules = settings.rules;
+    rules.path = args.config.unwrap_or(rules.path);
+    let (end, ending) = oneshot::channel();
+    let signals = signals(args.drain, end)?;
+    tracing::info!(
+        "listening on {} (gRPC), {} (HTTP) and {} (debug), admin on {}, rules in {}, store {url}",
+        listeners.grpc.address(),
+        listeners.http.address(),
+        listeners.debug.address(),
+        listeners.admin.address(),
+        rules.path.display(),
+    );
+    let store = quotagate_store::open(&url, &args.prefix);
+    let app = App::new(store, None).admin_tokens(tokens).admin_hosts(args.admin_host);
+    let counting = CountingOptions {
+        store: StoreConfig {
+            reach: Reach::Redis(RedisStore {
+                url: url.to_string().into(),
+                password_file: None,
+                prefix: args.prefix.as_str().into(),
+            }),
+            timeout: args.timeout,
+            on_failure: match args.on_failure {
+                OnFailureArg::Error => OnFailure::Deny,
+                OnFailureArg::Allow => OnFailure::Allow,
+                OnFailureArg::Local => OnFailure::Local,
+            },
+            local_share: LOCAL_SHARE,
+        },
+        precision: match args.precision {
+            PrecisionArg::Exact => Precision::Exact,
+            PrecisionArg::Lease => Precision::Lease { ahead: AHEAD, max: MAX_LEASE },
+        },
+        count_refused: args.count_refused,
+    };
+    let options = ServiceOptions { rules, counting, answers: settings.answers };
+    let server =
+        serve_rate_limits(listeners, options, app, async { ending.await.unwrap_or_default() });
+    tokio::select! {
+        () = server => tracing::info!("stopped"),
+        () = signals => tracing::warn!("stopped at once after a second signal"),
+    }
+    Ok(())
+}
+
+/// The address of a flag, or else of the variables.
+fn address(flag: Option<ListenAddr>, variables: &str) -> Result<ListenAddr, String> {
+    match flag {
+        Some(address) => Ok(address),
+        None => variables.parse().map_err(|error| format!("{variables:?} {error}")),
+    }
+}

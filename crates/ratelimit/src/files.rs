@@ -1,0 +1,132 @@
+//! Rule files in a folder, read again whenever they change.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use crate::rules::{FileFault, RuleDomain, RuleFile, SharedDomains, read_files};
+
+/// Most levels of folders.
+const MAX_LEVELS: usize = 16;
+
+/// A folder with rule files.
+#[derive(Clone, Debug)]
+pub struct RuleFolder {
+    /// Its path. Kubernetes replaces what it links to.
+    pub path: PathBuf,
+    /// Whether names that begin with a dot are left out.
+    pub ignores_dot_files: bool,
+    /// What happens to a domain that several files name.
+    pub shared: SharedDomains,
+}
+
+/// Why rules were not taken. The rules before stay in force.
+#[derive(Debug, thiserror::Error)]
+pub enum Refused {
+    /// The folder cannot be read.
+    #[error("cannot read {path}: {error}: name an existing folder with rule files")]
+    Folder {
+        /// The folder or file.
+        path: PathBuf,
+        /// Why.
+        error: io::Error,
+    },
+    /// Files have faults.
+    #[error("{} in the rule files", if .0.len() == 1 { "a fault".to_owned() } else { format!("{} faults", .0.len()) })]
+    Faults(Vec<FileFault>),
+}
+
+/// The rules of all domains, by their names.
+pub type RulesByDomain = BTreeMap<Arc<str>, Arc<RuleDomain>>;
+
+impl RuleFolder {
+    /// The files now. Every file is read, whatever its name, and those of inner folders, too.
+    ///
+    /// # Errors
+    /// When a folder or file cannot be read.
+    pub fn files(&self) -> Result<Vec<RuleFile>, Refused> {
+        let mut files = Vec::new();
+        self.collect(&self.path, "", 0, &mut files)?;
+        files.sort_by(|a: &RuleFile, b| a.name.cmp(&b.name));
+        Ok(files)
+    }
+
+    /// The rules in these files.
+    ///
+    /// # Errors
+    /// All their faults.
+    pub fn rules(&self, files: &[RuleFile]) -> Result<RulesByDomain, Refused> {
+        read_files(files, self.shared).map_err(Refused::Faults)
+    }
+
+    fn collect(
+        &self,
+        folder: &Path,
+        prefix: &str,
+        level: usize,
+        files: &mut Vec<RuleFile>,
+    ) -> Result<(), Refused> {
+        let refused = |path: &Path| {
+            let path = path.to_owned();
+            move |error| Refused::Folder { path, error }
+        };
+        for entry in std::fs::read_dir(folder).map_err(refused(folder))? {
+            let entry = entry.map_err(refused(folder))?;
+            let name = entry.file_name().to_string_lossy().into_owned();
+            // A mounted ConfigMap holds links into `..data`, which holds the same files again.
+            if name.starts_with("..") || self.ignores_dot_files && name.starts_with('.') {
+                continue;
+            }
+            let path = entry.path();
+            let name = format!("{prefix}{name}");
+            // Follows links.
+            if std::fs::metadata(&path).map_err(refused(&path))?.is_dir() {
+                if level < MAX_LEVELS {
+                    self.collect(&path, &format!("{name}/"), level + 1, files)?;
+                }
+            } else {
+                let text = std::fs::read(&path).map_err(refused(&path))?;
+                files.push(RuleFile { name, text });
+            }
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn folder(path: &Path) -> RuleFolder {
+        let shared = SharedDomains::Refuse;
+        RuleFolder { path: path.to_owned(), ignores_dot_files: false, shared }
+    }
+
+    #[test]
+    fn mounted_config_map_is_read_once_and_its_swap_is_seen() {
+        let root = tempfile::tempdir().unwrap();
+        let at = |name: &str| root.path().join(name);
+        for (version, domain) in [("..v1", "one"), ("..v2", "two")] {
+            std::fs::create_dir(at(version)).unwrap();
+            std::fs::write(at(version).join("rules.yaml"), format!("domain: {domain}\n")).unwrap();
+        }
+        std::os::unix::fs::symlink("..v1", at("..data")).unwrap();
+        std::os::unix::fs::symlink("..data/rules.yaml", at("rules.yaml")).unwrap();
+        let domains = || -> Vec<String> {
+            let folder = folder(root.path());
+            let rules = folder.rules(&folder.files().unwrap()).unwrap();
+            rules.keys().map(|name| name.to_string()).collect()
+        };
+        assert_eq!(domains(), ["one"]);
+        std::os::unix::fs::symlink("..v2", at("..new")).unwrap();
+        std::fs::rename(at("..new"), at("..data")).unwrap();
+        assert_eq!(domains(), ["two"]);
+    }
+
+    #[test]
+    fn missing_folder_is_named() {
+        let error = folder(Path::new("/absent/rules")).files().unwrap_err();
+        assert!(error.to_string().starts_with("cannot read /absent/rules: "), "{error}");
+    }
+}

@@ -1,0 +1,100 @@
+//! The HTTP listeners: `/json` and `/healthcheck`, and for debugging `/rlconfig`.
+
+use std::sync::Arc;
+
+use axum::Router;
+use axum::body::Bytes;
+use axum::extract::{DefaultBodyLimit, State};
+use axum::http::StatusCode;
+use axum::http::header::CONTENT_TYPE;
+use axum::response::{IntoResponse, Response};
+use axum::routing::{any, get};
+
+use crate::health::HealthState;
+use crate::json;
+use crate::messages::Code;
+use crate::rules::{Rule, RuleLimit};
+use crate::service::{Domains, RateLimitService};
+
+/// The largest body of `/json`, in bytes.
+const MAX_BODY: usize = 4 << 20;
+
+/// What the HTTP listeners need.
+#[derive(Clone)]
+pub struct HttpState {
+    /// Answers requests.
+    pub service: Arc<RateLimitService>,
+    /// Whether it can.
+    pub health: Arc<HealthState>,
+}
+
+/// The paths for clients and load balancers.
+pub fn router(state: HttpState) -> Router {
+    Router::new()
+        .route("/json", any(rate_limit))
+        .layer(DefaultBodyLimit::max(MAX_BODY))
+        .route("/healthcheck", get(health))
+        .with_state(state)
+}
+
+/// The paths for debugging.
+pub fn debug_router(state: HttpState) -> Router {
+    let index = "/rlconfig: print out the currently loaded configuration for debugging\n";
+    Router::new()
+        .route("/", get(move || async move { index }))
+        .route("/rlconfig", get(rules))
+        .with_state(state)
+}
+
+async fn rate_limit(State(state): State<HttpState>, body: Bytes) -> Response {
+    let bad = |text: String| (StatusCode::BAD_REQUEST, format!("{text}\n")).into_response();
+    let request = match json::request(&body) {
+        Ok(request) => request,
+        Err(fault) => return bad(fault),
+    };
+    match state.service.should_rate_limit(&request).await {
+        Ok(answer) => {
+            let status = if answer.overall_code() == Code::OverLimit {
+                StatusCode::TOO_MANY_REQUESTS
+            } else {
+                StatusCode::OK
+            };
+            let text = json::response(&answer).to_string();
+            (status, [(CONTENT_TYPE, "application/json")], text).into_response()
+        }
+        Err(error) => bad(error.to_string()),
+    }
+}
+
+async fn health(State(state): State<HttpState>) -> Response {
+    match state.health.faults() {
+        faults if faults.is_empty() => "OK".into_response(),
+        faults => {
+            let text = faults.join("\n") + "\n";
+            (StatusCode::INTERNAL_SERVER_ERROR, text).into_response()
+        }
+    }
+}
+
+async fn rules(State(state): State<HttpState>) -> String {
+    state.service.domains().map(|domains| written_rules(&domains)).unwrap_or_default()
+}
+
+/// All rules, a line each, sorted.
+pub fn written_rules(domains: &Domains) -> String {
+    let rules = domains.values().flat_map(|domain| domain.rules.rules());
+    let mut lines: Vec<String> = rules.map(line).collect();
+    lines.sort();
+    lines.concat()
+}
+
+fn line(rule: &Rule) -> String {
+    let (unit, hits) = match rule.limit {
+        RuleLimit::Unlimited => ("UNKNOWN", 0),
+        RuleLimit::Hits(hits, unit) => (unit.name(), hits),
+    };
+    let Rule { path, shadow_mode, quota_mode, .. } = rule;
+    format!(
+        "{path}: unit={unit} requests_per_unit={hits}, shadow_mode: {shadow_mode}, quota_mode: {quota_mode}\n"
+    )
+}

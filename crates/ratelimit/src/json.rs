@@ -1,0 +1,181 @@
+//! The messages as JSON, in the mapping of Protocol Buffers.
+
+use prost_types::value::Kind;
+use prost_types::{Struct, Value as ProtoValue};
+use serde::Deserialize;
+use serde_json::{Map, Value, json};
+
+use crate::messages::{
+    Code, Descriptor, DescriptorEntry, DescriptorStatus, RateLimitRequest, RateLimitResponse,
+    RequestLimit, Unit,
+};
+
+#[derive(Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+struct RequestJson {
+    domain: String,
+    descriptors: Vec<DescriptorJson>,
+    #[serde(alias = "hitsAddend")]
+    hits_addend: Integer,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+struct DescriptorJson {
+    entries: Vec<EntryJson>,
+    limit: Option<LimitJson>,
+    #[serde(alias = "hitsAddend")]
+    hits_addend: Option<Integer>,
+    #[serde(alias = "isNegativeHits")]
+    is_negative_hits: bool,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+struct EntryJson {
+    key: String,
+    value: String,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+struct LimitJson {
+    #[serde(alias = "requestsPerUnit")]
+    requests_per_unit: Integer,
+    unit: UnitJson,
+}
+
+/// A number, or a text of digits.
+#[derive(Deserialize)]
+#[serde(untagged)]
+enum Integer {
+    Number(u64),
+    Text(String),
+}
+
+/// The name of a unit, or its number.
+#[derive(Deserialize)]
+#[serde(untagged)]
+enum UnitJson {
+    Name(String),
+    Number(i32),
+}
+
+impl Default for Integer {
+    fn default() -> Self {
+        Self::Number(0)
+    }
+}
+
+impl Default for UnitJson {
+    fn default() -> Self {
+        Self::Number(0)
+    }
+}
+
+impl Integer {
+    fn read<N: TryFrom<u64>>(self, field: &str) -> Result<N, String> {
+        let number = match self {
+            Self::Number(number) => Some(number),
+            Self::Text(text) => text.parse().ok(),
+        };
+        let number = number.and_then(|number| N::try_from(number).ok());
+        number.ok_or_else(|| format!("{field}: must be a whole number within its type"))
+    }
+}
+
+/// Reads a request.
+///
+/// # Errors
+/// Why it is none.
+pub(crate) fn request(body: &[u8]) -> Result<RateLimitRequest, String> {
+    let RequestJson { domain, descriptors, hits_addend } =
+        serde_json::from_slice(body).map_err(|error| format!("the body is no request: {error}"))?;
+    let descriptors = descriptors.into_iter().map(descriptor).collect::<Result<_, _>>()?;
+    Ok(RateLimitRequest { domain, descriptors, hits_addend: hits_addend.read("hits_addend")? })
+}
+
+fn descriptor(descriptor: DescriptorJson) -> Result<Descriptor, String> {
+    let DescriptorJson { entries, limit, hits_addend, is_negative_hits } = descriptor;
+    let entry = |EntryJson { key, value }| DescriptorEntry { key, value };
+    Ok(Descriptor {
+        entries: entries.into_iter().map(entry).collect(),
+        limit: limit.map(request_limit).transpose()?,
+        hits_addend: hits_addend.map(|hits| hits.read("hits_addend")).transpose()?,
+        is_negative_hits,
+    })
+}
+
+fn request_limit(limit: LimitJson) -> Result<RequestLimit, String> {
+    let LimitJson { requests_per_unit, unit } = limit;
+    let unit = match unit {
+        UnitJson::Name(name) => {
+            let all = || Unit::ALL.map(Unit::name).join(", ");
+            Unit::of(&name).ok_or_else(|| format!("unit: {name:?} is none of {}", all()))?.into()
+        }
+        UnitJson::Number(number) => number,
+    };
+    Ok(RequestLimit { requests_per_unit: requests_per_unit.read("requests_per_unit")?, unit })
+}
+
+/// Writes an answer.
+pub(crate) fn response(answer: &RateLimitResponse) -> Value {
+    let mut members = Map::new();
+    members.insert("overallCode".to_owned(), code(answer.overall_code()).into());
+    members.insert("statuses".to_owned(), answer.statuses.iter().map(status).collect());
+    if !answer.response_headers_to_add.is_empty() {
+        let headers = answer.response_headers_to_add.iter();
+        let headers = headers.map(|header| json!({"key": header.key, "value": header.value}));
+        members.insert("responseHeadersToAdd".to_owned(), headers.collect());
+    }
+    if let Some(metadata) = &answer.dynamic_metadata {
+        members.insert("dynamicMetadata".to_owned(), structure(metadata));
+    }
+    Value::Object(members)
+}
+
+fn status(status: &DescriptorStatus) -> Value {
+    let mut members = Map::new();
+    members.insert("code".to_owned(), code(status.code()).into());
+    if let Some(limit) = &status.current_limit {
+        let mut of_limit = Map::new();
+        if limit.requests_per_unit != 0 {
+            of_limit.insert("requestsPerUnit".to_owned(), limit.requests_per_unit.into());
+        }
+        of_limit.insert("unit".to_owned(), limit.unit().name().into());
+        if !limit.name.is_empty() {
+            of_limit.insert("name".to_owned(), limit.name.as_str().into());
+        }
+        members.insert("currentLimit".to_owned(), Value::Object(of_limit));
+    }
+    if status.limit_remaining != 0 {
+        members.insert("limitRemaining".to_owned(), status.limit_remaining.into());
+    }
+    if let Some(reset) = &status.duration_until_reset {
+        members.insert("durationUntilReset".to_owned(), format!("{}s", reset.seconds).into());
+    }
+    Value::Object(members)
+}
+
+const fn code(code: Code) -> &'static str {
+    match code {
+        Code::Unknown => "UNKNOWN",
+        Code::Ok => "OK",
+        Code::OverLimit => "OVER_LIMIT",
+    }
+}
+
+fn structure(fields: &Struct) -> Value {
+    fields.fields.iter().map(|(name, member)| (name.clone(), value(member))).collect()
+}
+
+fn value(of: &ProtoValue) -> Value {
+    match &of.kind {
+        None | Some(Kind::NullValue(_)) => Value::Null,
+        Some(Kind::BoolValue(truth)) => Value::Bool(*truth),
+        Some(Kind::NumberValue(number)) => json!(number),
+        Some(Kind::StringValue(text)) => Value::String(text.clone()),
+        Some(Kind::ListValue(list)) => list.values.iter().map(value).collect(),
+        Some(Kind::StructValue(fields)) => structure(fields),
+    }
+}

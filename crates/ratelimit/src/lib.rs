@@ -1,0 +1,22 @@
+//! The rate limit service: it answers Envoy's rate limit protocol
+//! (`envoy.service.ratelimit.v3.RateLimitService`) from the store of quotagate.
+//!
+//! [`rules`] reads the files of envoyproxy/ratelimit and finds the rules of a request.
+//! [`settings`] reads its environment variables. [`counting`] counts the requests of a domain.
+
+pub mod counting;
+pub mod domain;
+pub mod files;
+pub mod grpc;
+pub mod headers;
+pub mod health;
+pub mod http;
+mod json;
+pub mod messages;
+mod metadata;
+pub mod metrics;
+pub mod refunds;
+pub mod rules;
+pub mod serve;
+pub mod service;
+pub mod settings;

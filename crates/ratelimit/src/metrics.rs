@@ -1,0 +1,280 @@
+//! The metrics of envoyproxy/ratelimit, by the names that its default mapper gives them.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+/// Most rules and values that metrics tell apart. Beyond that, a rule counts under its own path
+/// only.
+const MAX_SERIES: usize = 10_000;
+/// Upper bounds in seconds of the time that an answer took.
+const BOUNDS: [f64; 11] =
+    [0.000_1, 0.000_25, 0.000_5, 0.001, 0.002_5, 0.005, 0.01, 0.025, 0.05, 0.1, 1.0];
+
+/// What happened to the hits of a descriptor.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum HitOutcome {
+    /// They passed. So many of them were near the limit.
+    Within {
+        /// At least four fifths of the limit were used when they came.
+        near: u64,
+    },
+    /// They did not pass.
+    Over,
+    /// They would not have passed, but the rule only counts.
+    Shadow,
+}
+
+/// Why a request had no answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ErrorKind {
+    /// The store failed.
+    Redis,
+    /// The request made no sense.
+    Service,
+}
+
+/// Counts what the original counts.
+#[derive(Default)]
+pub struct ServiceMetrics {
+    counts: Mutex<Counts>,
+}
+
+#[derive(Default)]
+struct Counts {
+    rules: BTreeMap<Labels, RuleCounts>,
+    redis_errors: u64,
+    service_errors: u64,
+    requests: u64,
+    buckets: [u64; BOUNDS.len()],
+    seconds: f64,
+    loads: u64,
+    failed_loads: u64,
+}
+
+/// The domain, the first entry of a path, and the second.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Labels(String, String, Option<String>);
+
+#[derive(Clone, Copy, Default)]
+struct RuleCounts {
+    total_hits: u64,
+    over_limit: u64,
+    near_limit: u64,
+    within_limit: u64,
+    shadow_mode: u64,
+}
+
+impl ServiceMetrics {
+    /// Counts the hits of a descriptor under a path such as `domain.key_value.key2`, or under
+    /// `fallback` if there are too many.
+    pub fn count(&self, path: &str, fallback: &str, hits: u64, outcome: HitOutcome) {
+        let mut counts = self.lock();
+        let mut labels = Labels::of(path);
+        if counts.rules.len() >= MAX_SERIES && !counts.rules.contains_key(&labels) {
+            labels = Labels::of(fallback);
+        }
+        let rule = counts.rules.entry(labels).or_default();
+        rule.total_hits += hits;
+        match outcome {
+            HitOutcome::Within { near } => {
+                rule.within_limit += hits;
+                rule.near_limit += near;
+            }
+            HitOutcome::Over => rule.over_limit += hits,
+            HitOutcome::Shadow => {
+                rule.over_limit += hits;
+                rule.shadow_mode += hits;
+            }
+        }
+    }
+
+    /// Counts a request that was answered after `took`.
+    pub fn answered(&self, took: Duration) {
+        let mut counts = self.lock();
+        let seconds = took.as_secs_f64();
+        counts.requests += 1;
+        counts.seconds += seconds;
+        for (bucket, bound) in counts.buckets.iter_mut().zip(BOUNDS) {
+            *bucket += u64::from(seconds <= bound);
+        }
+    }
+
+    /// Counts a request without an answer.
+    pub fn failed(&self, kind: ErrorKind) {
+        let mut counts = self.lock();
+        match kind {
+            ErrorKind::Redis => counts.redis_errors += 1,
+            ErrorKind::Service => counts.service_errors += 1,
+        }
+    }
+
+    /// Counts rules that were put in force, or refused.
+    pub fn loaded(&self, is_good: bool) {
+        let mut counts = self.lock();
+        if is_good {
+            counts.loads += 1;
+        } else {
+            counts.failed_loads += 1;
+        }
+    }
+
+    /// All metrics in Prometheus' text format.
+    pub fn text(&self) -> String {
+        let mut text = String::new();
+        // Writing to a String cannot fail.
+        let _ = self.lock().write(&mut text);
+        text
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Counts> {
+        self.counts.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Counts {
+    fn write(&self, out: &mut String) -> std::fmt::Result {
+        type Read = fn(&RuleCounts) -> u64;
+        let families: [(&str, Read); 5] = [
+            ("total_hits", |rule| rule.total_hits),
+            ("over_limit", |rule| rule.over_limit),
+            ("near_limit", |rule| rule.near_limit),
+            ("within_limit", |rule| rule.within_limit),
+            ("shadow_mode", |rule| rule.shadow_mode),
+        ];
+        for (name, read) in families {
+            writeln!(out, "# TYPE ratelimit_service_rate_limit_{name} counter")?;
+            for (Labels(domain, key1, key2), rule) in &self.rules {
+                let (domain, key1) = (escaped(domain), escaped(key1));
+                write!(
+                    out,
+                    "ratelimit_service_rate_limit_{name}{{domain=\"{domain}\",key1=\"{key1}\""
+                )?;
+                if let Some(key2) = key2 {
+                    write!(out, ",key2=\"{}\"", escaped(key2))?;
+                }
+                writeln!(out, "}} {}", read(rule))?;
+            }
+        }
+        let errors = "ratelimit_service_should_rate_limit_error";
+        writeln!(out, "# TYPE {errors} counter")?;
+        writeln!(out, "{errors}{{err_type=\"redis_error\"}} {}", self.redis_errors)?;
+        writeln!(out, "{errors}{{err_type=\"service_error\"}} {}", self.service_errors)?;
+        let method = "grpc_method=\"ShouldRateLimit\"";
+        writeln!(out, "# TYPE ratelimit_service_total_requests counter")?;
+        writeln!(out, "ratelimit_service_total_requests{{{method}}} {}", self.requests)?;
+        let time = "ratelimit_service_response_time_seconds";
+        writeln!(out, "# TYPE {time} histogram")?;
+        for (bucket, bound) in self.buckets.iter().zip(BOUNDS) {
+            writeln!(out, "{time}_bucket{{{method},le=\"{bound}\"}} {bucket}")?;
+        }
+        writeln!(out, "{time}_bucket{{{method},le=\"+Inf\"}} {}", self.requests)?;
+        writeln!(out, "{time}_sum{{{method}}} {}", self.seconds)?;
+        writeln!(out, "{time}_count{{{method}}} {}", self.requests)?;
+        writeln!(out, "# TYPE ratelimit_service_config_load_success counter")?;
+        writeln!(out, "ratelimit_service_config_load_success {}", self.loads)?;
+        writeln!(out, "# TYPE ratelimit_service_config_load_error counter")?;
+        writeln!(out, "ratelimit_service_config_load_error {}", self.failed_loads)
+    }
+}
+
+impl Labels {
+    /// A dot separates the parts of a path, apart from those of an IPv4 address. What follows the
+    /// second part is left out.
+    fn of(path: &str) -> Self {
+        let plain = without_addresses(&path.replace([':', '|'], "_"));
+        let mut parts = plain.split('.');
+        let mut next = || parts.next().map(str::to_owned);
+        Self(next().unwrap_or_default(), next().unwrap_or_default(), next())
+    }
+}
+
+/// The text with `_` for the dots of IPv4 addresses.
+fn without_addresses(text: &str) -> String {
+    let parts: Vec<&str> = text.split('.').collect();
+    let digits = |part: &str| part.bytes().all(|byte| byte.is_ascii_digit());
+    let number = |part: &str| (1..=3).contains(&part.len()) && digits(part);
+    let ends = |part: &str| part.bytes().last().is_some_and(|byte| byte.is_ascii_digit());
+    let begins = |part: &str| part.bytes().next().is_some_and(|byte| byte.is_ascii_digit());
+    let mut out = String::with_capacity(text.len());
+    let mut joined = 0_u32;
+    for (index, part) in parts.iter().enumerate() {
+        if index > 0 {
+            out.push(if joined > 0 { '_' } else { '.' });
+            joined = joined.saturating_sub(1);
+        }
+        out.push_str(part);
+        let rest = parts.get(index + 1..index + 4).unwrap_or_default();
+        if let [second, third, fourth] = rest
+            && joined == 0
+            && ends(part)
+            && number(second)
+            && number(third)
+            && begins(fourth)
+        {
+            joined = 3;
+        }
+    }
+    out
+}
+
+fn escaped(label: &str) -> String {
+    label.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn paths_become_the_labels_of_the_default_mapper() {
+        for (path, domain, key1, key2) in [
+            ("d.a_b", "d", "a_b", None),
+            ("d.a.b_c", "d", "a", Some("b_c")),
+            ("d.a.b.c", "d", "a", Some("b")),
+            ("d.ip_192.0.2.7.x", "d", "ip_192_0_2_7", Some("x")),
+            ("d.v_1.2", "d", "v_1", Some("2")),
+            ("a:b|c.k", "a_b_c", "k", None),
+        ] {
+            let expected = Labels(domain.into(), key1.into(), key2.map(str::to_owned));
+            assert_eq!(Labels::of(path), expected, "{path}");
+        }
+    }
+
+    #[test]
+    fn counts_are_written_as_prometheus_reads_them() {
+        let metrics = ServiceMetrics::default();
+        metrics.count("d.a", "d.a", 3, HitOutcome::Within { near: 1 });
+        metrics.count("d.a", "d.a", 2, HitOutcome::Over);
+        metrics.count("d.a.b\"", "d.a", 1, HitOutcome::Shadow);
+        metrics.answered(Duration::from_micros(200));
+        metrics.failed(ErrorKind::Redis);
+        metrics.loaded(true);
+        let text = metrics.text();
+        for line in [
+            "ratelimit_service_rate_limit_total_hits{domain=\"d\",key1=\"a\"} 5",
+            "ratelimit_service_rate_limit_over_limit{domain=\"d\",key1=\"a\"} 2",
+            "ratelimit_service_rate_limit_near_limit{domain=\"d\",key1=\"a\"} 1",
+            "ratelimit_service_rate_limit_within_limit{domain=\"d\",key1=\"a\"} 3",
+            "ratelimit_service_rate_limit_shadow_mode{domain=\"d\",key1=\"a\",key2=\"b\\\"\"} 1",
+            "ratelimit_service_should_rate_limit_error{err_type=\"redis_error\"} 1",
+            "ratelimit_service_total_requests{grpc_method=\"ShouldRateLimit\"} 1",
+            "ratelimit_service_response_time_seconds_bucket{grpc_method=\"ShouldRateLimit\",le=\"0.0001\"} 0",
+            "ratelimit_service_response_time_seconds_bucket{grpc_method=\"ShouldRateLimit\",le=\"0.00025\"} 1",
+            "ratelimit_service_config_load_success 1",
+            "ratelimit_service_config_load_error 0",
+        ] {
+            assert!(text.lines().any(|found| found == line), "{line}\n{text}");
+        }
+    }
+
+    #[test]
+    fn too_many_values_count_under_their_rule() {
+        let metrics = ServiceMetrics::default();
+        for number in 0..=MAX_SERIES {
+            metrics.count(&format!("d.k_{number}"), "d.k", 1, HitOutcome::Over);
+        }
+        assert!(metrics.text().contains("over_limit{domain=\"d\",key1=\"k\"} 1"));
+    }
+}

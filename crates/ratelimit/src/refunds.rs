@@ -1,0 +1,165 @@
+//! Hits that requests refund, and looks at counters.
+//!
+//! Envoy sends the call that refunds (`apply_on_stream_done` with `is_negative_hits`) at the end of
+//! refused requests, too, and nothing links it to the first call. A refused request took nothing,
+//! so its refund must not free what others hold. Each refused call of a counter therefore leaves a
+//! credit, and the next call that refunds uses it up instead of lowering the counter. Credits end
+//! with the window.
+//!
+//! Credits are kept in this process until the first refund of a rule shows that requests refund,
+//! and in the store from then on, where all services see them. If two services use up one credit at
+//! the same moment, the counter stays higher than it should until its window ends: it admits fewer
+//! requests, never more.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use quotagate_protocol::{Adjustment, Grant, MAX_UNITS, Reservation};
+use quotagate_quota::evaluate::Counter;
+use quotagate_store::store::{Batch, CheckedReservation, Store, StoreError};
+
+/// Most counters whose credits are kept in this process. Beyond that, a refused call leaves none.
+const MAX_CREDITS: usize = 65_536;
+/// What the policy of a counter of credits ends with.
+const CREDITS: &str = "~refused";
+
+/// Refunds hits, for the counters of one domain.
+pub struct NegativeHits {
+    store: Arc<dyn Store>,
+    timeout: Duration,
+    /// By policy: whether requests refund.
+    used: Vec<AtomicBool>,
+    local: Mutex<HashMap<Arc<str>, Credit>>,
+}
+
+/// The refused hits of a counter.
+struct Credit {
+    hits: u64,
+    until: Instant,
+}
+
+impl NegativeHits {
+    /// For so many policies.
+    pub fn new(store: Arc<dyn Store>, timeout: Duration, policies: usize) -> Self {
+        let used = (0..policies).map(|_| AtomicBool::new(false)).collect();
+        Self { store, timeout, used, local: Mutex::default() }
+    }
+
+    /// What a counter has used, without counting anything.
+    ///
+    /// # Errors
+    /// Why the store did not answer.
+    pub async fn look(&self, counter: &Counter) -> Result<Grant, StoreError> {
+        // More than any quota of a rule has, so the store grants nothing.
+        let grant = self.reserve(counter, MAX_UNITS).await?;
+        if grant.granted > 0 {
+            self.lower(counter, &grant, grant.granted).await;
+            return Ok(Grant { granted: 0, used: grant.used - grant.granted, ..grant });
+        }
+        Ok(grant)
+    }
+
+    /// A request of so many hits was refused by this counter, which resets after `reset`.
+    pub async fn refused(&self, policy: usize, counter: &Counter, hits: u64, reset: Duration) {
+        if self.is_used(policy) {
+            // A credit that is lost only admits more than it should by what was never taken.
+            let _ = self.reserve(&credits(counter), hits).await;
+            return;
+        }
+        let now = Instant::now();
+        let mut local = self.local.lock().unwrap_or_else(PoisonError::into_inner);
+        if local.len() >= MAX_CREDITS {
+            local.retain(|_, credit| credit.until > now);
+        }
+        if let Some(credit) = local.get_mut(&counter.key).filter(|credit| credit.until > now) {
+            credit.hits = credit.hits.saturating_add(hits);
+        } else if local.len() < MAX_CREDITS {
+            local.insert(Arc::clone(&counter.key), Credit { hits, until: now + reset });
+        }
+    }
+
+    /// Refunds hits. Returns what the counter has used, and how many of its hits the caller
+    /// refunds now.
+    ///
+    /// # Errors
+    /// Why the store did not answer.
+    pub async fn refund(
+        &self,
+        policy: usize,
+        counter: &Counter,
+        hits: u64,
+    ) -> Result<(Grant, u64), StoreError> {
+        if let Some(used) = self.used.get(policy) {
+            used.store(true, Ordering::Relaxed);
+        }
+        let mut left = hits - self.take_local(&counter.key, hits);
+        if left > 0 {
+            let credits = credits(counter);
+            let known = self.look(&credits).await?;
+            let absorbed = known.used.min(left);
+            self.lower(&credits, &known, absorbed).await;
+            left -= absorbed;
+        }
+        let grant = self.look(counter).await?;
+        Ok((grant, grant.used.min(left)))
+    }
+
+    fn is_used(&self, policy: usize) -> bool {
+        self.used.get(policy).is_some_and(|used| used.load(Ordering::Relaxed))
+    }
+
+    /// Uses up credits of this process.
+    fn take_local(&self, key: &Arc<str>, hits: u64) -> u64 {
+        let mut local = self.local.lock().unwrap_or_else(PoisonError::into_inner);
+        let Some(credit) = local.get_mut(key).filter(|credit| credit.until > Instant::now()) else {
+            local.remove(key);
+            return 0;
+        };
+        let taken = credit.hits.min(hits);
+        credit.hits -= taken;
+        if credit.hits == 0 {
+            local.remove(key);
+        }
+        taken
+    }
+
+    async fn reserve(&self, counter: &Counter, units: u64) -> Result<Grant, StoreError> {
+        let (kind, window_s, offset_s) = counter.window.parts();
+        let reservation = CheckedReservation::new(Reservation {
+            key: Arc::clone(&counter.key),
+            kind,
+            window_s,
+            offset_s,
+            quota: counter.quota,
+            want: units,
+            min: units,
+            ..Reservation::default()
+        })
+        .map_err(|invalid| StoreError::Refused(invalid.to_string()))?;
+        let batch = Batch {
+            deadline: Instant::now() + self.timeout,
+            refunds: Vec::new(),
+            charges: Vec::new(),
+            reservations: vec![reservation],
+        };
+        let outcome = self.store.reserve(&batch).await.pop();
+        outcome.unwrap_or_else(|| Err(StoreError::Refused("no outcome".to_owned())))
+    }
+
+    async fn lower(&self, counter: &Counter, grant: &Grant, units: u64) {
+        let (kind, window_s, offset_s) = counter.window.parts();
+        if units > 0 {
+            let (key, window) = (Arc::clone(&counter.key), grant.window);
+            let refund = Adjustment { key, kind, window_s, offset_s, window, units };
+            self.store.refund(&[refund]).await;
+        }
+    }
+}
+
+/// The counter of the credits of a counter. It has no limit.
+fn credits(counter: &Counter) -> Counter {
+    let key = counter.key.replacen(":{", &format!("{CREDITS}:{{"), 1).into();
+    Counter { key, quota: MAX_UNITS, window: counter.window.clone() }
+}

@@ -1,0 +1,22 @@
+//! The rules: which limit applies to a descriptor.
+//!
+//! | part | does |
+//! | --- | --- |
+//! | `file` | reads the files of envoyproxy/ratelimit |
+//! | `yaml` | YAML with lines |
+//! | `tree` | the rules as they are written, from a file or from xDS |
+//! | `compile` | checks a tree, and makes the rules of its domain |
+//! | `domain` | finds the rule of a descriptor |
+//! | `wildcard` | matches values against patterns |
+
+mod compile;
+mod domain;
+mod file;
+mod tree;
+mod wildcard;
+mod yaml;
+
+pub use compile::{RuleFault, compile, written_name};
+pub use domain::{Rule, RuleDomain, RuleLimit, RuleMatch, replaced};
+pub use file::{FileFault, MAX_FILE, RuleFile, SharedDomains, read_files};
+pub use tree::{DescriptorRule, DomainRules, RateLimitRule};

@@ -1,0 +1,474 @@
+//! Reads rule files of envoyproxy/ratelimit.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::Arc;
+
+use serde_json::{Map, Number, Value};
+
+use super::compile::{MAX_DEPTH, RuleFault, compile};
+use super::domain::RuleDomain;
+use super::tree::{DescriptorRule, DomainRules, RateLimitRule};
+use super::yaml::{self, Node, Quotes, Tree};
+use crate::messages::Unit;
+
+/// The largest file, in bytes.
+pub const MAX_FILE: usize = 16 << 20;
+
+/// All fields of the format. One of them in another object than its own is ignored, as the original
+/// does; a field of another name is a fault.
+const FIELDS: [&str; 16] = [
+    "domain",
+    "key",
+    "value",
+    "descriptors",
+    "rate_limit",
+    "unit",
+    "requests_per_unit",
+    "unlimited",
+    "shadow_mode",
+    "quota_mode",
+    "name",
+    "replaces",
+    "detailed_metric",
+    "value_to_metric",
+    "share_threshold",
+    "metadata",
+];
+
+/// A rule file.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RuleFile {
+    /// Its name, for faults.
+    pub name: String,
+    /// What it holds.
+    pub text: Vec<u8>,
+}
+
+/// What is wrong in a file.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FileFault {
+    /// The name of the file.
+    pub file: String,
+    /// The line, from 1.
+    pub line: usize,
+    /// The field and the remedy.
+    pub fault: RuleFault,
+}
+
+impl fmt::Display for FileFault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}:{}: {}", self.file, self.line, self.fault)
+    }
+}
+
+/// What happens to a domain that several files name.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum SharedDomains {
+    /// It is a fault.
+    #[default]
+    Refuse,
+    /// Its rules are those of all files, in the order of their names.
+    Merge,
+}
+
+/// Reads the rules of all domains. The files are read in the order of their names.
+///
+/// ```
+/// use quotagate_ratelimit::rules::{RuleFile, SharedDomains, read_files};
+///
+/// let text = "
+/// domain: shop
+/// descriptors:
+/// - {key: user, rate_limit: {unit: day, requests_per_unit: 5}}
+/// ";
+/// let file = RuleFile { name: "shop.yaml".to_owned(), text: text.into() };
+/// let domains = read_files(&[file], SharedDomains::Refuse).unwrap();
+/// assert_eq!(&*domains["shop"].rules()[0].policy, "user");
+/// ```
+///
+/// # Errors
+/// All faults of all files. Then no rule is taken.
+pub fn read_files(
+    files: &[RuleFile],
+    shared: SharedDomains,
+) -> Result<BTreeMap<Arc<str>, Arc<RuleDomain>>, Vec<FileFault>> {
+    let mut sorted: Vec<&RuleFile> = files.iter().collect();
+    sorted.sort_by(|a, b| a.name.cmp(&b.name));
+    let mut faults = Vec::new();
+    let mut read: Vec<(&str, Document)> = Vec::new();
+    for file in sorted {
+        let document = Document::read(&file.text);
+        let own = document.faults.iter().map(|(line, fault)| FileFault {
+            file: file.name.clone(),
+            line: *line,
+            fault: fault.clone(),
+        });
+        faults.extend(own);
+        read.push((&file.name, document));
+    }
+    let mut by_domain: BTreeMap<&str, Vec<usize>> = BTreeMap::new();
+    for (index, (_, document)) in read.iter().enumerate() {
+        by_domain.entry(&document.rules.domain).or_default().push(index);
+    }
+    let mut domains = BTreeMap::new();
+    for (name, indexes) in by_domain {
+        let documents: Vec<&(&str, Document)> =
+            indexes.iter().filter_map(|index| read.get(*index)).collect();
+        if shared == SharedDomains::Refuse && !name.is_empty() {
+            for (file, document) in documents.iter().skip(1) {
+                let first = documents.first().map_or("", |(file, _)| *file);
+                let text = format!(
+                    "the domain {name:?} is also in {first}: give it another name, or set \
+                     MERGE_DOMAIN_CONFIG=true to merge the two"
+                );
+                let fault = RuleFault { path: "domain".to_owned(), text };
+                faults.push(document.placed(file, fault));
+            }
+        }
+        let trees: Vec<&DomainRules> =
+            documents.iter().map(|(_, document)| &document.rules).collect();
+        match compile(&trees) {
+            Ok(domain) => {
+                domains.insert(Arc::clone(domain.name()), Arc::new(domain));
+            }
+            Err(found) => faults.extend(found.into_iter().filter_map(|(index, fault)| {
+                let (file, document) = documents.get(index)?;
+                // What could not be read is known already.
+                let known = document.faults.iter().any(|(_, known)| known.path == fault.path);
+                (!known && !document.is_unreadable).then(|| document.placed(file, fault))
+            })),
+        }
+    }
+    if faults.is_empty() { Ok(domains) } else { Err(faults) }
+}
+
+/// What a file holds.
+#[derive(Default)]
+struct Document {
+    rules: DomainRules,
+    /// The lines of objects and fields, by their paths.
+    lines: BTreeMap<String, usize>,
+    faults: Vec<(usize, RuleFault)>,
+    is_unreadable: bool,
+}
+
+impl Document {
+    fn read(text: &[u8]) -> Self {
+        let mut document = Self::default();
+        match Self::parse(text) {
+            Ok(Some(root)) => {
+                document.names(&root, "");
+                document.rules.domain = document.text(&root, "", "domain");
+                document.rules.descriptors = document.descriptors(&root, "", 1);
+            }
+            Ok(None) => document.unreadable(1, "is empty: write `domain` and `descriptors`"),
+            Err((line, text)) => document.unreadable(line, text),
+        }
+        document
+    }
+
+    fn parse(text: &[u8]) -> Result<Option<Node>, (usize, String)> {
+        if text.len() > MAX_FILE {
+            let text = format!("is larger than {MAX_FILE} bytes: split it into several files");
+            return Err((1, text));
+        }
+        let text = std::str::from_utf8(text).map_err(|error| {
+            let before = text.get(..error.valid_up_to()).unwrap_or_default();
+            let line = 1 + before.iter().filter(|byte| **byte == b'\n').count();
+            (line, "is not UTF-8: save it as UTF-8".to_owned())
+        })?;
+        yaml::read(text).map_err(|error| (error.line, format!("must be YAML: {}", error.text)))
+    }
+
+    fn unreadable(&mut self, line: usize, text: impl Into<String>) {
+        self.is_unreadable = true;
+        self.faults.push((line, RuleFault { path: "file".to_owned(), text: text.into() }));
+    }
+
+    fn fault(&mut self, line: usize, path: String, text: impl Into<String>) {
+        self.faults.push((line, RuleFault { path, text: text.into() }));
+    }
+
+    /// A fault of the rules, with its line.
+    fn placed(&self, file: &str, fault: RuleFault) -> FileFault {
+        let mut path = fault.path.as_str();
+        let line = loop {
+            if let Some(line) = self.lines.get(path) {
+                break *line;
+            }
+            match path.rsplit_once('.') {
+                Some((outer, _)) => path = outer,
+                None => break 1,
+            }
+        };
+        FileFault { file: file.to_owned(), line, fault }
+    }
+
+    /// Checks the names of all fields.
+    fn names(&mut self, node: &Node, path: &str) {
+        match &node.tree {
+            Tree::Scalar(..) => {}
+            Tree::List(elements) => {
+                for (index, element) in elements.iter().enumerate() {
+                    let path = format!("{path}[{index}]");
+                    match &element.tree {
+                        Tree::Map(_) => self.names(element, &path),
+                        Tree::Scalar(..) | Tree::List(_) => {
+                            let text = "must be a mapping, such as `key: user`";
+                            self.fault(element.line, path, text);
+                        }
+                    }
+                }
+            }
+            Tree::Map(members) => {
+                for (name, member) in members.iter() {
+                    let path = joined(path, name);
+                    if !FIELDS.contains(&&**name) {
+                        let text = format!("unknown field: {}", suggestion(name, &FIELDS));
+                        self.fault(member.line, path, text);
+                    } else if &**name != "metadata" {
+                        self.names(member, &path);
+                    }
+                }
+            }
+        }
+    }
+
+    fn descriptors(&mut self, node: &Node, path: &str, depth: usize) -> Vec<DescriptorRule> {
+        let path = joined(path, "descriptors");
+        let Some(list) = self.member(node, &path, "descriptors") else { return Vec::new() };
+        let elements = match &list.tree {
+            Tree::List(elements) => elements,
+            Tree::Scalar(text, Quotes::None) if is_null(text) => return Vec::new(),
+            Tree::Scalar(..) | Tree::Map(_) => {
+                self.fault(list.line, path, "must be a list: begin each entry with `- key:`");
+                return Vec::new();
+            }
+        };
+        if depth > MAX_DEPTH {
+            let text = format!("is nested deeper than {MAX_DEPTH} levels: use fewer entries");
+            self.fault(list.line, path, text);
+            return Vec::new();
+        }
+        let element =
+            |(index, element)| self.descriptor(element, &format!("{path}[{index}]"), depth);
+        elements.iter().enumerate().map(element).collect()
+    }
+
+    fn descriptor(&mut self, node: &Node, path: &str, depth: usize) -> DescriptorRule {
+        self.lines.insert(path.to_owned(), node.line);
+        DescriptorRule {
+            key: self.text(node, path, "key"),
+            value: self.text(node, path, "value"),
+            rate_limit: self.rate_limit(node, path),
+            shadow_mode: self.boolean(node, path, "shadow_mode"),
+            quota_mode: self.boolean(node, path, "quota_mode"),
+            detailed_metric: self.boolean(node, path, "detailed_metric"),
+            value_to_metric: self.boolean(node, path, "value_to_metric"),
+            share_threshold: self.boolean(node, path, "share_threshold"),
+            metadata: self.metadata(node, path),
+            descriptors: self.descriptors(node, path, depth + 1),
+        }
+    }
+
+    fn rate_limit(&mut self, node: &Node, path: &str) -> Option<RateLimitRule> {
+        let path = joined(path, "rate_limit");
+        let limit = self.member(node, &path, "rate_limit")?;
+        match &limit.tree {
+            Tree::Map(_) => {}
+            Tree::Scalar(text, Quotes::None) if is_null(text) => return None,
+            Tree::Scalar(..) | Tree::List(_) => {
+                let text = "must be a mapping with `unit` and `requests_per_unit`";
+                self.fault(limit.line, path, text);
+                return None;
+            }
+        }
+        let unlimited = self.boolean(&limit, &path, "unlimited");
+        let requests_per_unit = self.number(&limit, &path);
+        Some(RateLimitRule {
+            requests_per_unit,
+            unit: self.unit(&limit, &path, unlimited),
+            unlimited,
+            name: self.text(&limit, &path, "name"),
+            replaces: self.replaces(&limit, &path),
+        })
+    }
+
+    fn unit(&mut self, node: &Node, path: &str, unlimited: bool) -> Option<Unit> {
+        let name = self.text(node, path, "unit");
+        if name.is_empty() {
+            return None;
+        }
+        let unit = Unit::of(&name);
+        if unit.is_none() && !unlimited {
+            let names = Unit::ALL.map(|unit| unit.name().to_lowercase());
+            let names: Vec<&str> = names.iter().map(String::as_str).collect();
+            let text = format!("{name:?} is no unit: {}", suggestion(&name.to_lowercase(), &names));
+            let path = joined(path, "unit");
+            let line = self.lines.get(&path).copied().unwrap_or(node.line);
+            self.fault(line, path, text);
+        }
+        unit
+    }
+
+    fn number(&mut self, node: &Node, path: &str) -> u32 {
+        let path = joined(path, "requests_per_unit");
+        let Some(number) = self.member(node, &path, "requests_per_unit") else { return 0 };
+        let value = match &number.tree {
+            Tree::Scalar(text, Quotes::None) => whole_number(text),
+            Tree::Scalar(_, Quotes::Some) | Tree::List(_) | Tree::Map(_) => None,
+        };
+        value.unwrap_or_else(|| {
+            let text = "must be a whole number from 0 to 4294967295, without quotes";
+            self.fault(number.line, path, text);
+            0
+        })
+    }
+
+    fn replaces(&mut self, node: &Node, path: &str) -> Vec<String> {
+        let path = joined(path, "replaces");
+        let Some(list) = self.member(node, &path, "replaces") else { return Vec::new() };
+        match &list.tree {
+            Tree::List(rules) => {
+                let name = |(index, rule)| self.text(rule, &format!("{path}[{index}]"), "name");
+                rules.iter().enumerate().map(name).collect()
+            }
+            Tree::Scalar(text, Quotes::None) if is_null(text) => Vec::new(),
+            Tree::Scalar(..) | Tree::Map(_) => {
+                self.fault(list.line, path, "must be a list: write `- name: RULE` for each rule");
+                Vec::new()
+            }
+        }
+    }
+
+    fn metadata(&mut self, node: &Node, path: &str) -> Option<Map<String, Value>> {
+        let path = joined(path, "metadata");
+        let metadata = self.member(node, &path, "metadata")?;
+        match json(&metadata) {
+            Value::Object(members) => Some(members),
+            Value::Null => None,
+            _ => {
+                self.fault(metadata.line, path, "must be a mapping");
+                None
+            }
+        }
+    }
+
+    fn text(&mut self, node: &Node, path: &str, name: &str) -> String {
+        let path = joined(path, name);
+        match self.member(node, &path, name).map(|node| (node.line, node.tree)) {
+            None => String::new(),
+            Some((_, Tree::Scalar(text, Quotes::None))) if is_null(&text) => String::new(),
+            Some((line, Tree::Scalar(text, _))) => {
+                if text.contains('\0') {
+                    self.fault(line, path, "holds a NUL byte: remove it");
+                }
+                text.to_string()
+            }
+            Some((line, Tree::List(_) | Tree::Map(_))) => {
+                self.fault(line, path, "must be a text");
+                String::new()
+            }
+        }
+    }
+
+    fn boolean(&mut self, node: &Node, path: &str, name: &str) -> bool {
+        let path = joined(path, name);
+        let Some(value) = self.member(node, &path, name) else { return false };
+        let truth = match &value.tree {
+            Tree::Scalar(text, Quotes::None) => truth(text),
+            Tree::Scalar(_, Quotes::Some) | Tree::List(_) | Tree::Map(_) => None,
+        };
+        truth.unwrap_or_else(|| {
+            self.fault(value.line, path, "must be true or false, without quotes");
+            false
+        })
+    }
+
+    /// A member of a mapping. Remembers its line.
+    fn member(&mut self, node: &Node, path: &str, name: &str) -> Option<Node> {
+        let Tree::Map(members) = &node.tree else { return None };
+        let (_, member) = members.iter().find(|(known, _)| **known == *name)?;
+        self.lines.insert(path.to_owned(), member.line);
+        Some(member.clone())
+    }
+}
+
+fn joined(path: &str, name: &str) -> String {
+    if path.is_empty() { name.to_owned() } else { format!("{path}.{name}") }
+}
+
+/// The most similar of the allowed names, or all of them.
+fn suggestion(name: &str, allowed: &[&str]) -> String {
+    let similar = allowed.iter().map(|one| (strsim::damerau_levenshtein(name, one), one));
+    match similar.min_by_key(|(distance, _)| *distance) {
+        Some((distance, one)) if distance <= 2 => format!("did you mean {one:?}?"),
+        _ => format!("use one of {}", allowed.join(", ")),
+    }
+}
+
+fn is_null(text: &str) -> bool {
+    matches!(text, "" | "~" | "null" | "Null" | "NULL")
+}
+
+/// A boolean of YAML 1.1; nothing is false.
+fn truth(text: &str) -> Option<bool> {
+    let yes = ["y", "yes", "true", "on"];
+    let no = ["n", "no", "false", "off"];
+    // Lower case, upper case, or with a capital.
+    let mut rest = text.chars().skip(1);
+    let is_cased = rest.clone().all(|c| c.is_ascii_lowercase())
+        || text.starts_with(|c: char| c.is_ascii_uppercase())
+            && rest.all(|c| c.is_ascii_uppercase());
+    let lower = text.to_ascii_lowercase();
+    if is_null(text) || is_cased && no.contains(&&*lower) {
+        Some(false)
+    } else {
+        (is_cased && yes.contains(&&*lower)).then_some(true)
+    }
+}
+
+/// A whole number of YAML 1.1. A number with a fraction of zero is one, too.
+fn whole_number(text: &str) -> Option<u32> {
+    let plain = text.replace('_', "");
+    let digits = plain.strip_prefix('+').unwrap_or(&plain);
+    let radix = |prefix: &str, radix| {
+        let digits = digits.strip_prefix(prefix)?;
+        u32::from_str_radix(digits, radix).ok().filter(|_| !digits.starts_with('+'))
+    };
+    let octal = || (digits.len() > 1).then(|| radix("0", 8)).flatten();
+    let decimal = || {
+        let number = digits.parse::<f64>().ok()?;
+        let is_decimal = digits.starts_with(|c: char| c.is_ascii_digit());
+        (is_decimal && number.fract() == 0.0 && (0.0..=f64::from(u32::MAX)).contains(&number))
+            .then_some(number as u32)
+    };
+    radix("0x", 16)
+        .or_else(|| radix("0b", 2))
+        .or_else(|| radix("0o", 8))
+        .or_else(octal)
+        .or_else(decimal)
+}
+
+fn json(node: &Node) -> Value {
+    match &node.tree {
+        Tree::Scalar(text, Quotes::Some) => Value::String(text.to_string()),
+        Tree::Scalar(text, Quotes::None) => {
+            let number = || text.parse::<f64>().ok().filter(|number| number.is_finite());
+            if is_null(text) {
+                Value::Null
+            } else if let Some(truth) = truth(text) {
+                Value::Bool(truth)
+            } else if let Some(number) = number().and_then(Number::from_f64) {
+                Value::Number(number)
+            } else {
+                Value::String(text.to_string())
+            }
+        }
+        Tree::List(elements) => elements.iter().map(json).collect(),
+        Tree::Map(members) => {
+            members.iter().map(|(name, member)| (name.to_string(), json(member))).collect()
+        }
+    }
+}

@@ -1,0 +1,59 @@
+//! Patterns in which `*` stands for any text.
+
+/// A pattern with at least one `*`.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Wildcard {
+    first: Box<str>,
+    /// Between the first and the last `*`.
+    middle: Box<[Box<str>]>,
+    last: Box<str>,
+}
+
+impl Wildcard {
+    /// Reads a pattern; `None` without a `*`.
+    pub(super) fn of(pattern: &str) -> Option<Self> {
+        let (first, rest) = pattern.split_once('*')?;
+        let (middle, last) = match rest.rsplit_once('*') {
+            Some((middle, last)) => (middle.split('*').map(Box::from).collect(), last),
+            None => (Box::default(), rest),
+        };
+        Some(Self { first: first.into(), middle, last: last.into() })
+    }
+
+    /// Whether the whole text matches.
+    pub(super) fn matches(&self, text: &str) -> bool {
+        let rest = text.strip_prefix(&*self.first).and_then(|rest| rest.strip_suffix(&*self.last));
+        let Some(mut rest) = rest else { return false };
+        for part in &self.middle {
+            let Some((_, after)) = rest.split_once(&**part) else { return false };
+            rest = after;
+        }
+        true
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn star_stands_for_any_text() {
+        for (pattern, matching, others) in [
+            ("foo*", &["foo", "foobar"][..], &["f", "afoo"][..]),
+            ("*", &["", "x"], &[]),
+            ("*foo", &["foo", "xfoo"], &["foox"]),
+            ("a*b*c", &["abc", "aXbYc", "abbc"], &["ab", "acb", "ac"]),
+            ("aa*aa", &["aaaa", "aaXaa"], &["aa", "aaa"]),
+            ("a**b", &["ab", "aXb"], &["a"]),
+        ] {
+            let wildcard = Wildcard::of(pattern).unwrap();
+            for text in matching {
+                assert!(wildcard.matches(text), "{pattern} {text}");
+            }
+            for text in others {
+                assert!(!wildcard.matches(text), "{pattern} {text}");
+            }
+        }
+        assert!(Wildcard::of("plain").is_none());
+    }
+}

@@ -1,0 +1,173 @@
+//! YAML as a tree in which each value knows its line.
+//!
+//! Scalars stay texts: which of them are numbers or booleans depends on the field, and rule files
+//! follow YAML 1.1, where `yes` and `0x10` are such.
+
+use std::collections::HashMap;
+use std::rc::Rc;
+
+use granit_parser::{Event, Parser, ScalarStyle, ScanError, Span, options};
+
+/// Most levels of a file.
+const MAX_LEVELS: usize = 256;
+/// Most values of a file, each alias counted with all that it stands for.
+const MAX_VALUES: usize = 2_000_000;
+
+/// A value and the line where it begins.
+#[derive(Clone, Debug)]
+pub(super) struct Node {
+    pub(super) line: usize,
+    pub(super) tree: Tree,
+}
+
+#[derive(Clone, Debug)]
+pub(super) enum Tree {
+    /// A text, and whether it stands without quotes.
+    Scalar(Rc<str>, Quotes),
+    List(Rc<[Node]>),
+    /// In the order of the text. Of a name that occurs twice, only the last is left.
+    Map(Rc<[(Rc<str>, Node)]>),
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Quotes {
+    None,
+    Some,
+}
+
+/// What is wrong, and where.
+pub(super) struct Unreadable {
+    pub(super) line: usize,
+    pub(super) text: String,
+}
+
+/// Reads the first document of a text; `None` if it is empty.
+///
+/// # Errors
+/// Why it is not YAML, or is too large.
+pub(super) fn read(text: &str) -> Result<Option<Node>, Unreadable> {
+    let options = options! { emit_comments: false };
+    let events = Parser::new_from_str_with_options(text, options);
+    let mut reader = Reader { events, anchors: HashMap::new(), values: 0 };
+    loop {
+        match reader.next()? {
+            (Event::StreamEnd | Event::DocumentEnd, _) => return Ok(None),
+            (Event::StreamStart | Event::DocumentStart(..), _) => {}
+            (event, span) => return reader.node(event, span, 0).map(Some),
+        }
+    }
+}
+
+struct Reader<I> {
+    events: I,
+    /// By the number of the anchor, each with the number of values that it holds.
+    anchors: HashMap<usize, (Node, usize)>,
+    values: usize,
+}
+
+impl<'t, I: Iterator<Item = Result<(Event<'t>, Span), ScanError>>> Reader<I> {
+    fn next(&mut self) -> Result<(Event<'t>, Span), Unreadable> {
+        match self.events.next() {
+            Some(Ok(event)) => Ok(event),
+            Some(Err(error)) => Err(Unreadable { line: error.marker().line(), text: error.info() }),
+            None => Err(Unreadable { line: 1, text: "ends too early".to_owned() }),
+        }
+    }
+
+    fn node(&mut self, event: Event<'t>, span: Span, level: usize) -> Result<Node, Unreadable> {
+        let line = span.start.line();
+        let too = |what: &str| Unreadable { line, text: format!("has {what}: make it smaller") };
+        if level > MAX_LEVELS {
+            return Err(too(&format!("more than {MAX_LEVELS} levels")));
+        }
+        let before = self.values;
+        self.values += 1;
+        let (tree, anchor) = match event {
+            Event::Scalar(text, style, anchor, _) => {
+                let quotes = if style == ScalarStyle::Plain { Quotes::None } else { Quotes::Some };
+                (Tree::Scalar(text.as_ref().into(), quotes), anchor)
+            }
+            Event::SequenceStart(_, anchor, _) => (self.list(level)?, anchor),
+            Event::MappingStart(_, anchor, _) => (self.map(level)?, anchor),
+            Event::Alias(anchor) => {
+                let known = self.anchors.get(&anchor).cloned();
+                let (node, values) = known.ok_or(Unreadable {
+                    line,
+                    text: "an alias stands inside what it stands for".to_owned(),
+                })?;
+                self.values += values;
+                (node.tree, 0)
+            }
+            _ => return Err(Unreadable { line, text: "a value is missing".to_owned() }),
+        };
+        if self.values > MAX_VALUES {
+            return Err(too(&format!("more than {MAX_VALUES} values")));
+        }
+        let node = Node { line, tree };
+        if anchor != 0 {
+            self.anchors.insert(anchor, (node.clone(), self.values - before));
+        }
+        Ok(node)
+    }
+
+    fn list(&mut self, level: usize) -> Result<Tree, Unreadable> {
+        let mut elements = Vec::new();
+        loop {
+            match self.next()? {
+                (Event::SequenceEnd, _) => return Ok(Tree::List(elements.into())),
+                (event, span) => elements.push(self.node(event, span, level + 1)?),
+            }
+        }
+    }
+
+    fn map(&mut self, level: usize) -> Result<Tree, Unreadable> {
+        let mut members: Vec<(Rc<str>, Node)> = Vec::new();
+        let mut merged = Vec::new();
+        loop {
+            let (event, span) = match self.next()? {
+                (Event::MappingEnd, _) => break,
+                next => next,
+            };
+            let key = self.node(event, span, level + 1)?;
+            let (event, span) = self.next()?;
+            let value = self.node(event, span, level + 1)?;
+            match key.tree {
+                Tree::Scalar(name, Quotes::None) if &*name == "<<" => merged.push(value),
+                Tree::Scalar(name, _) => {
+                    // The last of a name wins, in the place of the first.
+                    match members.iter_mut().find(|(known, _)| *known == name) {
+                        Some((_, known)) => *known = value,
+                        None => members.push((name, value)),
+                    }
+                }
+                Tree::List(_) | Tree::Map(_) => {
+                    let text = "the name of a field is a list or a mapping: write a text";
+                    return Err(Unreadable { line: key.line, text: text.to_owned() });
+                }
+            }
+        }
+        for value in merged {
+            merge(&mut members, &value)?;
+        }
+        Ok(Tree::Map(members.into()))
+    }
+}
+
+/// Adds the members that a merge key `<<` names, unless they are there.
+fn merge(members: &mut Vec<(Rc<str>, Node)>, value: &Node) -> Result<(), Unreadable> {
+    match &value.tree {
+        Tree::Map(others) => {
+            for (name, other) in others.iter() {
+                if members.iter().all(|(known, _)| known != name) {
+                    members.push((Rc::clone(name), other.clone()));
+                }
+            }
+            Ok(())
+        }
+        Tree::List(maps) => maps.iter().try_for_each(|map| merge(members, map)),
+        Tree::Scalar(..) => {
+            let text = "the merge key `<<` needs a mapping, or a list of mappings";
+            Err(Unreadable { line: value.line, text: text.to_owned() })
+        }
+    }
+}

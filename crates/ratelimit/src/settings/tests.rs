@@ -1,0 +1,233 @@
+use super::*;
+
+fn read(variables: &[(&str, &str)]) -> Result<(Settings, Vec<Remark>), Vec<Remark>> {
+    let owned = variables.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned()));
+    Settings::read(owned)
+}
+
+fn settings(variables: &[(&str, &str)]) -> Settings {
+    read(variables).unwrap().0
+}
+
+#[test]
+fn without_variables_the_settings_are_those_of_the_original() {
+    let found = settings(&[]);
+    assert_eq!(found.grpc, "0.0.0.0:8081");
+    assert_eq!(found.http, "0.0.0.0:8080");
+    assert_eq!(found.debug, "0.0.0.0:6070");
+    assert_eq!(found.metrics, None);
+    assert_eq!(found.rules.path, PathBuf::from("/srv/runtime_data/current/config"));
+    assert!(!found.rules.ignores_dot_files && found.rules.shared == SharedDomains::Refuse);
+    assert!(found.answers.headers.is_none() && !found.answers.metadata);
+    assert!(!found.answers.shadow_mode && !found.answers.quota_mode);
+    assert_eq!((found.store, found.log), (None, "warn"));
+}
+
+#[test]
+fn variables_of_redis_become_a_store_url() {
+    for (variables, url) in [
+        (&[("REDIS_SOCKET_TYPE", "tcp"), ("REDIS_URL", "r:6379")][..], "redis://r:6379"),
+        (&[("REDIS_URL", "/run/redis.sock")], "redis+unix:///run/redis.sock"),
+        (
+            &[("REDIS_URL", "r:1"), ("REDIS_TLS", "t"), ("REDIS_AUTH", "me:p@ss/:w")],
+            "rediss://me:p%40ss%2F%3Aw@r:1",
+        ),
+        (&[("REDIS_URL", "r:1"), ("REDIS_AUTH", "secret")], "redis://:secret@r:1"),
+        (&[("REDIS_URL", "redis://u:p@r:1")], "redis://u:p@r:1"),
+        (&[("REDIS_URL", "a:1,b:2"), ("REDIS_TYPE", "CLUSTER")], "redis-cluster://a:1,b:2"),
+        (
+            &[("REDIS_URL", "main,s1:1,s2:2"), ("REDIS_TYPE", "SENTINEL")],
+            "redis-sentinel://s1:1,s2:2/main",
+        ),
+        (
+            &[
+                ("REDIS_URL", "r:1"),
+                ("REDIS_TLS", "true"),
+                ("REDIS_TLS_CLIENT_CERT", "/c/tls.crt"),
+                ("REDIS_TLS_CLIENT_KEY", "/c/tls.key"),
+            ],
+            "rediss://r:1?client_cert=%2Fc%2Ftls%2Ecrt&client_key=%2Fc%2Ftls%2Ekey",
+        ),
+    ] {
+        let StoreText(found) = settings(variables).store.unwrap();
+        assert_eq!(found, url);
+        let parsed: Result<quotagate_store::url::StoreUrl, _> = found.parse();
+        assert!(parsed.is_ok(), "{found}");
+    }
+}
+
+#[test]
+fn wrong_variables_are_all_named_with_their_remedies() {
+    let faults = read(&[
+        ("PORT", "http"),
+        ("SHADOW_MODE", "yes"),
+        ("BACKEND_TYPE", "memcache"),
+        ("CONFIG_TYPE", "GRPC_XDS_SOTW"),
+        ("GRPC_SERVER_USE_TLS", "true"),
+        ("LOG_LEVEL", "loud"),
+        ("REDIS_URL", "main"),
+        ("REDIS_TYPE", "sentinel"),
+    ])
+    .unwrap_err();
+    let lines: Vec<String> = faults.iter().map(ToString::to_string).collect();
+    for begin in [
+        "PORT: must be a port",
+        "SHADOW_MODE: must be true or false, is \"yes\"",
+        "BACKEND_TYPE: must be redis",
+        "CONFIG_TYPE: must be FILE",
+        "GRPC_SERVER_USE_TLS: is not supported",
+        "LOG_LEVEL: must be one of warn",
+        "REDIS_URL: must be the name of the primary",
+    ] {
+        assert!(lines.iter().any(|line| line.starts_with(begin)), "{begin}: {lines:#?}");
+    }
+    assert_eq!(lines.len(), 7, "{lines:#?}");
+    assert!(read(&[("GRPC_SERVER_USE_TLS", "0"), ("BACKEND_TYPE", "Redis")]).is_ok());
+}
+
+#[test]
+fn variables_without_effect_and_mistyped_ones_are_named() {
+    let remarks = |variables: &[(&str, &str)]| -> Vec<String> {
+        read(variables).unwrap().1.iter().map(ToString::to_string).collect()
+    };
+    let found = remarks(&[("REDIS_POOL_SIZE", "20"), ("USE_PROMETEUS", "true"), ("PATH", "/bin")]);
+    assert_eq!(found.len(), 2, "{found:?}");
+    assert!(found[0].starts_with("REDIS_POOL_SIZE: has no effect: "), "{found:?}");
+    assert_eq!(found[1], "USE_PROMETEUS: is not read: did you mean USE_PROMETHEUS?");
+    assert!(remarks(&[("USE_STATSD", "false"), ("STATSD_HOST", "")]).is_empty());
+}
+
+#[test]
+fn passwords_are_never_shown() {
+    let variables =
+        [("REDIS_URL", "r:1"), ("REDIS_AUTH", "hidden"), ("REDIS_PERSECOND_AUTH", "hidden")];
+    let (settings, remarks) = read(&variables).unwrap();
+    assert!(!format!("{settings:?} {remarks:?}").contains("hidden"));
+    let faults = read(&[("REDIS_SENTINEL_AUTH", "hidden")]).unwrap_err();
+    assert!(!format!("{faults:?}").contains("hidden"));
+}
+
+#[test]
+fn each_variable_of_the_original_has_a_fate() {
+    let mut names: Vec<&str> = VARIABLES.iter().map(|variable| variable.name).collect();
+    names.sort_unstable();
+    assert_eq!(names, OF_THE_ORIGINAL);
+}
+
+/// The names in the original's `settings.go`, as of f2fb157.
+const OF_THE_ORIGINAL: [&str; 114] = [
+    "BACKEND_TYPE",
+    "CACHE_KEY_PREFIX",
+    "CONFIG_GRPC_XDS_CLIENT_ADDITIONAL_HEADERS",
+    "CONFIG_GRPC_XDS_CLIENT_TLS_CERT",
+    "CONFIG_GRPC_XDS_CLIENT_TLS_KEY",
+    "CONFIG_GRPC_XDS_NODE_ID",
+    "CONFIG_GRPC_XDS_NODE_METADATA",
+    "CONFIG_GRPC_XDS_SERVER_CONNECT_RETRY_INTERVAL",
+    "CONFIG_GRPC_XDS_SERVER_TLS_CACERT",
+    "CONFIG_GRPC_XDS_SERVER_TLS_SAN",
+    "CONFIG_GRPC_XDS_SERVER_URL",
+    "CONFIG_GRPC_XDS_SERVER_USE_TLS",
+    "CONFIG_TYPE",
+    "DEBUG_HOST",
+    "DEBUG_PORT",
+    "DISABLE_STATS",
+    "EXPIRATION_JITTER_MAX_SECONDS",
+    "EXTRA_TAGS",
+    "FORCE_START_WITHOUT_INITIAL_CONFIG",
+    "GRPC_CLIENT_TLS_CACERT",
+    "GRPC_CLIENT_TLS_SAN",
+    "GRPC_HOST",
+    "GRPC_MAX_CONNECTION_AGE",
+    "GRPC_MAX_CONNECTION_AGE_GRACE",
+    "GRPC_PORT",
+    "GRPC_SERVER_TLS_CERT",
+    "GRPC_SERVER_TLS_KEY",
+    "GRPC_SERVER_USE_TLS",
+    "GRPC_UDS",
+    "HEALTHY_WITH_AT_LEAST_ONE_CONFIG_LOADED",
+    "HOST",
+    "LIMIT_LIMIT_HEADER",
+    "LIMIT_REMAINING_HEADER",
+    "LIMIT_RESET_HEADER",
+    "LIMIT_RESPONSE_HEADERS_ENABLED",
+    "LOCAL_CACHE_SIZE_IN_BYTES",
+    "LOG_FORMAT",
+    "LOG_LEVEL",
+    "MEMCACHE_HOST_PORT",
+    "MEMCACHE_MAX_IDLE_CONNS",
+    "MEMCACHE_SRV",
+    "MEMCACHE_SRV_REFRESH",
+    "MEMCACHE_TLS",
+    "MEMCACHE_TLS_CACERT",
+    "MEMCACHE_TLS_CLIENT_CERT",
+    "MEMCACHE_TLS_CLIENT_KEY",
+    "MEMCACHE_TLS_SKIP_HOSTNAME_VERIFICATION",
+    "MERGE_DOMAIN_CONFIG",
+    "NEAR_LIMIT_RATIO",
+    "PORT",
+    "PROMETHEUS_ADDR",
+    "PROMETHEUS_MAPPER_YAML",
+    "PROMETHEUS_PATH",
+    "PROMETHEUS_RESPONSE_TIME_AS_MILLISECONDS",
+    "QUOTA_MODE",
+    "REDIS_AUTH",
+    "REDIS_CLUSTER_PIPELINE_PARALLELISM",
+    "REDIS_HEALTH_CHECK_ACTIVE_CONNECTION",
+    "REDIS_PERSECOND",
+    "REDIS_PERSECOND_AUTH",
+    "REDIS_PERSECOND_CLUSTER_PIPELINE_PARALLELISM",
+    "REDIS_PERSECOND_PIPELINE_LIMIT",
+    "REDIS_PERSECOND_PIPELINE_WINDOW",
+    "REDIS_PERSECOND_POOL_ON_EMPTY_BEHAVIOR",
+    "REDIS_PERSECOND_POOL_SIZE",
+    "REDIS_PERSECOND_SENTINEL_AUTH",
+    "REDIS_PERSECOND_SOCKET_TYPE",
+    "REDIS_PERSECOND_TIMEOUT",
+    "REDIS_PERSECOND_TLS",
+    "REDIS_PERSECOND_TYPE",
+    "REDIS_PERSECOND_URL",
+    "REDIS_PIPELINE_LIMIT",
+    "REDIS_PIPELINE_WINDOW",
+    "REDIS_POOL_ON_EMPTY_BEHAVIOR",
+    "REDIS_POOL_SIZE",
+    "REDIS_SENTINEL_AUTH",
+    "REDIS_SOCKET_TYPE",
+    "REDIS_STARTUP_INITIAL_INTERVAL",
+    "REDIS_STARTUP_MAX_ELAPSED_TIME",
+    "REDIS_STARTUP_MAX_INTERVAL",
+    "REDIS_TIMEOUT",
+    "REDIS_TLS",
+    "REDIS_TLS_CACERT",
+    "REDIS_TLS_CLIENT_CERT",
+    "REDIS_TLS_CLIENT_KEY",
+    "REDIS_TLS_SKIP_HOSTNAME_VERIFICATION",
+    "REDIS_TYPE",
+    "REDIS_URL",
+    "RESPONSE_DYNAMIC_METADATA",
+    "RUNTIME_APPDIRECTORY",
+    "RUNTIME_IGNOREDOTFILES",
+    "RUNTIME_ROOT",
+    "RUNTIME_SUBDIRECTORY",
+    "RUNTIME_WATCH_ROOT",
+    "SHADOW_MODE",
+    "STATSD_HOST",
+    "STATSD_PORT",
+    "STATS_FLUSH_INTERVAL",
+    "STOP_CACHE_KEY_INCREMENT_WHEN_OVERLIMIT",
+    "TRACING_ENABLED",
+    "TRACING_EXPORTER_PROTOCOL",
+    "TRACING_SAMPLING_RATE",
+    "TRACING_SERVICE_INSTANCE_ID",
+    "TRACING_SERVICE_NAME",
+    "TRACING_SERVICE_NAMESPACE",
+    "USE_DOG_STATSD",
+    "USE_DOG_STATSD_MOGRIFIERS",
+    "USE_PROMETHEUS",
+    "USE_STATSD",
+    "XDS_CLIENT_BACKOFF_INITIAL_INTERVAL",
+    "XDS_CLIENT_BACKOFF_JITTER",
+    "XDS_CLIENT_BACKOFF_MAX_INTERVAL",
+    "XDS_CLIENT_BACKOFF_RANDOM_FACTOR",
+    "XDS_CLIENT_MAX_MSG_SIZE_IN_BYTES",
+];

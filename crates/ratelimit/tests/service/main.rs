@@ -1,0 +1,11 @@
+//! The service over a store in memory: what it answers, and what it counts.
+
+#![cfg(test)]
+
+mod answers;
+mod bench;
+mod matching;
+mod modes;
+mod refunds;
+mod units;
+mod wrong_rules;
