@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use prometheus_client::registry::Registry;
 use quotagate_store::server::{
-    CallEndpoint, Connections, Hooks, Listener, Tokens, connection_limits,
+    CallEndpoint, Connections, Hooks, Listener, STREAMS, Tokens, connection_limits,
 };
 use quotagate_store::store::Store;
 use tokio_util::task::AbortOnDropHandle;
@@ -148,7 +148,7 @@ pub async fn serve_with<F: Future<Output = ()>>(
     let accepting = async move {
         let respond = move |request| admin::respond(router.clone(), request);
         let limit = connection_limits().admin;
-        tokio::join!(callers, operators.accept(&admin, limit, respond));
+        tokio::join!(callers, operators.accept(&admin, limit, STREAMS, respond));
     };
     connections.run(accepting, shutdown).await;
 }

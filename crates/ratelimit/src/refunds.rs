@@ -13,7 +13,7 @@
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use quotagate_protocol::{Adjustment, Grant, MAX_UNITS, Reservation};
@@ -22,6 +22,8 @@ use quotagate_store::store::{Batch, CheckedReservation, Store, StoreError};
 
 /// Most counters whose credits are kept in this process. Beyond that, a refused call leaves none.
 const MAX_CREDITS: usize = 65_536;
+/// How often credits of ended windows are removed at most, because that visits all of them.
+const SWEEP: Duration = Duration::from_secs(1);
 /// What the policy of a counter of credits ends with.
 const CREDITS: &str = "~refused";
 
@@ -31,7 +33,15 @@ pub struct NegativeHits {
     timeout: Duration,
     /// By policy: whether requests refund.
     used: Vec<AtomicBool>,
-    local: Mutex<HashMap<Arc<str>, Credit>>,
+    local: Mutex<LocalCredits>,
+}
+
+/// The credits of this process, by the keys of their counters.
+#[derive(Default)]
+struct LocalCredits {
+    credits: HashMap<Arc<str>, Credit>,
+    /// When those of ended windows were last removed.
+    swept: Option<Instant>,
 }
 
 /// The refused hits of a counter.
@@ -68,16 +78,7 @@ impl NegativeHits {
             let _ = self.reserve(&credits(counter), hits).await;
             return;
         }
-        let now = Instant::now();
-        let mut local = self.local.lock().unwrap_or_else(PoisonError::into_inner);
-        if local.len() >= MAX_CREDITS {
-            local.retain(|_, credit| credit.until > now);
-        }
-        if let Some(credit) = local.get_mut(&counter.key).filter(|credit| credit.until > now) {
-            credit.hits = credit.hits.saturating_add(hits);
-        } else if local.len() < MAX_CREDITS {
-            local.insert(Arc::clone(&counter.key), Credit { hits, until: now + reset });
-        }
+        self.local().add(&counter.key, hits, reset);
     }
 
     /// Refunds hits. Returns what the counter has used, and how many of its hits the caller
@@ -94,7 +95,7 @@ impl NegativeHits {
         if let Some(used) = self.used.get(policy) {
             used.store(true, Ordering::Relaxed);
         }
-        let mut left = hits - self.take_local(&counter.key, hits);
+        let mut left = hits - self.local().take(&counter.key, hits);
         if left > 0 {
             let credits = credits(counter);
             let known = self.look(&credits).await?;
@@ -110,19 +111,8 @@ impl NegativeHits {
         self.used.get(policy).is_some_and(|used| used.load(Ordering::Relaxed))
     }
 
-    /// Uses up credits of this process.
-    fn take_local(&self, key: &Arc<str>, hits: u64) -> u64 {
-        let mut local = self.local.lock().unwrap_or_else(PoisonError::into_inner);
-        let Some(credit) = local.get_mut(key).filter(|credit| credit.until > Instant::now()) else {
-            local.remove(key);
-            return 0;
-        };
-        let taken = credit.hits.min(hits);
-        credit.hits -= taken;
-        if credit.hits == 0 {
-            local.remove(key);
-        }
-        taken
+    fn local(&self) -> MutexGuard<'_, LocalCredits> {
+        self.local.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     async fn reserve(&self, counter: &Counter, units: u64) -> Result<Grant, StoreError> {
@@ -158,8 +148,63 @@ impl NegativeHits {
     }
 }
 
-/// The counter of the credits of a counter. It has no limit.
+impl LocalCredits {
+    fn add(&mut self, key: &Arc<str>, hits: u64, reset: Duration) {
+        let now = Instant::now();
+        if self.credits.len() >= MAX_CREDITS
+            && self.swept.is_none_or(|swept| now.duration_since(swept) >= SWEEP)
+        {
+            self.swept = Some(now);
+            self.credits.retain(|_, credit| credit.until > now);
+        }
+        let has_room = self.credits.len() < MAX_CREDITS;
+        match self.credits.get_mut(key) {
+            Some(credit) if credit.until > now => credit.hits = credit.hits.saturating_add(hits),
+            Some(credit) => *credit = Credit { hits, until: now + reset },
+            None if has_room => {
+                self.credits.insert(Arc::clone(key), Credit { hits, until: now + reset });
+            }
+            None => {}
+        }
+    }
+
+    /// Uses up at most so many hits. Returns how many there were.
+    fn take(&mut self, key: &Arc<str>, hits: u64) -> u64 {
+        let Some(credit) = self.credits.get_mut(key) else { return 0 };
+        let live = if credit.until > Instant::now() { credit.hits } else { 0 };
+        let taken = live.min(hits);
+        credit.hits = live - taken;
+        if credit.hits == 0 {
+            self.credits.remove(key);
+        }
+        taken
+    }
+}
+
+/// The counter of the credits of a counter. Its quota is never reached, and less than what a look
+/// asks for, so that a look takes nothing of it.
 fn credits(counter: &Counter) -> Counter {
     let key = counter.key.replacen(":{", &format!("{CREDITS}:{{"), 1).into();
-    Counter { key, quota: MAX_UNITS, window: counter.window.clone() }
+    Counter { key, quota: MAX_UNITS - 1, window: counter.window.clone() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn credits_are_used_up_end_with_their_window_and_are_bounded() {
+        let mut local = LocalCredits::default();
+        let key: Arc<str> = "d:p:{a}".into();
+        let hour = Duration::from_secs(3600);
+        local.add(&key, 3, hour);
+        local.add(&key, 2, hour);
+        assert_eq!((local.take(&key, 4), local.take(&key, 4), local.take(&key, 4)), (4, 1, 0));
+        local.add(&key, 3, Duration::ZERO);
+        assert_eq!(local.take(&key, 1), 0, "the window has ended");
+        for number in 0..=MAX_CREDITS {
+            local.add(&format!("d:p:{{{number}}}").into(), 1, Duration::ZERO);
+        }
+        assert_eq!(local.credits.len(), 1, "what has ended makes room");
+    }
 }

@@ -11,7 +11,7 @@ use axum::routing::get;
 use hyper::Request;
 use hyper::body::Incoming;
 use quotagate_control::{App, Serving, serve_with};
-use quotagate_store::server::{CallEndpoint, Connections, Listener, connection_limits};
+use quotagate_store::server::{CallEndpoint, Connections, Listener, STREAMS, connection_limits};
 use quotagate_store::store::Store;
 use tower::ServiceExt;
 
@@ -23,6 +23,9 @@ use crate::http::{HttpState, debug_router, router};
 use crate::rules::RuleFile;
 use crate::service::{AnswerOptions, RateLimitService};
 
+/// Most calls at once of one connection. An Envoy worker sends all that its clients send at once
+/// over one connection, before it learns of a limit: what is beyond the limit fails.
+const CALL_STREAMS: u32 = 8192;
 /// How often the rule files are looked at.
 const LOOK: Duration = Duration::from_secs(1);
 
@@ -68,7 +71,10 @@ pub async fn serve(
             let service = Arc::clone(&service);
             let respond = move |request| grpc::respond(Arc::clone(&service), request);
             let connections = &connections;
-            async move { connections.accept(&grpc, connection_limits().calls, respond).await }
+            async move {
+                let limit = connection_limits().calls;
+                connections.accept(&grpc, limit, CALL_STREAMS, respond).await
+            }
         };
         let reading = RuleReading {
             options: &options,
@@ -106,7 +112,7 @@ async fn accept_http(connections: &Connections, listener: &Listener, router: Rou
             response
         }
     };
-    connections.accept(listener, connection_limits().admin, respond).await;
+    connections.accept(listener, connection_limits().admin, STREAMS, respond).await;
 }
 
 /// Keeps the rules of a service as the files are.

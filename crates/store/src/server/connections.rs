@@ -30,8 +30,8 @@ use super::connection::Connection;
 use super::listener::Listener;
 use super::tracked::Tracked;
 
-/// Most calls at once of one HTTP/2 connection.
-const STREAMS: u32 = 128;
+/// Most requests at once of one HTTP/2 connection of a filter or an operator.
+pub const STREAMS: u32 = 128;
 /// Most bytes of an HTTP/1.1 head, and of a body that arrived but is not read yet.
 const HEAD: usize = 64 * 1024;
 /// How often an HTTP/2 connection is probed, and how long it may take to answer.
@@ -107,9 +107,9 @@ impl Connections {
         }
     }
 
-    /// Accepts at most `most` connections at once, and answers their requests with `respond`.
-    /// Never returns.
-    pub async fn accept<S, F, B>(&self, listener: &Listener, most: usize, respond: S)
+    /// Accepts at most `most` connections at once, each with at most `streams` requests at once by
+    /// HTTP/2, and answers the requests with `respond`. Never returns.
+    pub async fn accept<S, F, B>(&self, listener: &Listener, most: usize, streams: u32, respond: S)
     where
         S: Fn(Request<Incoming>) -> F + Clone + Send + 'static,
         F: Future<Output = Response<B>> + Send + 'static,
@@ -124,7 +124,7 @@ impl Connections {
             .timer(TokioTimer::new())
             .keep_alive_interval(PROBE)
             .keep_alive_timeout(PROBE)
-            .max_concurrent_streams(STREAMS);
+            .max_concurrent_streams(streams);
         loop {
             // The semaphore is never closed.
             let Ok(permit) = Arc::clone(&permits).acquire_owned().await else { return };

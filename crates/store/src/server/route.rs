@@ -8,6 +8,7 @@ use hyper::{Method, Request, Response};
 use quotagate_protocol::RESERVE_PATH;
 use quotagate_protocol::dials::TELEMETRY_PATH;
 
+use super::connections::STREAMS;
 use super::endpoint::CallEndpoint;
 use super::file_limit::connection_limits;
 use super::health::{self, HEALTH_PATH};
@@ -26,7 +27,7 @@ impl CallEndpoint {
             let endpoint = Arc::clone(&endpoint);
             async move { endpoint.respond(request).await }
         };
-        connections.accept(&listener, connection_limits().calls, respond).await;
+        connections.accept(&listener, connection_limits().calls, STREAMS, respond).await;
     }
 
     /// Answers a request. Errors become answers, too.
