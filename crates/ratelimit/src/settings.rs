@@ -16,7 +16,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::path::PathBuf;
 
-use self::reader::Reader;
+use self::reader::VariableReader;
 use self::table::{Fate, VARIABLES};
 use crate::files::RuleFolder;
 use crate::headers::HeaderNames;
@@ -91,12 +91,12 @@ impl Settings {
         let set: BTreeMap<String, String> =
             variables.into_iter().filter(|(_, value)| !value.is_empty()).collect();
         let remarks = remarks(&set);
-        let mut reader = Reader::new(&set);
+        let mut reader = VariableReader::new(&set);
         let settings = Self::of(&mut reader);
         reader.finish().map(|()| (settings, remarks))
     }
 
-    fn of(reader: &mut Reader<'_>) -> Self {
+    fn of(reader: &mut VariableReader<'_>) -> Self {
         reader.refuse();
         let folder = || {
             let part = |name, default| reader.text(name, default);

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use quotagate_protocol::{MAX_NAME, is_of_name};
 
-use super::domain::{EntryKind, Level, Node, Pattern, Rule, RuleDomain, RuleLimit};
+use super::domain::{EntryKind, Level, Pattern, Rule, RuleDomain, RuleLimit, RuleNode};
 use super::tree::{DescriptorRule, DomainRules, RateLimitRule};
 use crate::messages::Unit;
 
@@ -155,7 +155,7 @@ impl Compiling {
             written: (!value.is_empty()).then(|| value.as_str().into()),
             shared: *share_threshold,
         };
-        let mut node = Node { rule, next: Level::default(), entry };
+        let mut node = RuleNode { rule, next: Level::default(), entry };
         self.level(&descriptor.descriptors, &below, &mut node.next);
         level.insert(key, value, pattern, node);
     }
@@ -233,7 +233,7 @@ impl Level {
         }
     }
 
-    fn insert(&mut self, key: &str, value: &str, pattern: Option<Pattern>, node: Node) {
+    fn insert(&mut self, key: &str, value: &str, pattern: Option<Pattern>, node: RuleNode) {
         match pattern {
             Some(pattern) => self.wildcards.push((pattern, node)),
             None if value.is_empty() => {

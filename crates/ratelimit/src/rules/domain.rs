@@ -56,11 +56,11 @@ pub enum RuleLimit {
 #[derive(Debug, Default, PartialEq)]
 pub(super) struct Level {
     /// By key and value.
-    pub(super) exact: HashMap<Box<str>, HashMap<Box<str>, Node>>,
+    pub(super) exact: HashMap<Box<str>, HashMap<Box<str>, RuleNode>>,
     /// In the order of the file.
-    pub(super) wildcards: Vec<(Pattern, Node)>,
+    pub(super) wildcards: Vec<(Pattern, RuleNode)>,
     /// By key alone.
-    pub(super) any: HashMap<Box<str>, Node>,
+    pub(super) any: HashMap<Box<str>, RuleNode>,
 }
 
 /// A pattern over key and value. Like the original, it sees both as `key_value`, if the key has a
@@ -74,7 +74,7 @@ pub(super) enum Pattern {
 }
 
 #[derive(Debug, Default, PartialEq)]
-pub(super) struct Node {
+pub(super) struct RuleNode {
     pub(super) rule: Option<usize>,
     pub(super) next: Level,
     /// How the entry counts, and what metrics call it.
@@ -163,7 +163,7 @@ impl RuleDomain {
 }
 
 impl Level {
-    fn node(&self, entry: &DescriptorEntry) -> Option<&Node> {
+    fn node(&self, entry: &DescriptorEntry) -> Option<&RuleNode> {
         let DescriptorEntry { key, value } = entry;
         let exact = self.exact.get(key.as_str()).and_then(|values| values.get(value.as_str()));
         let wildcard = || {

@@ -48,7 +48,7 @@ pub(super) struct Unreadable {
 pub(super) fn read(text: &str) -> Result<Option<Node>, Unreadable> {
     let options = options! { emit_comments: false };
     let events = Parser::new_from_str_with_options(text, options);
-    let mut reader = Reader { events, anchors: HashMap::new(), values: 0 };
+    let mut reader = TreeReader { events, anchors: HashMap::new(), values: 0 };
     loop {
         match reader.next()? {
             (Event::StreamEnd | Event::DocumentEnd, _) => return Ok(None),
@@ -58,14 +58,14 @@ pub(super) fn read(text: &str) -> Result<Option<Node>, Unreadable> {
     }
 }
 
-struct Reader<I> {
+struct TreeReader<I> {
     events: I,
     /// By the number of the anchor, each with the number of values that it holds.
     anchors: HashMap<usize, (Node, usize)>,
     values: usize,
 }
 
-impl<'t, I: Iterator<Item = Result<(Event<'t>, Span), ScanError>>> Reader<I> {
+impl<'t, I: Iterator<Item = Result<(Event<'t>, Span), ScanError>>> TreeReader<I> {
     fn next(&mut self) -> Result<(Event<'t>, Span), Unreadable> {
         match self.events.next() {
             Some(Ok(event)) => Ok(event),

@@ -7,12 +7,12 @@ use super::Remark;
 use super::table::{Fate, VARIABLES};
 
 /// Reads variables, and gathers what is wrong with them.
-pub(super) struct Reader<'v> {
+pub(super) struct VariableReader<'v> {
     set: &'v BTreeMap<String, String>,
     faults: RefCell<Vec<Remark>>,
 }
 
-impl<'v> Reader<'v> {
+impl<'v> VariableReader<'v> {
     pub(super) fn new(set: &'v BTreeMap<String, String>) -> Self {
         Self { set, faults: RefCell::default() }
     }

@@ -3,10 +3,10 @@
 use std::fmt::Write as _;
 
 use super::StoreText;
-use super::reader::Reader;
+use super::reader::VariableReader;
 
 /// The URL of the store; `None` if `REDIS_URL` is not set.
-pub(super) fn store(reader: &Reader<'_>) -> Option<StoreText> {
+pub(super) fn store(reader: &VariableReader<'_>) -> Option<StoreText> {
     let target = reader.given("REDIS_URL")?;
     let scheme = if reader.boolean("REDIS_TLS") { "rediss" } else { "redis" };
     let kind = reader.one_of(
@@ -60,7 +60,7 @@ pub(super) fn store(reader: &Reader<'_>) -> Option<StoreText> {
 }
 
 /// The user and the password, with an `@`. `of_url` stands in the URL itself.
-fn login(reader: &Reader<'_>, of_url: &str) -> String {
+fn login(reader: &VariableReader<'_>, of_url: &str) -> String {
     match reader.given("REDIS_AUTH") {
         None if of_url.is_empty() => String::new(),
         None => format!("{of_url}@"),

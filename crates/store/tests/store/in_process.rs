@@ -124,7 +124,7 @@ async fn wrong_items_fail_alone_and_wrong_calls_are_refused() {
     assert_eq!(code(request(0, &[&good])).await, Some(504));
     let dials = called.endpoint.dials("shop", b"no report").await;
     assert_eq!(dials.ok(), Some(DialsReply::default()));
-    let refused = called.endpoint.dials("Shop", b"").await.err().unwrap();
+    let refused = called.endpoint.dials("Shop!", b"").await.err().unwrap();
     assert_eq!((refused.code(), refused.field()), (400, Some("domain")));
 }
 
