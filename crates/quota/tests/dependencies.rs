@@ -25,6 +25,10 @@ const DIRECTIONS: &[(&str, &[&str])] = &[
     ),
     ("quotagate-advise", &["quotagate-calendar", "quotagate-protocol"]),
     (
+        "quotagate-ratelimit",
+        &["quotagate-control", "quotagate-protocol", "quotagate-quota", "quotagate-store"],
+    ),
+    (
         "quotagate-cli",
         &[
             "quotagate-advise",
@@ -32,6 +36,7 @@ const DIRECTIONS: &[(&str, &[&str])] = &[
             "quotagate-operate",
             "quotagate-protocol",
             "quotagate-quota",
+            "quotagate-ratelimit",
             "quotagate-store",
         ],
     ),
