@@ -3,7 +3,6 @@
 //! A caller in the same process uses [`CallEndpoint::call`] and [`CallEndpoint::dials`]. The same
 //! code carries out what arrives by HTTP.
 
-mod held;
 mod pending;
 
 use std::sync::Arc;
@@ -14,8 +13,7 @@ use quotagate_protocol::{Adjustment, MAX_ITEMS, ReserveReply, ReserveRequest, is
 
 use tokio::sync::OwnedSemaphorePermit;
 
-use self::held::Held;
-use self::pending::Claim;
+use self::pending::{Claim, Held};
 use super::endpoint::CallEndpoint;
 use super::hooks::Event;
 use super::refusal::Refusal;

@@ -1,4 +1,4 @@
-//! The reservations of a call while they are carried out.
+//! The reservations of a call while they are carried out, and until the caller has their grants.
 //!
 //! Outcomes arrive one by one, so a Redis node that hangs fails only its own. A grant is
 //! refunded if it comes after its reservation was given up, after the caller got its answer, or
@@ -13,15 +13,15 @@ use futures_util::future::{BoxFuture, FutureExt};
 use quotagate_protocol::Adjustment;
 use tokio::sync::OwnedSemaphorePermit;
 
-use super::held::Held;
 use crate::server::endpoint::CallEndpoint;
 use crate::server::hooks::Event;
+use crate::server::reply::RefundOnDrop;
 use crate::store::{Batch, Reserved, StoreError};
 
 /// A batch under way, shared by the work that carries it out and by the caller.
-pub struct Pending {
-    pub(super) endpoint: Arc<CallEndpoint>,
-    pub(super) batch: Batch,
+struct Pending {
+    endpoint: Arc<CallEndpoint>,
+    batch: Batch,
     /// Released when the work has ended and the caller has fetched the answer.
     _permit: OwnedSemaphorePermit,
     state: Mutex<PendingState>,
@@ -150,7 +150,7 @@ impl Claim {
         let unanswered = || Err(StoreError::NoAnswer("not within the caller's budget".to_owned()));
         let reserved =
             reserved.into_iter().map(|outcome| outcome.unwrap_or_else(unanswered)).collect();
-        Held::new(Arc::clone(&self.call), reserved)
+        Held { call: Arc::clone(&self.call), reserved }
     }
 }
 
@@ -160,6 +160,49 @@ impl Drop for Claim {
         drop(self.take());
         if let Some(work) = self.work.take() {
             self.call.endpoint.spawn(work);
+        }
+    }
+}
+
+/// The grants of a call until the caller has them. Dropping them before they are handed out refunds
+/// them.
+pub struct Held {
+    /// Keeps the permit of the call, too.
+    call: Arc<Pending>,
+    reserved: Vec<Reserved>,
+}
+
+impl Held {
+    /// The outcomes of the reservations, in their order.
+    pub fn reserved(&self) -> &[Reserved] {
+        &self.reserved
+    }
+
+    /// The domain of the call, from its first item: all items of a worker have the same domain.
+    pub fn domain(&self) -> Option<&str> {
+        let Batch { reservations, refunds, charges, .. } = &self.call.batch;
+        let reserved = reservations.first().map(|reservation| &*reservation.key);
+        let adjusted = || refunds.first().or(charges.first()).map(|item| &*item.key);
+        let key = reserved.or_else(adjusted)?;
+        key.split(':').next()
+    }
+}
+
+impl RefundOnDrop for Held {
+    fn hand_out(&mut self) {
+        self.reserved.clear();
+    }
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        let granted = self.call.batch.reservations.iter().zip(&self.reserved);
+        let refunds: Vec<_> =
+            granted.filter_map(|(ask, outcome)| ask.refund_of(outcome.as_ref().ok()?)).collect();
+        if !refunds.is_empty() {
+            let endpoint = Arc::clone(&self.call.endpoint);
+            endpoint.hooks.observe(Event::Undone(refunds.len()));
+            self.call.endpoint.spawn(async move { endpoint.store.refund(&refunds).await });
         }
     }
 }
