@@ -1,6 +1,6 @@
 //! The list `access_log`: the fields that the filter writes for access logs.
 
-use crate::document::{Distinct, words};
+use crate::document::{Distinct, Words, words};
 
 words! {
     /// A field for access logs, as filter state of the request.
@@ -20,5 +20,10 @@ words! {
 pub(super) type LogFields = Distinct<LogField, 0, { LogField::COUNT }>;
 
 impl LogField {
-    const COUNT: usize = 4;
+    const COUNT: usize = Self::WORDS.len();
+
+    /// The names of all fields, as documents list them.
+    pub fn names() -> impl Iterator<Item = &'static str> {
+        Self::WORDS.iter().map(|(name, _)| *name)
+    }
 }

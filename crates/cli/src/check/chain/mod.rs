@@ -9,6 +9,8 @@ mod tests;
 
 use std::collections::BTreeSet;
 
+use quotagate_quota::config::LogField;
+
 use super::report::{Finding, Severity};
 use super::yaml::{Node, Tree};
 use walk::At;
@@ -19,9 +21,6 @@ const JWT_AUTHN: &str = "envoy.filters.http.jwt_authn";
 const DEFAULT_PAYLOAD: &str = "jwt_payload";
 /// Where the native module reads copies of metadata.
 const COPIES: &str = "quotagate.metadata";
-
-/// The fields for access logs.
-const LOG_FIELDS: [&str; 4] = ["decision", "policy", "partition", "used"];
 
 /// What a policy document needs of the filters around it.
 #[derive(Debug, Default)]
@@ -52,13 +51,15 @@ pub(super) fn warnings(root: &Node, documents: Vec<(&str, Needs)>) -> Vec<Findin
     let root = At::root(root);
     let mut found = Vec::new();
     root.visit(&mut |at| deprecated(at, &mut found));
+    // A route's document writes the fields of its requests instead of the listener's.
+    let logged: Vec<_> = documents.iter().flat_map(|(_, needs)| &needs.logged).cloned().collect();
     for (path, needs) in documents {
         policy_of_gateway(&root, path, &needs, &mut found);
         if let Some(chain) = Chain::around(&root, path, needs) {
             chain.order(&mut found);
             chain.tokens(&mut found);
             chain.copies(&mut found);
-            chain.log_fields(&mut found);
+            chain.log_fields(&logged, &mut found);
             if chain.needs.trailers {
                 trailers::check(&root, &chain, &mut found);
             }
@@ -185,7 +186,8 @@ impl<'n> Chain<'n> {
         for provider in providers.iter().filter(|one| payload_of(one).is_none()) {
             let text = format!(
                 "policies read claims, but this provider keeps none, so its tokens name nobody: \
-                 write `payload_in_metadata: {}`, or any other name if no policy is meant to count its tokens",
+                 write `payload_in_metadata: {}`, or any other name if no policy is meant to count \
+                 its tokens",
                 needed.join("` or `")
             );
             warn(found, provider, text);
@@ -237,14 +239,15 @@ impl<'n> Chain<'n> {
         }
     }
 
-    /// Whether the access log reads fields that the filter does not write.
-    fn log_fields(&self, found: &mut Vec<Finding>) {
+    /// Whether the access log reads fields that are not `logged`: no document of the file lists
+    /// them.
+    fn log_fields(&self, logged: &[String], found: &mut Vec<Finding>) {
         let Some(log) = self.manager.get("access_log") else { return };
         let is_empty = |field: &&str| {
             let reads = |end| log.mentions(&format!("quotagate.{field}{end}"));
-            !self.needs.logged.contains(*field) && (reads(':') || reads(')'))
+            !logged.iter().any(|name| name == field) && (reads(':') || reads(')'))
         };
-        let empty: Vec<&str> = LOG_FIELDS.into_iter().filter(is_empty).collect();
+        let empty: Vec<&str> = LogField::names().filter(is_empty).collect();
         if !empty.is_empty() {
             let text = format!(
                 "reads fields that the policy document does not list, so they are always empty: \

@@ -249,4 +249,11 @@ fn log_field_that_the_document_does_not_list_is_found_at_the_access_log() {
     let listed = logging.replacen(domain, &format!("{domain}{fields}"), 1);
     assert_ne!(listed, logging);
     assert_eq!(check("f", &listed).lines().len(), 0);
+
+    // Another filter of the chain writes them.
+    let start = listed.find("                  - name: envoy.filters.http.wasm\n").unwrap();
+    let end = listed.find("                  - name: envoy.filters.http.router\n").unwrap();
+    let second = listed[start..end].replace(fields, "");
+    let two = format!("{}{second}{}", &listed[..start], &listed[start..]);
+    assert_eq!(check("f", &two).lines(), Vec::<String>::new());
 }
