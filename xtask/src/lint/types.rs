@@ -7,6 +7,8 @@ use proc_macro2::{Delimiter, Ident, TokenStream, TokenTree};
 
 use super::identifiers;
 
+/// The macros of this project whose bodies declare types.
+const DECLARING_MACROS: [&str; 2] = ["object", "words"];
 /// What declares a type.
 const KEYWORDS: [&str; 5] = ["enum", "struct", "trait", "type", "union"];
 
@@ -35,17 +37,24 @@ fn read(file: &Path, folder: &Path, declared: &mut Declared) -> Result<()> {
 /// Reads the items of a module; the bodies of functions, traits and implementations are skipped.
 fn items(tokens: TokenStream, file: &Path, folder: &Path, declared: &mut Declared) -> Result<()> {
     let mut tokens = tokens.into_iter().peekable();
-    let (mut test, mut previous) = (false, String::new());
+    let (mut test, mut previous, mut before) = (false, String::new(), String::new());
     while let Some(token) = tokens.next() {
         match &token {
+            TokenTree::Group(group)
+                if !test
+                    && previous == "!"
+                    && DECLARING_MACROS.iter().any(|name| before == *name) =>
+            {
+                items(group.stream(), file, folder, declared)?;
+            }
             TokenTree::Group(group) if previous == "#" => test |= is_test(group.stream()),
             // A body, or the end of a declaration without one.
             TokenTree::Group(group) if group.delimiter() == Delimiter::Brace => test = false,
             TokenTree::Punct(punct) if punct.as_char() == ';' => test = false,
             TokenTree::Ident(keyword) if !test => {
-                let name = match tokens.peek() {
-                    Some(TokenTree::Ident(name)) => name.clone(),
-                    _ => continue,
+                let Some(TokenTree::Ident(name)) = tokens.peek().cloned() else {
+                    (before, previous) = (String::new(), keyword.to_string());
+                    continue;
                 };
                 if keyword == "mod" {
                     tokens.next();
@@ -63,7 +72,7 @@ fn items(tokens: TokenStream, file: &Path, folder: &Path, declared: &mut Declare
             }
             _ => {}
         }
-        previous = token.to_string();
+        before = std::mem::replace(&mut previous, token.to_string());
     }
     Ok(())
 }
@@ -109,6 +118,9 @@ mod tests {
             ("b/mod.rs", "struct Three;"),
         ];
         assert_eq!(names(&files), ["One", "Three", "Two"]);
+        let macros = "words! { pub enum Reset { A => \"a\" } } mod a { object! { struct Reset {} } }
+            other! { struct Reset; }";
+        assert_eq!(names(&[("root.rs", macros)]), ["Reset"]);
     }
 
     #[test]
