@@ -56,7 +56,7 @@ impl Callgrind {
     }
 
     /// The command that runs a program to its end, and counts only what happens within a function.
-    /// [`calls`](Self::calls) tells it.
+    /// [`calls`](Self::calls) returns the counts.
     pub fn within(&self, function: &str) -> Vec<OsString> {
         self.with(["--zero-before", "--dump-after"].map(|name| format!("{name}={function}")))
     }

@@ -13,8 +13,8 @@ use jiff::tz::{TimeZone, TimeZoneDatabase};
 use jiff::{SignedDuration, Timestamp, ToSpan, Zoned};
 use quotagate_protocol::{Calendar, Unit};
 
-/// Where the calendar ends: in the year 9999. The windows of later moments are looked up as that of
-/// this one, and there is none unless it contains them.
+/// Where the calendar ends: in the year 9999. A later moment has only the window that contains this
+/// one, if that window contains both.
 const LAST_S: u64 = 253_370_764_800;
 /// Most hints about a time zone that is not known.
 const HINTS: usize = 3;

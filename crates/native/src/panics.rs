@@ -1,5 +1,5 @@
-//! Panics end here: none may unwind into Envoy, or end the runtime thread. Those of the store's
-//! library end in Tokio's tasks, and nothing counts them.
+//! Panics end here: none may unwind into Envoy, or end the runtime thread. Those of tasks
+//! that the store's library starts end in Tokio, and nothing counts them.
 
 use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};

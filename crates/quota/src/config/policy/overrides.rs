@@ -129,7 +129,7 @@ fn add(
                 None => {}
             }
             let allowance = allowance?;
-            // Who blocks an address means it alone, and its neighbours take none of 0 units.
+            // 0 units block the address alone: there is no quota for its neighbours to use up.
             if let Allowance::Units(1..) = allowance
                 && let Some(client) = client_network(&network, &forms)
             {

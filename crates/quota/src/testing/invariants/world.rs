@@ -246,6 +246,7 @@ impl World {
                     |check: &Check| self.config.policies[check.policy].mode == Mode::Shadow;
                 assert!(asked.iter().all(only_counts), "admitted before it was counted");
                 if is_first {
+                    assert!(arrival == Arrival::Decided || !asked.is_empty(), "counts nothing");
                     self.is_spent_in_its_window(&decision);
                 }
                 self.decided(worker, &known, &decision);
