@@ -11,7 +11,7 @@ use log::warn;
 use proxy_wasm::hostcalls;
 use proxy_wasm::types::Action;
 use quotagate_quota::access_log;
-use quotagate_quota::config::{Config, Reach};
+use quotagate_quota::config::{ClusterStore, Config, Reach};
 use quotagate_quota::decision::Decision;
 use quotagate_quota::driver::{self, Driver, HostWork, TICK};
 use quotagate_quota::exchange::{Arrival, Exchange, StreamState};
@@ -72,10 +72,9 @@ impl Plugin {
             // reports.
             config.store.reach = Reach::Nowhere;
         }
-        let authorization = store.as_ref().and_then(|store| store.token.as_ref());
         Self {
             root,
-            authorization: authorization.map(|token| format!("Bearer {token}").into()),
+            authorization: store.as_ref().and_then(ClusterStore::authorization),
             cluster: store.map(|store| store.name).unwrap_or_default(),
             driver: RefCell::new(Driver::new(Arc::new(config), random)),
             statistics: RefCell::default(),

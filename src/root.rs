@@ -7,7 +7,7 @@ use log::{error, warn};
 use proxy_wasm::hostcalls;
 use proxy_wasm::traits::{Context, HttpContext, RootContext};
 use proxy_wasm::types::{BufferType, ContextType};
-use quotagate_quota::config::{Config, OnWrongDocument, WrongDocument};
+use quotagate_quota::config::{Config, WrongDocument};
 
 use crate::plugin::Plugin;
 use crate::stream::Stream;
@@ -66,7 +66,9 @@ impl RootContext for Root {
                 for fault in &faults {
                     error!("quotagate: configuration refused: {fault}");
                 }
-                let Some(config) = instead(&text, &faults) else { return false };
+                let last_good = |wrong: &_| usable(good_documents::last(wrong)?.as_bytes()).ok();
+                let instead = WrongDocument::read(&text).instead(&faults, last_good);
+                let Some(config) = instead else { return false };
                 error!("quotagate: {}", config.in_force_instead());
                 config
             }
@@ -118,8 +120,7 @@ impl RootContext for Root {
 /// # Errors
 /// All faults of the document.
 fn usable(text: &[u8]) -> Result<Config, Vec<String>> {
-    let config = Config::parse(text)
-        .map_err(|faults| faults.iter().map(ToString::to_string).collect::<Vec<_>>())?;
+    let config = Config::parse(text)?;
     if (config.reads_request_bodies() || config.reads_response_bodies()) && !host::gets_bodies() {
         return Err(vec![format!(
             "policies: {BODIES_FILE} reads the bodies that cost.settle with usage and cost.reserve \
@@ -130,15 +131,4 @@ fn usable(text: &[u8]) -> Result<Config, Vec<String>> {
         Ok(_) => Ok(config),
         Err(fault) => Err(vec![fault.to_string()]),
     }
-}
-
-/// The configuration in force instead of a document with these faults. `None`: Envoy shall reject
-/// it.
-fn instead(text: &[u8], faults: &[String]) -> Option<Config> {
-    let wrong = WrongDocument::read(text);
-    if wrong.on_wrong_document == OnWrongDocument::Reject {
-        return None;
-    }
-    let last_good = good_documents::last(&wrong).and_then(|text| usable(text.as_bytes()).ok());
-    wrong.instead(faults, last_good)
 }

@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use quotagate_operate::document::unknown_zones;
 use quotagate_quota::config::{
-    Config, DocumentOwner, Faults, GoodDocuments, OnWrongDocument, PerRoute, Reach, WrongDocument,
+    Config, DocumentOwner, Faults, GoodDocuments, PerRoute, Reach, WrongDocument,
 };
 
 use crate::abi::{FilterConfig, process};
@@ -172,16 +172,19 @@ fn in_force(
         }
         Err(faults) => faults,
     };
-    let wrong = WrongDocument::read(document);
     // Who validates a configuration asks for its faults.
-    if wrong.on_wrong_document == OnWrongDocument::Reject || process::only_validates() {
+    if process::only_validates() {
         return Err(faults);
     }
-    let text = good().last(owner, &wrong).map(str::to_owned);
-    let last_good =
-        text.and_then(|text| usable(Config::parse_unordered(text.as_bytes()), &link).ok());
-    let (last_good, kept) = last_good.unzip();
-    let Some(mut config) = wrong.instead(&faults, last_good) else { return Err(faults) };
+    let mut kept = None;
+    let last_good = |wrong: &_| {
+        let text = good().last(owner, wrong)?.to_owned();
+        let (config, link) = usable(Config::parse_unordered(text.as_bytes()), &link).ok()?;
+        kept = Some(link);
+        Some(config)
+    };
+    let instead = WrongDocument::read(document).instead(&faults, last_good);
+    let Some(mut config) = instead else { return Err(faults) };
     for fault in &faults {
         log::error(&format!("configuration refused: {fault}"));
     }
@@ -201,7 +204,7 @@ fn usable(
     parsed: Result<Config, Faults>,
     link: impl Fn(&Config) -> Result<Link, Vec<String>>,
 ) -> Result<(Config, Link), Vec<String>> {
-    let config = parsed.map_err(|faults| lines(&faults))?;
+    let config = parsed?;
     known_zones(&config)?;
     readable_costs(&config)?;
     let link = link(&config)?;
@@ -239,8 +242,4 @@ fn readable_costs(config: &Config) -> Result<(), Vec<String>> {
 
 fn start_runtime() -> Result<(), Vec<String>> {
     runtime::start().map_err(|error| vec![format!("cannot start a thread: {error}")])
-}
-
-fn lines(faults: &Faults) -> Vec<String> {
-    faults.iter().map(ToString::to_string).collect()
 }

@@ -74,7 +74,7 @@ impl Callouts {
     pub fn open(store: &ClusterStore, wakes: Arc<MainThread>) -> Arc<Self> {
         let callouts = Arc::new(Self {
             cluster: store.name.clone(),
-            authorization: store.token.as_ref().map(|token| format!("Bearer {token}").into()),
+            authorization: store.authorization(),
             main: thread::current().id(),
             wakes,
             queue: Mutex::default(),

@@ -87,6 +87,13 @@ impl Reach {
     }
 }
 
+impl ClusterStore {
+    /// The value of the header `authorization` of every call.
+    pub fn authorization(&self) -> Option<Box<str>> {
+        self.token.as_ref().map(|token| format!("Bearer {token}").into())
+    }
+}
+
 impl fmt::Debug for ClusterStore {
     /// Without the token.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -60,8 +60,17 @@ impl WrongDocument {
     }
 
     /// The configuration in force instead of this document, which has these faults: the last good
-    /// one, else one without policies that does what `on_failure` says.
-    pub fn instead(self, faults: &[String], last_good: Option<Config>) -> Option<Config> {
+    /// one, which `last_good` looks for, else one without policies that does what `on_failure`
+    /// says. `None`: Envoy shall reject the document.
+    pub fn instead(
+        self,
+        faults: &[String],
+        last_good: impl FnOnce(&Self) -> Option<Config>,
+    ) -> Option<Config> {
+        if self.on_wrong_document == OnWrongDocument::Reject {
+            return None;
+        }
+        let last_good = last_good(&self);
         let keeps_last_good = last_good.is_some();
         let config = match last_good {
             Some(config) => config,
@@ -403,7 +412,7 @@ mod tests {
     #[test]
     fn without_a_good_document_on_failure_decides_and_the_store_is_told() {
         let faults = ["policies[0].quota: must be \u{e4}".to_owned(), "more".to_owned()];
-        let instead = |text: &str| WrongDocument::read(text.as_bytes()).instead(&faults, None);
+        let instead = |text: &str| WrongDocument::read(text.as_bytes()).instead(&faults, |_| None);
         let config =
             instead(r#"{"domain":"shop","store":{"cluster":"s","on_failure":"deny"}}"#).unwrap();
         assert_eq!((&*config.domain, config.without_document()), ("shop", Some(OnFailure::Deny)));
@@ -416,8 +425,19 @@ mod tests {
             assert_eq!(config.without_document(), Some(OnFailure::Allow));
         }
         let good = Config::parse(document("d", &["p"], 1).as_bytes()).unwrap();
-        let kept = WrongDocument::read(b"").instead(&faults, Some(good)).unwrap();
+        let kept = WrongDocument::read(b"").instead(&faults, |_| Some(good)).unwrap();
         assert_eq!((kept.without_document(), kept.policies.len()), (None, 1));
         assert!(kept.refused.is_some_and(|refused| refused.keeps_last_good));
+    }
+
+    #[test]
+    fn document_that_says_reject_is_rejected_and_no_good_one_is_looked_for() {
+        for text in [
+            r#"{"on_wrong_document":"reject"}"#,
+            r#"{"domain":"shop","on_wrong_document":"reject","store":{"cluster":"s"},"more":1}"#,
+        ] {
+            let wrong = WrongDocument::read(text.as_bytes());
+            assert!(wrong.instead(&["a fault".to_owned()], |_| panic!("looked for")).is_none());
+        }
     }
 }

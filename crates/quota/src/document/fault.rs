@@ -74,5 +74,12 @@ impl fmt::Display for Faults {
     }
 }
 
+/// One line for each fault.
+impl From<Faults> for Vec<String> {
+    fn from(faults: Faults) -> Self {
+        faults.iter().map(ToString::to_string).collect()
+    }
+}
+
 impl std::error::Error for Fault {}
 impl std::error::Error for Faults {}

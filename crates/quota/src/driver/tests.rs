@@ -152,7 +152,7 @@ fn on_failure_decides_what_nothing_else_does() {
 #[test]
 fn without_a_document_no_request_is_counted() {
     let wrong = WrongDocument::read(br#"{"domain": "d", "on_wrong_document": "deny"}"#);
-    let Some(config) = wrong.instead(&["a fault".to_owned()], None) else { panic!() };
+    let Some(config) = wrong.instead(&["a fault".to_owned()], |_| None) else { panic!() };
     let mut driver = Driver::<u32, &str>::new(Arc::new(config), 1);
     let mut exchange = Exchange::default();
     let arrival = arrive(&mut driver, &mut exchange, 1, &[], at(0));

@@ -6,7 +6,7 @@ use std::cell::RefCell;
 
 use quotagate_protocol::dials::MAX_FAULT;
 use quotagate_protocol::{MAX_UNITS, Reservation};
-use quotagate_quota::config::{Config, WrongDocument};
+use quotagate_quota::config::{Config, OnWrongDocument, WrongDocument};
 use quotagate_quota::request::{HeaderValues, Request};
 use serde_json::{Value, json};
 
@@ -38,7 +38,11 @@ fn read(text: &[u8], hostile: &[u8]) {
                 assert!(!line.contains('\n') && !fault.path.is_empty(), "{line:?}");
             }
             let lines: Vec<String> = faults.iter().map(ToString::to_string).collect();
-            let instead = WrongDocument::read(text).instead(&lines, None).expect("always");
+            let mut wrong = WrongDocument::read(text);
+            let is_rejected = wrong.clone().instead(&lines, |_| None).is_none();
+            assert_eq!(is_rejected, wrong.on_wrong_document == OnWrongDocument::Reject);
+            wrong.on_wrong_document = OnWrongDocument::Keep;
+            let instead = wrong.instead(&lines, |_| None).expect("always");
             assert!(instead.without_document().is_some() && instead.policies.is_empty());
             let fault = instead.refused.map(|refused| refused.fault).unwrap_or_default();
             assert!(fault.len() <= MAX_FAULT && !fault.contains(|c: char| c.is_control()));

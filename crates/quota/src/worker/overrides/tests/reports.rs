@@ -30,7 +30,7 @@ fn refused_document_is_reported_and_counted_with_each_report() {
     let wrong = |store: &str| {
         let text = format!(r#"{{"domain":"shop.d","store":{{{store}}},"policies":7}}"#);
         let faults = ["policies: must be a list, is a number".to_owned()];
-        let config = WrongDocument::read(text.as_bytes()).instead(&faults, None).unwrap();
+        let config = WrongDocument::read(text.as_bytes()).instead(&faults, |_| None).unwrap();
         Worker::<()>::new(Arc::new(config), 1)
     };
     let refusals = |w: &mut Worker<()>| -> u64 {
