@@ -27,7 +27,14 @@ const POLICIES: &str = r#"
     {"name": "body", "partition_by": [], "quota": 100, "window": "1m", "cost": {
         "reserve": {"request_json": ["max_tokens"], "default": 20, "max": 40}}},
     {"name": "failed", "partition_by": [], "quota": 100, "window": "1m",
-        "count": {"status": [401], "abandoned": "refund"}}"#;
+        "count": {"status": [401], "grpc_status": [16], "abandoned": "refund"}},
+    {"name": "tokens", "partition_by": [], "quota": 100, "window": "1m",
+        "cost": {"reserve": 1, "settle": [{"usage": "total"}]}}"#;
+/// The indexes of these policies.
+const PLAIN: usize = 0;
+const BODY: usize = 1;
+const FAILED: usize = 2;
+const TOKENS: usize = 3;
 
 fn at(ms: u64) -> Monotonic {
     Monotonic::new(Duration::from_millis(ms))
@@ -95,6 +102,34 @@ fn granted() -> CallEnd {
     CallEnd::Answered { status: 200, by: AnsweredBy::Store, size: body.len(), body: body.to_vec() }
 }
 
+/// The units that the driver charges, or refunds (negative).
+fn adjusted(driver: &mut TestDriver, now: Monotonic) -> i64 {
+    driver.tick(now);
+    let Some(Outgoing::Call(call)) = driver.next_send(now) else { return 0 };
+    let units = |units: u64| i64::try_from(units).unwrap();
+    call.request.charges.iter().map(|charge| units(charge.units)).sum::<i64>()
+        - call.request.refunds.iter().map(|refund| units(refund.units)).sum::<i64>()
+}
+
+/// The headers and trailers of a response with status 200, unless they say another one.
+struct PartsOfResponse(&'static [(&'static str, &'static str)]);
+
+impl Upstream for PartsOfResponse {
+    fn status(&self) -> Option<u16> {
+        let status = self.first_header(":status").unwrap_or_else(|| b"200".to_vec());
+        std::str::from_utf8(&status).unwrap().parse().ok()
+    }
+
+    fn header(&self, name: &str) -> Vec<Vec<u8>> {
+        let named = self.0.iter().filter(|(known, _)| *known == name);
+        named.map(|(_, value)| value.as_bytes().to_vec()).collect()
+    }
+
+    fn trailer(&self, name: &str) -> Vec<Vec<u8>> {
+        self.header(name)
+    }
+}
+
 /// An admitted request of this policy.
 fn admitted(driver: &mut TestDriver, id: u32, policy: usize, now: Monotonic) -> Exchange {
     let mut exchange = Exchange::default();
@@ -121,7 +156,7 @@ fn each_arrival_has_its_action() {
     ] {
         assert_eq!(on_arrival(&driver, &arrival, &exchange), action, "{arrival:?}");
     }
-    let admitted = admitted(&mut driver, 1, 0, at(0));
+    let admitted = admitted(&mut driver, 1, PLAIN, at(0));
     assert_eq!(on_arrival(&driver, &Arrival::Decided, &admitted), "continue None");
 }
 
@@ -177,7 +212,7 @@ fn mark_of_a_client_is_refused_unless_the_filter_set_it_before_a_redirect() {
 fn request_is_read_until_its_body_ends() {
     let mut driver = driver("");
     let mut exchange = Exchange::default();
-    assert_eq!(arrive(&mut driver, &mut exchange, 1, &[1], at(0)), Arrival::Reading);
+    assert_eq!(arrive(&mut driver, &mut exchange, 1, &[BODY], at(0)), Arrival::Reading);
     assert!(!driver.is_idle());
     let mut chunk = |text: &str, end| {
         let stream = Stream { id: 1, who: &"request", exchange: &mut exchange };
@@ -192,7 +227,7 @@ fn request_is_read_until_its_body_ends() {
 fn request_without_a_body_is_not_read() {
     let mut driver = driver("");
     let mut exchange = Exchange::default();
-    let arriving = Arriving { body: RequestBody::Absent, ..arriving(&driver, &[1]) };
+    let arriving = Arriving { body: RequestBody::Absent, ..arriving(&driver, &[BODY]) };
     let stream = Stream { id: 1, who: &"request", exchange: &mut exchange };
     assert_eq!(driver.arrive(stream, arriving, at(0)), Arrival::Waiting);
     assert_eq!(driver.late_bodies(at(5_000)).count(), 0);
@@ -203,7 +238,7 @@ fn late_body_is_given_up_once() {
     let mut driver = driver("");
     let mut exchange = Exchange::default();
     let limit = u64::try_from(READS_REQUEST_FOR.as_millis()).unwrap();
-    arrive(&mut driver, &mut exchange, 1, &[1], at(5));
+    arrive(&mut driver, &mut exchange, 1, &[BODY], at(5));
     let mut late = |now| {
         let count = driver.late_bodies(now).count();
         let stream = Stream { id: 1, who: &"request", exchange: &mut exchange };
@@ -218,11 +253,11 @@ fn late_body_is_given_up_once() {
 fn stream_that_ends_is_not_read_any_more() {
     let mut driver = driver("");
     let mut exchange = Exchange::default();
-    arrive(&mut driver, &mut exchange, 1, &[1], at(0));
+    arrive(&mut driver, &mut exchange, 1, &[BODY], at(0));
     driver.end(&1, &mut exchange, &(), at(1));
     assert_eq!(driver.late_bodies(at(5_000)).count(), 0);
     // After a panic the exchange may have forgotten that it is read.
-    arrive(&mut driver, &mut exchange, 2, &[1], at(0));
+    arrive(&mut driver, &mut exchange, 2, &[BODY], at(0));
     driver.stop_reading(&2);
     assert_eq!(driver.late_bodies(at(5_000)).count(), 0);
 }
@@ -231,7 +266,7 @@ fn stream_that_ends_is_not_read_any_more() {
 fn redirected_request_comes_back_under_the_id_of_its_first_stream() {
     let mut driver = driver("");
     assert_eq!(driver.take_redirected(|| panic!("none is kept")), None);
-    let mut first = admitted(&mut driver, 1, 0, at(0));
+    let mut first = admitted(&mut driver, 1, PLAIN, at(0));
     let admission = first.redirected(|| true).unwrap();
     driver.keep_redirected(1, admission.clone(), at(1));
     assert_eq!(driver.take_redirected(|| None), None);
@@ -243,7 +278,7 @@ fn redirected_request_comes_back_under_the_id_of_its_first_stream() {
 #[test]
 fn redirects_are_bounded_and_the_oldest_is_abandoned() {
     let mut driver = driver("");
-    let oldest = admitted(&mut driver, 0, 2, at(0)).redirected(|| true).unwrap();
+    let oldest = admitted(&mut driver, 0, FAILED, at(0)).redirected(|| true).unwrap();
     driver.keep_redirected(0, oldest, at(1));
     (1..64).for_each(|id| driver.keep_redirected(id, Admission::default(), at(1)));
     driver.tick(at(100));
@@ -252,15 +287,86 @@ fn redirects_are_bounded_and_the_oldest_is_abandoned() {
     assert_eq!(driver.take_redirected(|| Some(0)), None);
     assert!(driver.take_redirected(|| Some(1)).is_some());
     assert!(driver.take_redirected(|| Some(64)).is_some());
-    driver.tick(at(200));
-    let Some(Outgoing::Call(call)) = driver.next_send(at(200)) else { panic!("no refund") };
-    assert_eq!(call.request.refunds.iter().map(|refund| refund.units).sum::<u64>(), 1);
+    assert_eq!(adjusted(&mut driver, at(200)), -1);
+}
+
+#[test]
+fn head_of_a_response_counts_it_and_says_whether_units_were_refunded() {
+    let responses: [(&[(&str, &str)], u64); 2] = [(&[(":status", "401")], 0), (&[], 1)];
+    for (headers, refunds) in responses {
+        let mut driver = driver("");
+        let mut exchange = admitted(&mut driver, 1, FAILED, at(0));
+        exchange.response_begins();
+        let response = PartsOfResponse(headers);
+        let refunded = driver.response_headers(&mut exchange, &response, true, at(1));
+        assert_eq!(refunded, refunds > 0);
+        let remaining = exchange.admission().unwrap().standings[0].balance.remaining;
+        assert_eq!(remaining, 99 + refunds);
+        assert!(exchange.is_settled());
+        driver.end(&1, &mut exchange, &response, at(2));
+        assert_eq!(adjusted(&mut driver, at(20)), -i64::try_from(refunds).unwrap());
+    }
+}
+
+#[test]
+fn trailers_of_a_grpc_response_count_it_unless_the_stream_breaks_before_them() {
+    const HEAD: PartsOfResponse = PartsOfResponse(&[("content-type", "application/grpc")]);
+    let trailers: [Option<&[(&str, &str)]>; 3] =
+        [Some(&[("grpc-status", "16")]), Some(&[("grpc-status", "0")]), None];
+    for (trailers, adjustment) in trailers.into_iter().zip([0, -1, -1]) {
+        let mut driver = driver("");
+        let mut exchange = admitted(&mut driver, 1, FAILED, at(0));
+        exchange.response_begins();
+        assert!(!driver.response_headers(&mut exchange, &HEAD, false, at(1)), "they are held");
+        if let Some(trailers) = trailers {
+            let trailers = PartsOfResponse(trailers);
+            let refunded = driver.response_trailers(&mut exchange, &trailers, at(2));
+            assert_eq!(refunded, adjustment < 0, "{adjustment}");
+            assert!(exchange.is_settled());
+        }
+        driver.end(&1, &mut exchange, &(), at(3));
+        assert_eq!(adjusted(&mut driver, at(20)), adjustment);
+    }
+}
+
+#[test]
+fn stream_that_ends_without_a_response_is_abandoned() {
+    for (policy, adjustment) in [(PLAIN, 0), (FAILED, -1)] {
+        let mut driver = driver("");
+        let mut exchange = admitted(&mut driver, 1, policy, at(0));
+        driver.end(&1, &mut exchange, &(), at(1));
+        assert_eq!(adjusted(&mut driver, at(20)), adjustment);
+    }
+}
+
+#[test]
+fn each_end_of_a_body_settles_its_cost_once() {
+    const HEAD: PartsOfResponse = PartsOfResponse(&[("content-type", "application/json")]);
+    type End = fn(&mut TestDriver, &mut Exchange);
+    let ends: [(&str, End); 3] = [
+        ("body", |driver, exchange| driver.response_ends(exchange, &HEAD, at(2))),
+        ("trailers", |driver, exchange| {
+            assert!(!driver.response_trailers(exchange, &HEAD, at(2)), "nothing is held");
+        }),
+        ("stream", |driver, exchange| driver.end(&1, exchange, &HEAD, at(2))),
+    ];
+    for (name, end) in ends {
+        let mut driver = driver("");
+        let mut exchange = admitted(&mut driver, 1, TOKENS, at(0));
+        exchange.response_begins();
+        driver.response_headers(&mut exchange, &HEAD, false, at(1));
+        exchange.body(br#"{"usage": {"total_tokens": 12}}"#);
+        end(&mut driver, &mut exchange);
+        assert_eq!(adjusted(&mut driver, at(20)), 11, "{name}");
+        driver.end(&1, &mut exchange, &HEAD, at(21));
+        assert_eq!(adjusted(&mut driver, at(40)), 0, "{name}: once");
+    }
 }
 
 #[test]
 fn grants_of_a_call_that_nobody_awaits_are_not_taken() {
     let mut driver = driver("");
-    arrive(&mut driver, &mut Exchange::default(), 1, &[0], at(0));
+    arrive(&mut driver, &mut Exchange::default(), 1, &[PLAIN], at(0));
     let call = send(&mut driver, at(0));
     driver.call_not_sent(call, &CallFault::NoHost, at(1));
     driver.carried_out(call, || panic!("taken"), at(2));
@@ -280,7 +386,7 @@ fn ticks_begin_with_work_and_rest_after_a_second_without() {
     }
     assert!((0..99).all(|_| driver.needs_next_tick(HostWork::None)));
     assert!(!driver.needs_next_tick(HostWork::None));
-    arrive(&mut driver, &mut Exchange::default(), 1, &[1], at(0));
+    arrive(&mut driver, &mut Exchange::default(), 1, &[BODY], at(0));
     assert!(driver.begins_ticks(HostWork::None), "a body is read");
     assert!((0..200).all(|_| driver.needs_next_tick(HostWork::None)));
 }
@@ -311,8 +417,13 @@ fn end_of_a_call_is_read_from_its_headers() {
 
 #[test]
 fn calls_carry_the_authorization_that_the_store_wants() {
-    let without = call_headers("/p", None);
-    assert_eq!(without[1], (":path", "/p"));
-    assert!(without.iter().all(|(name, _)| *name != "authorization"));
-    assert_eq!(call_headers("/p", Some("Bearer t")).last(), Some(&("authorization", "Bearer t")));
+    let mut headers = vec![
+        (":method", "POST"),
+        (":path", "/p"),
+        (":authority", "quotagate"),
+        ("content-type", "application/json"),
+    ];
+    assert_eq!(call_headers("/p", None), headers);
+    headers.push(("authorization", "Bearer t"));
+    assert_eq!(call_headers("/p", Some("Bearer t")), headers);
 }

@@ -64,6 +64,14 @@ fn evaluation(worker: &Worker<()>, policies: &[usize]) -> Evaluation {
 
 /// The next call is granted as a whole. Returns the units that it reserves.
 fn granted(worker: &mut Worker<()>, exchange: &mut Exchange) -> Vec<u64> {
+    let wants = answered(worker);
+    let ((), decision) = worker.next_decision().unwrap();
+    assert!(exchange.decided(decision, StreamState::Open, worker, at(0)));
+    wants
+}
+
+/// The store grants the next call as a whole. Returns the units that it reserves.
+fn answered(worker: &mut Worker<()>) -> Vec<u64> {
     let call = worker.next_call(at(0)).expect("a call is due");
     let wants: Vec<u64> = call.request.reservations.iter().map(|r| r.want).collect();
     let grant = |want: &u64| {
@@ -73,19 +81,23 @@ fn granted(worker: &mut Worker<()>, exchange: &mut Exchange) -> Vec<u64> {
     };
     let grants: Vec<_> = wants.iter().map(grant).collect();
     worker.replied(call.id, format!(r#"{{"grants": [{}]}}"#, grants.join(",")).as_bytes(), at(0));
-    let ((), decision) = worker.next_decision().unwrap();
-    assert!(exchange.decided(decision, StreamState::Open, worker, at(0)));
     wants
 }
 
 /// A request that reserves 20 units of `tokens` is admitted.
 fn admitted(worker: &mut Worker<()>) -> Exchange {
+    let mut exchange = waiting(worker);
+    assert_eq!(granted(worker, &mut exchange), [20]);
+    exchange
+}
+
+/// A request that reserves 20 units of `tokens` waits.
+fn waiting(worker: &mut Worker<()>) -> Exchange {
     let mut exchange = Exchange::default();
     let evaluation = evaluation(worker, &[0]);
     assert_eq!(exchange.arrive((), evaluation, None, worker, at(0)), Arrival::Reading);
     let arrival = exchange.request_body((), b"{}", true, worker, at(0));
     assert_eq!(arrival, Some(Arrival::Waiting));
-    assert_eq!(granted(worker, &mut exchange), [20]);
     exchange
 }
 
@@ -257,6 +269,35 @@ fn answer_that_does_not_count_refunds_all_and_settles_nothing() {
         }
         assert_eq!(adjusted(&mut worker), [expected], "{count}");
     }
+}
+
+#[test]
+fn invariant_3_request_that_is_admitted_after_its_stream_is_gone_gets_its_units_back() {
+    // Whatever the policy says of requests that are abandoned at the upstream.
+    for count in ["", r#""count": {"status": [200]},"#] {
+        let mut worker = worker(count);
+        let mut exchange = waiting(&mut worker);
+        answered(&mut worker);
+        let ((), decision) = worker.next_decision().unwrap();
+        let is_held = exchange.decided(decision, StreamState::Gone, &mut worker, at(0));
+        assert!(!is_held && exchange.decision().is_none(), "nothing is to be resumed or shown");
+        exchange.end(&(), &mut worker, at(1));
+        assert_eq!(adjusted(&mut worker), [-20], "{count}");
+    }
+}
+
+#[test]
+fn redirected_request_is_counted_by_a_policy_that_matches_only_now() {
+    let mut worker = worker("");
+    let earlier = admitted(&mut worker).redirected(|| true).unwrap();
+    let mut second = Exchange::default();
+    let evaluation = evaluation(&worker, &[0, 1]);
+    let arrival = second.arrive((), evaluation, Some(earlier), &mut worker, at(1));
+    assert_eq!(arrival, Arrival::Waiting, "it waits for the other policy");
+    assert_eq!(granted(&mut worker, &mut second), [1]);
+    let standings = second.admission().unwrap().standings.iter();
+    let shown: Vec<_> = standings.map(|of| (of.policy, of.balance.remaining)).collect();
+    assert_eq!(shown, [(0, 80), (1, 99)]);
 }
 
 #[test]

@@ -200,8 +200,17 @@ fn request_is_decided_by_the_mode_of_its_policies_on_arrival() {
         answer(&mut w, id, &[granted(0, 5, 5), granted(1, 1, 5)], 2);
         let decided = decisions(&mut w);
         let (_, decision) = &decided[0];
-        if let Decision::Refuse(refusal) = decision {
-            assert_eq!(violated(refusal), [0], "a 429 names the policies that refuse");
+        match decision {
+            Decision::Refuse(refusal) => {
+                assert_eq!(violated(refusal), [0], "a 429 names the policies that refuse");
+            }
+            Decision::Admit(admission) => {
+                let now = || Now { monotonic: at(2), epoch: Duration::ZERO };
+                let shown = quota_headers(&w.config, &admission.standings, now);
+                let remaining = ("x-ratelimit-remaining", "4".into());
+                assert!(shown.contains(&remaining), "not of the shadow policy: {shown:?}");
+            }
+            Decision::Unavailable(_) => panic!("{dial}: {decision:?}"),
         }
         assert!(format!("one={}", brief(decision)).starts_with(before), "{dial}: {decision:?}");
         // The next request arrives now.

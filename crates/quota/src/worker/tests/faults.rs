@@ -40,6 +40,7 @@ fn every_failure_is_counted_and_logged_and_admits_no_request() {
             "it answered 401; see store.token: \"no\"",
         ),
         (answered(302, Store, b""), "refused=1", "302"),
+        (answered(400, Store, b"{}"), "refused=1", "400"),
         (answered(503, Store, b""), "refused=1", "503"),
         (answered(504, Store, b""), "refused=1", "504"),
         (ok(b"<html>"), "malformed=1", "not a reply to the call"),

@@ -82,6 +82,7 @@ fn store_that_announces_versions_and_fails_fetches_is_not_hammered() {
         }
     }
     assert_eq!(left, 10, "one per second");
+    assert_eq!(failures(&mut w), 10, "each is counted");
 }
 
 #[test]
