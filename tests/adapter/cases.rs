@@ -1,31 +1,22 @@
 //! How the adapter handles a host that behaves, and one that does not.
 
+use crate::document::{DENY, document, grant, policy};
 use crate::host::{
-    CONTINUE, PAUSE, ROOT, STOP_ALL, WATERMARK, active, body_and_trailers, configure, crowd, end,
+    CONTINUE, PAUSE, ROOT, STOP_ALL, WATERMARK, active, body_and_trailers, call, configure, crowd,
     fifth_call, headers, host, queue, reply, request, response, tick,
 };
 
 /// The status of a null or nested-null property, which the SDK does not expect.
 const SERIALIZATION_FAILURE: u32 = 3;
 
-const QUOTA: u64 = 1000;
-
-fn document(partition_by: &str, on_failure: &str) -> String {
-    format!(
-        r#"{{"domain":"d","store":{{"cluster":"s","timeout":"60s","on_failure":"{on_failure}"}},
-            "identities":{{"tenant":[{{"header":{{"name":"x-tenant"}}}}],"sub":[{{"jwt":{{"claim":"a.b"}}}},{{"client_ip":{{}}}}]}},
-            "policies":[{{"name":"p","partition_by":[{partition_by}],"quota":{QUOTA},"window":"1m"}}]}}"#
-    )
-}
-
-fn grant(units: u64) -> String {
-    format!(
-        r#"{{"grants":[{{"granted":{units},"used":{units},"quota":{QUOTA},"reset_ms":1000,"window":1}}]}}"#
-    )
-}
-
 fn start() {
-    assert!(configure(&document("", "deny")));
+    assert!(configure(&document(&policy("p", ""), "", DENY)));
+}
+
+/// Starts with a policy that counts by this identity.
+fn start_by(identity: &str) {
+    let by = format!(r#","partition_by":["{identity}"]"#);
+    assert!(configure(&document(&policy("p", &by), "", DENY)));
 }
 
 #[test]
@@ -35,10 +26,10 @@ fn call_belongs_to_the_root_and_the_stream_is_active_again_after_it() {
     assert_eq!(host(|h| h.calls[0].0), ROOT);
     assert_eq!(active(), 5);
     assert!(host(|h| h.ticking));
-    reply(1, 200, &grant(1));
+    reply(1, 200, &grant(1, 1));
     assert_eq!(host(|h| h.resumed.clone()), [5]);
     response(5, 200);
-    assert_eq!(host(|h| h.response_headers["x-ratelimit-remaining"].clone()), "999");
+    assert_eq!(host(|h| h.response_headers["x-ratelimit-remaining"].clone()), "99");
 }
 
 #[test]
@@ -46,7 +37,7 @@ fn waiting_request_holds_its_body_and_trailers() {
     start();
     assert_eq!(headers(5, false), STOP_ALL);
     assert_eq!(body_and_trailers(5), [WATERMARK, PAUSE]);
-    reply(1, 200, &grant(1));
+    reply(1, 200, &grant(1, 1));
     assert_eq!(body_and_trailers(5), [CONTINUE; 2]);
 }
 
@@ -54,10 +45,10 @@ fn waiting_request_holds_its_body_and_trailers() {
 fn at_most_32_streams_are_resumed_or_answered_in_one_callback() {
     start();
     crowd(2..101);
-    reply(1, 200, &grant(1));
+    reply(1, 200, &grant(1, 1));
     fifth_call();
     assert_eq!(host(|h| (h.calls.len(), h.resumed.len())), (5, 1));
-    reply(5, 200, &grant(50));
+    reply(5, 200, &grant(50, 51));
     let mut batches = Vec::new();
     let acted = || host(|h| h.resumed.len() + h.answered.len());
     let mut before = 1;
@@ -78,73 +69,30 @@ fn vanished_stream_is_not_resumed_and_no_other_stream_in_its_stead() {
     for id in 2..=4 {
         request(id);
     }
-    reply(1, 200, &grant(1));
+    reply(1, 200, &grant(1, 1));
     // The stream is gone, but the host has not reported it yet.
     host(|h| h.dead.insert(3));
-    reply(2, 200, &grant(2));
+    reply(2, 200, &grant(2, 3));
     assert_eq!(host(|h| h.resumed.clone()), [2, 4]);
 }
 
 #[test]
-fn invariant_3_units_of_a_client_that_left_are_refunded() {
-    start();
-    request(2);
-    end(2);
-    reply(1, 200, &grant(1));
-    assert!(host(|h| h.resumed.is_empty()));
-    tick();
-    let body = host(|h| String::from_utf8(h.calls[1].1.clone()).unwrap());
-    assert!(
-        body.contains(r#""refunds":[{"key":"d:p:{*}","window_s":60,"window":1,"units":1}]"#),
-        "{body}"
-    );
-}
-
-#[test]
-fn call_that_cannot_be_sent_is_answered_from_a_separate_callback() {
-    start();
-    host(|h| h.refuse_calls = true);
-    assert!(!request(2));
-    assert!(
-        host(|h| h.answered.is_empty()),
-        "no answer may be sent within the stream's own callback"
-    );
-    assert!(queue());
-    assert_eq!(host(|h| h.answered.clone()), [(2, 503)]);
-}
-
-#[test]
-fn every_store_answer_decides_the_request() {
-    for (status, body) in [(0, ""), (200, ""), (200, "<html>"), (504, ""), (503, "no"), (400, "{}")]
-    {
-        std::thread::spawn(move || {
-            start();
-            request(2);
-            reply(1, status, body);
-            assert_eq!(host(|h| h.answered.clone()), [(2, 503)], "{status} {body}");
-        })
-        .join()
-        .unwrap();
-    }
-}
-
-#[test]
 fn invariant_4_bytes_that_are_not_utf8_are_data() {
-    assert!(configure(&document(r#""tenant""#, "deny")));
+    start_by("tenant");
     host(|h| h.request_headers.push(("x-tenant".into(), b"\xff\0\n}".to_vec())));
     request(2);
-    let body = host(|h| String::from_utf8(h.calls[0].1.clone()).unwrap());
+    let body = call(1);
     assert!(body.contains("d:p:{header.x-tenant=%FF%00%0A%7D}"), "{body}");
 }
 
 #[test]
 fn header_given_twice_identifies_no_client() {
-    assert!(configure(&document(r#""tenant""#, "deny")));
+    start_by("tenant");
     for value in [b"a", b"b"] {
         host(|h| h.request_headers.push(("x-tenant".into(), value.to_vec())));
     }
     request(2);
-    let body = host(|h| String::from_utf8(h.calls[0].1.clone()).unwrap());
+    let body = call(1);
     assert!(body.contains("d:p:{-}"), "{body}");
 }
 
@@ -189,14 +137,14 @@ fn headers_are_fetched_only_when_needed_and_all_at_once() {
 
 #[test]
 fn invariant_4_unreadable_claim_is_missing() {
-    assert!(configure(&document(r#""sub""#, "deny")));
+    start_by("sub");
     host(|h| {
         let claim = "metadata.filter_metadata.envoy.filters.http.jwt_authn.jwt_payload.a.b";
         h.properties.insert(claim.into(), Err(SERIALIZATION_FAILURE));
         h.properties.insert("source.address".into(), Ok(b"192.0.2.7:1".to_vec()));
     });
     request(2);
-    let body = host(|h| String::from_utf8(h.calls[0].1.clone()).unwrap());
+    let body = call(1);
     assert!(body.contains("d:p:{ip=192.0.2.7}"), "{body}");
 }
 
@@ -211,7 +159,7 @@ fn bad_configuration_is_rejected_with_every_fault_in_the_log() {
 fn idle_worker_stops_ticking_and_starts_again() {
     start();
     request(2);
-    reply(1, 200, &grant(1));
+    reply(1, 200, &grant(1, 1));
     for _ in 0..99 {
         tick();
     }

@@ -32,7 +32,7 @@ fn calls(status: u16) -> Calls {
 /// Grants what each reservation of every call asks for, from the call `token` on, and returns the
 /// number of calls. Requests that are sent together need one call more for each 5 ms that the
 /// machine takes.
-pub fn grant_all_from(token: u32) -> u32 {
+fn grant_all_from(token: u32) -> u32 {
     let (mut next, mut used) = (token, HashMap::new());
     while host(|h| h.calls.len()) >= next as usize {
         grant_all(next, &mut used);

@@ -3,12 +3,16 @@
 /// The section with all fields for access logs.
 pub const ALL_LOG_FIELDS: &str = r#""access_log":["decision","policy","partition","used"],"#;
 
+/// The field of `store` for 503 while requests cannot be counted.
+pub const DENY: &str = r#","on_failure":"deny""#;
+
 /// A configuration with these policies, further sections (with a trailing comma), and fields of
 /// `store` (with a leading comma).
 pub fn document(policies: &str, sections: &str, store: &str) -> String {
     format!(
         r#"{{"domain":"d","store":{{"cluster":"s","timeout":"60s"{store}}},{sections}
-            "identities":{{"tenant":[{{"header":{{"name":"x-tenant"}}}}]}},"policies":[{policies}]}}"#
+            "identities":{{"tenant":[{{"header":{{"name":"x-tenant"}}}}],
+                "sub":[{{"jwt":{{"claim":"a.b"}}}},{{"client_ip":{{}}}}]}},"policies":[{policies}]}}"#
     )
 }
 

@@ -108,6 +108,26 @@ pub fn host<T>(f: impl FnOnce(&mut Host) -> T) -> T {
     HOST.with_borrow_mut(f)
 }
 
+/// How many lines of the log contain this text.
+pub fn lines(text: &str) -> usize {
+    host(|h| h.log.iter().filter(|line| line.contains(text)).count())
+}
+
+/// The metric with this name, of all roots. Ticks write it.
+pub fn metric(name: &str) -> i64 {
+    host(|h| h.metrics.iter().filter(|(known, _)| known == name).map(|(_, value)| value).sum())
+}
+
+/// The body of the call `number`. Calls count from 1.
+pub fn call(number: usize) -> String {
+    host(|h| String::from_utf8(h.calls[number - 1].1.clone()).unwrap())
+}
+
+/// The value of a header.
+pub fn header(headers: &[(String, String)], name: &str) -> Option<String> {
+    headers.iter().find(|(known, _)| known == name).map(|(_, value)| value.clone())
+}
+
 unsafe extern "C" {
     fn _initialize();
     fn proxy_on_context_create(context: u32, parent: u32);

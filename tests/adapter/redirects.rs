@@ -35,24 +35,3 @@ fn redirected_request_is_counted_once_and_its_answer_has_the_headers() {
     end(3);
     assert!(!request(4), "another request is counted separately, whatever mark it has");
 }
-
-#[test]
-fn redirected_request_is_counted_by_a_policy_that_matches_only_now() {
-    let by_path = r#","match":{"path":{"exact":"/b"}}"#;
-    assert!(configure(&document(
-        &format!("{},{}", policy("p", ""), policy("b", by_path)),
-        r#""response":{"headers":["ietf"]},"#,
-        ""
-    )));
-    host(|h| h.set_request_header(":path", b"/a"));
-    request(2);
-    reply(1, 200, &grant(1, 40));
-    host(|h| h.set_request_header(":path", b"/b"));
-    assert!(!redirect(2, 3), "it waits for the other policy");
-    let body = host(|h| String::from_utf8(h.calls[1].1.clone()).unwrap());
-    assert!(body.contains("d:b:{*}") && !body.contains("d:p:{*}"), "{body}");
-    reply(2, 200, &grant(1, 1));
-    response(3, 200);
-    let listed = host(|h| h.response_headers["ratelimit"].clone());
-    assert!(listed.starts_with("\"p\";r=60;t=") && listed.contains("\"b\";r=99;t="), "{listed}");
-}

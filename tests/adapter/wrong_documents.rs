@@ -1,16 +1,16 @@
 //! Documents with faults: what is in force instead.
 
-use crate::document::{document, grant, policy};
+use crate::document::{DENY, document, grant, policy};
 use crate::host::{
-    CONTINUE, FETCHES, STOP_ALL, configure, configure_with_bodies, headers, host, replace, reply,
-    request, response, tick,
+    CONTINUE, STOP_ALL, call, configure, configure_with_bodies, headers, host, lines, metric,
+    replace, reply, request, response, tick,
 };
 
 /// Policies that settle costs by the response's body.
 const SETTLED: &str = r#","cost":{"reserve":5,"settle":[{"usage":"total"}]}"#;
 
 fn good() -> String {
-    document(&policy("p", ""), "", r#","on_failure":"deny""#)
+    document(&policy("p", ""), "", DENY)
 }
 
 fn wrong(sections: &str, store: &str) -> String {
@@ -18,12 +18,12 @@ fn wrong(sections: &str, store: &str) -> String {
 }
 
 fn is_logged(words: &str) -> bool {
-    host(|h| h.log.iter().any(|line| line.contains(words)))
+    lines(words) > 0
 }
 
+/// How many refused documents of this domain were counted.
 fn refusals(domain: &str) -> i64 {
-    let name = format!("quotagate_documents_refused.{domain}");
-    host(|h| h.metrics.iter().filter(|(known, _)| *known == name).map(|(_, count)| count).sum())
+    metric(&format!("quotagate_documents_refused.{domain}"))
 }
 
 /// The quota in the response to a request on the stream `id`.
@@ -49,7 +49,7 @@ fn wrong_document_leaves_the_last_good_one_in_force() {
     assert!(is_logged("the last good document of the domain d stays in force"));
     assert_eq!(refusals("d"), 1);
     assert_eq!(limit(11).as_deref(), Some("100"));
-    assert!(host(|h| String::from_utf8_lossy(&h.calls[0].1).contains(r#""key":"d:p:{*}""#)));
+    assert!(call(1).contains(r#""key":"d:p:{*}""#));
 }
 
 #[test]
@@ -71,7 +71,7 @@ fn good_document_of_the_other_file_does_not_stay_in_force() {
     // Another thread has a module of its own, which knows nothing of bodies.
     let plain = std::thread::spawn(move || {
         host(|h| h.shared_data = kept);
-        assert!(configure(&wrong("", r#","on_failure":"deny""#)));
+        assert!(configure(&wrong("", DENY)));
         assert!(is_logged("every request is answered with 503"));
     });
     plain.join().unwrap();
@@ -79,36 +79,15 @@ fn good_document_of_the_other_file_does_not_stay_in_force() {
 
 #[test]
 fn without_a_good_document_every_request_is_answered_as_on_failure_says() {
-    assert!(configure(&wrong("", r#","on_failure":"deny""#)));
+    assert!(configure(&wrong("", DENY)));
     assert!(is_logged("this process has no good document of this filter"));
     assert_eq!(headers(2, false), STOP_ALL);
     assert_eq!(host(|h| (h.answered.clone(), h.calls.len())), (vec![(2, 503)], 0));
-    for (id, on_failure) in [(3, "allow"), (4, "local")] {
-        assert!(replace(&wrong("", &format!(r#","on_failure":"{on_failure}""#))));
-        assert_eq!(headers(id, true), CONTINUE, "{on_failure}");
-    }
     assert!(replace("{"), "not even JSON");
-    assert_eq!(limit(5), None);
+    assert_eq!(headers(3, true), CONTINUE);
+    assert_eq!(limit(4), None);
     assert!(replace(&good()));
     assert_eq!(limit(14).as_deref(), Some("100"));
-}
-
-#[test]
-fn worker_without_a_document_tells_the_store() {
-    assert!(configure(&wrong("", r#","token":"s3cret""#)));
-    assert_eq!(headers(2, true), CONTINUE);
-    tick();
-    let (sent, report) = host(|h| h.fetches[0].clone());
-    assert!(sent.contains(&(":path".into(), "/v1/telemetry?domain=d".into())));
-    assert!(sent.contains(&("authorization".into(), "Bearer s3cret".into())));
-    let report: serde_json::Value = serde_json::from_slice(&report).unwrap();
-    let refused = &report["wrong_document"];
-    assert!(refused["fault"].as_str().unwrap().starts_with("policies[0].qouta: unknown field"));
-    assert_eq!((&refused["faults"], &refused["keeps_last_good"]), (&1.into(), &false.into()));
-    reply(FETCHES, 200, r#"{"version":1,"dials":[{"policy":"*","mode":"off"}]}"#);
-    assert_eq!(headers(3, true), CONTINUE);
-    tick();
-    assert_eq!(refusals("d"), 2, "once, and with its report");
 }
 
 #[test]
@@ -170,8 +149,5 @@ fn good_document_is_kept_although_another_thread_keeps_one() {
     assert!(replace(&good().replace("100", "200")));
     assert!(replace(&wrong("", "")));
     assert_eq!(limit(17).as_deref(), Some("100"), "as the store says");
-    assert!(host(|h| {
-        let call = String::from_utf8_lossy(&h.calls.last().unwrap().1).into_owned();
-        call.contains(r#""quota":200"#)
-    }));
+    assert!(call(host(|h| h.calls.len())).contains(r#""quota":200"#));
 }
