@@ -59,25 +59,6 @@ fn request_that_no_policy_counts_goes_on_at_once() {
 }
 
 #[test]
-fn each_family_of_headers_can_be_asked_for() {
-    for (family, present, absent) in [
-        ("ietf", "ratelimit", "x-ratelimit-limit"),
-        ("x_ratelimit", "x-ratelimit-limit", "ratelimit"),
-        ("draft_03", "ratelimit-limit", "x-ratelimit-limit"),
-        ("draft_07", "ratelimit", "x-ratelimit-limit"),
-    ] {
-        let sections = format!(r#""response":{{"headers":["{family}"]}},"#);
-        let document = in_memory(&format!("family-{family}"), &policy("p", 9, ""), &sections, "");
-        let envoy = Envoy::start(1, &document);
-        let stream = envoy.request(0, Request::get("/"));
-        assert_eq!(stream.status(), 0);
-        stream.respond(200, &[], true);
-        assert!(stream.response_header(present).is_some(), "{family}");
-        assert_eq!(stream.response_header(absent), None, "{family}");
-    }
-}
-
-#[test]
 fn request_without_an_identity_is_answered_401() {
     let policies = policy("p", 1, r#","partition_by":["tenant"],"on_missing":"deny""#);
     let envoy = Envoy::start(1, &in_memory("missing", &policies, ALL_LOG_FIELDS, ""));

@@ -1,7 +1,8 @@
 //! The native module against an Envoy of a few maps, with one thread for each Envoy worker.
 //!
 //! The real module runs, with its runtime thread and the memory store. The end-to-end tests cover
-//! the real Envoy. These tests cover what Envoy does rarely: calls within calls, lost wakes,
+//! the real Envoy, and those of `crates/quota` what the driver decides. These tests cover how the
+//! module translates one into the other, and what Envoy does rarely: calls within calls, lost wakes,
 //! stalled threads. `cargo xtask sanitize` runs them under sanitizers.
 
 #[cfg(test)]

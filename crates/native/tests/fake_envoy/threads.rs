@@ -8,17 +8,11 @@ use std::time::{Duration, Instant};
 use quotagate_native::test_faults;
 
 use crate::document::{behind_cluster, grant, in_memory, policy};
-use crate::held::OK;
-use crate::host::{AsEnvoy, Envoy, Request, Stream, logged};
+use crate::host::{AsEnvoy, Envoy, OK, Request, Stream, eventually, logged};
 use crate::panics::{alone, recovers, recovers_at};
 
 /// How often each worker of a load test sends a request.
 const ROUNDS: usize = 150;
-
-fn is_decided(stream: &Stream) -> bool {
-    let state = stream.state.lock().unwrap();
-    state.is_resumed || state.answer.is_some()
-}
 
 /// An Envoy with one worker and these streams that wait for its calls.
 fn waiting(streams: usize) -> (Envoy, Vec<Arc<Stream>>) {
@@ -29,17 +23,15 @@ fn waiting(streams: usize) -> (Envoy, Vec<Arc<Stream>>) {
 
 /// Grants what the calls from `first` on ask for, until these streams are decided.
 fn grant_all(envoy: &Envoy, first: usize, streams: &[Arc<Stream>]) {
-    let deadline = Instant::now() + Duration::from_secs(20);
     let mut next = first;
-    while !streams.iter().all(|stream| is_decided(stream)) {
-        assert!(Instant::now() < deadline, "stuck");
+    eventually("all are decided", || {
         if let Some(call) = envoy.calls().get(next) {
             let wanted = streams.len() as u64;
             envoy.end_callout(call.number, 0, OK, &grant(wanted, wanted, 100));
             next += 1;
         }
-        thread::sleep(Duration::from_millis(2));
-    }
+        streams.iter().all(|stream| stream.is_decided()).then_some(())
+    });
 }
 
 #[test]
@@ -49,7 +41,7 @@ fn stream_that_dies_before_its_wake_leaves_the_others_to_the_next() {
     streams[0].end();
     envoy.end_callout(call.number, 0, OK, &grant(1, 1, 100));
     grant_all(&envoy, 1, &streams[1..]);
-    assert!(!is_decided(&streams[0]));
+    assert!(!streams[0].is_decided());
 }
 
 #[test]
@@ -99,7 +91,7 @@ fn load(envoy: &Arc<Envoy>, tenants: usize) -> usize {
                     // The first one has ended, but may have been admitted before.
                     for stream in &streams {
                         let is_gone = || stream.state.lock().unwrap().filter == 0;
-                        while !is_decided(stream) && !is_gone() && stream.is_held() {
+                        while !stream.is_decided() && !is_gone() && stream.is_held() {
                             thread::sleep(Duration::from_micros(100));
                         }
                         let state = stream.state.lock().unwrap();

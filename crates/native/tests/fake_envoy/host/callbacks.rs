@@ -25,6 +25,12 @@ fn filter(pointer: Ptr) -> &'static Filter {
     filter
 }
 
+/// The module's headers.
+fn texts(headers: *const Header, len: usize) -> Vec<(String, String)> {
+    let text = |header: Header| (header.name.text(), header.value.text());
+    list(headers, len).into_iter().map(text).collect()
+}
+
 /// Reads or changes the state of a stream.
 fn with<R>(pointer: Ptr, act: impl FnOnce(&mut State) -> R) -> R {
     act(&mut lock(&filter(pointer).stream.state))
@@ -240,12 +246,24 @@ extern "C" fn envoy_dynamic_module_callback_http_send_response(
     body: Buffer,
     details: Buffer,
 ) {
-    let headers = list(headers, headers_len)
-        .into_iter()
-        .map(|header| (header.name.text(), header.value.text()))
-        .collect();
+    let headers = texts(headers, headers_len);
     let stream = Arc::clone(&filter(pointer).stream);
     stream.answered(Answer { status, headers, body: body.text(), details: details.text() });
+}
+
+/// Hands out a value of the dynamic metadata, if it has this type.
+fn metadata<T>(
+    pointer: Ptr,
+    namespace: Buffer,
+    key: Buffer,
+    out: *mut T,
+    read: impl FnOnce(&serde_json::Value) -> Option<T>,
+) -> bool {
+    with(pointer, |state| {
+        let found = state.request.metadata_value(&namespace.text(), &key.text()).and_then(read);
+        // SAFETY: the module's pointer is valid for the call.
+        found.map(|value| unsafe { *out = value }).is_some()
+    })
 }
 
 #[unsafe(no_mangle)]
@@ -256,13 +274,7 @@ extern "C" fn envoy_dynamic_module_callback_http_get_metadata_string(
     key: Buffer,
     value: *mut Buffer,
 ) -> bool {
-    with(pointer, |state| {
-        let found = state.request.metadata_value(&namespace.text(), &key.text());
-        let Some(text) = found.and_then(|found| found.as_str()) else { return false };
-        // SAFETY: the module's pointer is valid for the call.
-        unsafe { *value = Buffer::new(text.as_bytes()) };
-        true
-    })
+    metadata(pointer, namespace, key, value, |value| Some(Buffer::new(value.as_str()?.as_bytes())))
 }
 
 #[unsafe(no_mangle)]
@@ -273,13 +285,7 @@ extern "C" fn envoy_dynamic_module_callback_http_get_metadata_number(
     key: Buffer,
     value: *mut f64,
 ) -> bool {
-    with(pointer, |state| {
-        let found = state.request.metadata_value(&namespace.text(), &key.text());
-        let Some(number) = found.and_then(serde_json::Value::as_f64) else { return false };
-        // SAFETY: as above.
-        unsafe { *value = number };
-        true
-    })
+    metadata(pointer, namespace, key, value, serde_json::Value::as_f64)
 }
 
 #[unsafe(no_mangle)]
@@ -290,13 +296,7 @@ extern "C" fn envoy_dynamic_module_callback_http_get_metadata_bool(
     key: Buffer,
     value: *mut bool,
 ) -> bool {
-    with(pointer, |state| {
-        let found = state.request.metadata_value(&namespace.text(), &key.text());
-        let Some(boolean) = found.and_then(serde_json::Value::as_bool) else { return false };
-        // SAFETY: as above.
-        unsafe { *value = boolean };
-        true
-    })
+    metadata(pointer, namespace, key, value, serde_json::Value::as_bool)
 }
 
 #[unsafe(no_mangle)]
@@ -484,10 +484,7 @@ extern "C" fn envoy_dynamic_module_callback_http_filter_config_http_callout(
         return result;
     }
     let number = callouts.made.len() as u64 + 1;
-    let headers = list(headers, headers_len)
-        .into_iter()
-        .map(|header| (header.name.text(), header.value.text()))
-        .collect();
+    let headers = texts(headers, headers_len);
     let (cluster, body) = (cluster.text(), body.text());
     callouts.made.push(Callout { number, cluster, headers, body, timeout_ms });
     callouts.pending.insert(number);

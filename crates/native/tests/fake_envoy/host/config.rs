@@ -4,14 +4,14 @@ use std::cell::Cell;
 use std::collections::{HashMap, HashSet};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use quotagate_protocol::RESERVE_PATH;
 
 use super::abi::{self, Buffer, Header, Module, Ptr};
 use super::dispatcher::Dispatcher;
 use super::streams::{Request, Stream};
-use super::{ALIVE, lock};
+use super::{ALIVE, eventually, lock};
 
 thread_local! {
     /// What the callbacks without a context return on a main thread.
@@ -166,18 +166,9 @@ impl Envoy {
 
     /// The same, once it is at least this. The main thread writes what the last stream leaves.
     pub fn counter_reaches(&self, least: u64, name: &str, labels: &[(&str, &str)]) -> u64 {
-        let begun = Instant::now();
-        loop {
-            let count = self.counter(name, labels);
-            if count >= least {
-                return count;
-            }
-            assert!(
-                begun.elapsed() < Duration::from_secs(20),
-                "{name} {labels:?} stays at {count}"
-            );
-            std::thread::sleep(Duration::from_millis(10));
-        }
+        eventually(&format!("{name} {labels:?} reaches {least}"), || {
+            Some(self.counter(name, labels)).filter(|count| *count >= least)
+        })
     }
 
     /// Makes callouts fail with this result, or start again.
@@ -190,36 +181,25 @@ impl Envoy {
         lock(&self.config().callouts).never_time_out = true;
     }
 
-    /// The callouts for units so far. The others fetch dials.
+    /// The callouts for units so far.
     pub fn calls(&self) -> Vec<Callout> {
-        let callouts = lock(&self.config().callouts);
-        let for_units = |callout: &&Callout| callout.header(":path") == Some(RESERVE_PATH);
-        callouts.made.iter().filter(for_units).cloned().collect()
+        self.callouts(|path| path == RESERVE_PATH)
     }
 
     /// Waits for a callout that fetches dials.
     pub fn fetch(&self) -> Callout {
-        let deadline = Instant::now() + Duration::from_secs(20);
-        loop {
-            let for_units = |callout: &&Callout| callout.header(":path") != Some(RESERVE_PATH);
-            if let Some(callout) = lock(&self.config().callouts).made.iter().find(for_units) {
-                return callout.clone();
-            }
-            assert!(Instant::now() < deadline, "the module makes no fetch");
-            std::thread::sleep(Duration::from_millis(2));
-        }
+        eventually("a fetch", || self.callouts(|path| path != RESERVE_PATH).into_iter().next())
     }
 
     /// Waits for the callout for units after `known` ones.
     pub fn callout(&self, known: usize) -> Callout {
-        let deadline = Instant::now() + Duration::from_secs(20);
-        loop {
-            if let Some(callout) = self.calls().get(known) {
-                return callout.clone();
-            }
-            assert!(Instant::now() < deadline, "the module makes no callout {known}");
-            std::thread::sleep(Duration::from_millis(2));
-        }
+        eventually("a callout", || self.calls().get(known).cloned())
+    }
+
+    fn callouts(&self, to: impl Fn(&str) -> bool) -> Vec<Callout> {
+        let callouts = lock(&self.config().callouts);
+        let made = callouts.made.iter();
+        made.filter(|callout| callout.header(":path").is_some_and(&to)).cloned().collect()
     }
 
     /// Ends a callout with this result, these headers and this body.

@@ -11,10 +11,14 @@ mod streams;
 
 use std::collections::HashSet;
 use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
 
 pub use abi::STOP_AND_WATERMARK;
 pub use config::{Envoy, Route};
 pub use streams::{AsEnvoy, Request, Stream};
+
+/// The headers of a store that answers.
+pub const OK: &[(&str, &str)] = &[(":status", "200"), ("x-envoy-upstream-service-time", "1")];
 
 /// The lines that the module logged, in this process.
 static LOG: Mutex<Vec<String>> = Mutex::new(Vec::new());
@@ -24,6 +28,18 @@ static ALIVE: Mutex<Option<HashSet<usize>>> = Mutex::new(None);
 /// Whether the module logged a line with all these words.
 pub fn logged(words: &[&str]) -> bool {
     lock(&LOG).iter().any(|line| words.iter().all(|word| line.contains(word)))
+}
+
+/// Waits until `look` finds something, and returns it.
+pub fn eventually<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
+    let deadline = Instant::now() + Duration::from_secs(40);
+    loop {
+        if let Some(found) = look() {
+            return found;
+        }
+        assert!(Instant::now() < deadline, "{what}: not so after 40 s");
+        std::thread::sleep(Duration::from_millis(2));
+    }
 }
 
 /// The version of the ABI that the module returns when Envoy loads it. `None` if it refuses.

@@ -407,6 +407,12 @@ impl Stream {
             && state.answer.is_none()
     }
 
+    /// Whether the module resumed or answered the request.
+    pub fn is_decided(&self) -> bool {
+        let state = lock(&self.state);
+        state.is_resumed || state.answer.is_some()
+    }
+
     /// Waits for the decision. `None`: the request goes on.
     pub fn decision(&self) -> Option<Answer> {
         let deadline = Instant::now() + Duration::from_secs(30);
