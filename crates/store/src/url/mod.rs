@@ -103,6 +103,8 @@ impl FromStr for StoreUrl {
     type Err = UrlError;
 
     fn from_str(text: &str) -> Result<Self, UrlError> {
+        // A Secret that was made from a file ends with a line break.
+        let text = text.trim_ascii();
         if text == "memory:" {
             return Ok(Self::Memory);
         }
@@ -229,6 +231,14 @@ mod tests {
             let url: StoreUrl = text.parse().unwrap();
             assert_eq!(url.to_string(), shown);
             assert!(!format!("{url:?}").contains("s3cret"), "{url:?}");
+        }
+    }
+
+    #[test]
+    fn white_space_around_a_url_is_no_part_of_it() {
+        for text in ["memory:\n", " redis://h/2\r\n", "redis-sentinel://s/mymaster\n"] {
+            let url: StoreUrl = text.parse().unwrap();
+            assert_eq!(url.to_string(), text.trim().parse::<StoreUrl>().unwrap().to_string());
         }
     }
 
