@@ -14,7 +14,7 @@ use quotagate_operate::document::{store_url, unknown_zones};
 use quotagate_quota::config::{self, Config, Fault, Reach};
 use serde_json::json;
 
-use self::chain::Needs;
+use self::chain::{Needs, program};
 use self::documents::{Content, Document};
 use self::report::{Finding, Report, Severity, Summary};
 use self::yaml::{Node, Position, Tree, Unreadable};
@@ -103,10 +103,13 @@ fn check(name: &str, text: &str) -> Report {
     };
     for root in &roots {
         let documents = documents::find(root, text);
-        let needs = documents
-            .iter()
-            .filter_map(|document| Some((&*document.path, check_document(document, &mut report)?)));
-        let needs: Vec<(&str, Needs)> = needs.collect();
+        let mut needs: Vec<(&str, Needs)> = Vec::new();
+        for document in &documents {
+            let Some(needed) = check_document(document, &mut report) else { continue };
+            let number = report.documents.len();
+            report.findings.extend(program::fault(root, &document.path, &needed, number));
+            needs.push((&document.path, needed));
+        }
         report.findings.extend(chain::warnings(root, needs));
     }
     report.findings.sort_by_key(|finding| (finding.line, finding.column));

@@ -1,6 +1,7 @@
 //! The filter chain around a policy document: what in it makes the policies blind, or counts
 //! nothing, although the document itself is valid.
 
+pub(super) mod program;
 mod trailers;
 mod walk;
 
@@ -31,6 +32,8 @@ pub(super) struct Needs {
     nested: BTreeSet<String>,
     /// Whether a policy settles by a trailer of the response.
     trailers: bool,
+    /// Whether a policy reads bodies.
+    bodies: bool,
     /// The cluster of its store.
     store: Option<String>,
     /// The fields that it writes for access logs.
@@ -112,6 +115,8 @@ impl Needs {
             self.payloads.extend(payload.filter(|_| filter == JWT_AUTHN).map(str::to_owned));
         }
         self.trailers |= at.get("response_trailer").is_some();
+        self.bodies |= at.path.contains(".cost.settle[") && at.get("usage").is_some()
+            || at.path.ends_with(".cost.reserve") && at.get("request_json").is_some();
     }
 }
 

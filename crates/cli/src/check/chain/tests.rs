@@ -257,3 +257,32 @@ fn log_field_that_the_document_does_not_list_is_found_at_the_access_log() {
     let two = format!("{}{second}{}", &listed[..start], &listed[start..]);
     assert_eq!(check("f", &two).lines(), Vec::<String>::new());
 }
+
+#[test]
+fn document_that_reads_bodies_needs_the_larger_filter() {
+    let fault = |text: &str| {
+        let found = check("f", text).lines();
+        let [one] = &found[..] else { panic!("one fault: {found:#?}") };
+        assert!(!one.contains("warning"), "{one}");
+        one.clone()
+    };
+    let local = changed("examples/ai-gateway.yaml", "quotagate-bodies.wasm", "quotagate.wasm");
+    let found = fault(&local);
+    assert!(found.contains("vm_config.code.local.filename: quotagate.wasm refuses"), "{found}");
+    assert!(found.ends_with("name quotagate-bodies.wasm"), "{found}");
+    for (file, path) in [
+        ("istio/wasmplugin.yaml", "spec.url"),
+        ("istio/trafficextension.yaml", "spec.wasm.url"),
+        ("gateway/quotas.yaml", "spec.wasm[0].code.image.url"),
+    ] {
+        let plain = shipped(file);
+        let line = plain.lines().find(|line| line.ends_with(" window: 1m")).unwrap();
+        let indent = &line[..line.len() - "window: 1m".len()];
+        let cost = format!("{line}\n{indent}cost: {{reserve: 9, settle: [{{usage: total}}]}}");
+        let text = plain.replace(line, &cost);
+        let found = fault(&text);
+        assert!(found.contains(&format!("{path}: quotagate-filter refuses")), "{file}: {found}");
+        let larger = text.replace("quotagate-filter:", "quotagate-filter-bodies:");
+        assert_eq!(check("f", &larger).lines(), Vec::<String>::new(), "{file}");
+    }
+}
