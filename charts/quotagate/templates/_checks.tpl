@@ -1,5 +1,11 @@
+{{- /* The checks come first, whichever template Helm renders first. */ -}}
 {{- define "quotagate.registry" -}}
-{{- required "image.registry is empty: nothing is published yet, so push the images of dist/release to your registry and name it, as in `--set image.registry=registry.example.com/quotagate`" .Values.image.registry | trimSuffix "/" -}}
+{{- include "quotagate.checks" . -}}
+{{- $registry := required "image.registry is empty: nothing is published yet, so push the images of dist/release to your registry and name it, as in `--set image.registry=registry.example.com/quotagate`" .Values.image.registry -}}
+{{- if or (contains "://" $registry) (ne $registry (lower $registry)) -}}
+{{- fail (printf "image.registry is %s: write its host and path alone, in small letters, as in `registry.example.com/quotagate`" $registry) -}}
+{{- end -}}
+{{- trimSuffix "/" $registry -}}
 {{- end -}}
 
 {{- /* Everything that must fit together. The schema checks single values. */ -}}
@@ -8,9 +14,31 @@
 {{- $store := $values.store -}}
 {{- $filter := $values.filter -}}
 {{- $document := dig "store" dict ($values.policy | default dict) -}}
+{{- $name := include "quotagate.name" . -}}
+{{- if or (gt (len $name) 48) (not (regexMatch "^[a-z][a-z0-9-]*$" $name)) -}}
+{{- fail (printf "the names of all objects would begin with %s: a Service may have only small letters, digits and -, begins with a letter, and needs room for an ending after 48. Give the release another name, or set fullnameOverride" $name) -}}
+{{- end -}}
+{{- range $path, $labels := dict "store.podLabels" $store.podLabels "monitoring.serviceMonitor.labels" $values.monitoring.serviceMonitor.labels "monitoring.rules.labels" $values.monitoring.rules.labels -}}
+{{- range $label := keys $labels | sortAlpha -}}
+{{- if regexMatch "^(app[.]kubernetes[.]io/(name|instance|version|managed-by)|helm[.]sh/chart)$" $label -}}
+{{- fail (printf "%s: the chart sets %s. Remove it" $path $label) -}}
+{{- end -}}
+{{- if has $label (list "sidecar.istio.io/inject" "istio.io/dataplane-mode") -}}
+{{- fail (printf "%s: istio.dataplane sets %s. Remove it, and choose istio.dataplane" $path $label) -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
 {{- if $store.enabled -}}
 {{- if not $store.redis.existingSecret -}}
 {{- fail (printf "store.redis.existingSecret is empty: create a Secret with the address of Redis, and name it: `kubectl -n %s create secret generic %s --from-literal=%s=redis-cluster://redis-1:6379,redis-2:6379`" .Release.Namespace (include "quotagate.store" .) $store.redis.urlKey) -}}
+{{- end -}}
+{{- with $store.redis.tls -}}
+{{- if and .existingSecret .caKey -}}
+{{- $secret := lookup "v1" "Secret" $.Release.Namespace .existingSecret -}}
+{{- if and $secret (not (hasKey (dig "data" dict $secret) .caKey)) -}}
+{{- fail (printf "store.redis.tls.caKey: the Secret %s has no key %s. Add the authorities to it, or set caKey to an empty text to trust those of the image" .existingSecret .caKey) -}}
+{{- end -}}
+{{- end -}}
 {{- end -}}
 {{- if and $store.networkPolicy.enabled (not $store.networkPolicy.callers) -}}
 {{- fail "store.networkPolicy.callers is empty: nobody could call the store. Name the proxies, as in `[{namespaceSelector: {matchLabels: {kubernetes.io/metadata.name: istio-ingress}}}]`" -}}
@@ -35,6 +63,9 @@
 {{- if and $values.istio.enabled $values.monitoring.serviceMonitor.enabled (eq $values.istio.dataplane "ambient") (eq $values.istio.metrics "merged") -}}
 {{- fail "istio.metrics is merged, which needs a sidecar. In an ambient mesh set istio.metrics to permissive, or to strict if Prometheus is in the mesh" -}}
 {{- end -}}
+{{- if and $store.trafficDistribution (not $values.istio.enabled) -}}
+{{- fail "store.trafficDistribution has no effect without istio.enabled: proxies outside of a mesh call every store of the headless Service. Remove it" -}}
+{{- end -}}
 {{- if and $store.autoscaling.enabled (gt (int $store.autoscaling.minReplicas) (int $store.autoscaling.maxReplicas)) -}}
 {{- fail "store.autoscaling.minReplicas is above maxReplicas" -}}
 {{- end -}}
@@ -51,6 +82,10 @@
 {{- if and $store.enabled $store.callToken.existingSecret (not $document.token) (not $document.redis) -}}
 {{- fail "store.callToken.existingSecret is set, but policy.store.token is empty: the store would refuse every call. Write the token of that Secret into policy.store.token" -}}
 {{- end -}}
+{{- include "quotagate.policyChecks" . -}}
+{{- if and $filter.check (not $store.enabled) -}}
+{{- fail "filter.check runs the image of the store: set store.enabled, or run `helm template ... | quotagate check -` before you install" -}}
+{{- end -}}
 {{- if and $filter.selector $filter.targetRefs -}}
 {{- fail "filter.selector and filter.targetRefs exclude each other: use selector for sidecars and Istio's own gateways, targetRefs for waypoints and the Gateway API" -}}
 {{- end -}}
@@ -58,20 +93,26 @@
 {{- if not $filter.targetRefs -}}
 {{- fail "filter.targetRefs is empty: name your Gateway, as in `[{group: gateway.networking.k8s.io, kind: Gateway, name: eg}]`" -}}
 {{- end -}}
-{{- range $filter.targetRefs -}}
-{{- if and $filter.envoyGateway.clientTrafficPolicy (ne .kind "Gateway") -}}
-{{- fail (printf "filter.targetRefs names kind %s, but a ClientTrafficPolicy applies to Gateways: set filter.envoyGateway.clientTrafficPolicy to false" .kind) -}}
-{{- end -}}
-{{- end -}}
 {{- else -}}
+{{- range $filter.targetRefs -}}
+{{- if not (has .kind (list "Gateway" "GatewayClass" "Service" "ServiceEntry")) -}}
+{{- fail (printf "filter.targetRefs names kind %s, to which Istio attaches no plugin: name a Gateway, GatewayClass, Service or ServiceEntry" .kind) -}}
+{{- end -}}
+{{- if and (has .kind (list "Service" "ServiceEntry")) $store.enabled $values.istio.enabled (not $filter.waypoint) -}}
+{{- fail (printf "filter.waypoint is empty, but filter.targetRefs names kind %s: name its waypoint, which gets the cluster of the store by an EnvoyFilter" .kind) -}}
+{{- end -}}
+{{- end -}}
+{{- if $filter.failOpen -}}
+{{- fail "filter.failOpen is a value for Envoy Gateway: at Istio set filter.failStrategy to FAIL_OPEN" -}}
+{{- end -}}
 {{- if not (or $filter.selector $filter.targetRefs) -}}
-{{- fail "filter.selector and filter.targetRefs are empty: every proxy of the namespace would count. Name the gateway, as in `selector: {istio: ingressgateway}`" -}}
+{{- fail "filter.selector and filter.targetRefs are empty: every proxy of the namespace would count. Name the gateway, as in `selector: {istio: ingress}`" -}}
 {{- end -}}
 {{- if eq $filter.form "native" -}}
 {{- fail "filter.form is native: Istio loads no modules. Use form wasm, or kind EnvoyExtensionPolicy" -}}
 {{- end -}}
 {{- if and $filter.tuning.ownCluster (or (not $store.enabled) $store.tls.enabled $values.istio.enabled) -}}
-{{- fail "filter.tuning.ownCluster calls the store of this chart by plain HTTP, which store.tls refuses, and so does the AuthorizationPolicy of istio.enabled. Set it to false: istiod sends its own cluster to a proxy that lacks it if meshConfig.extensionProviders names the store (docs/operate/kubernetes.md)" -}}
+{{- fail "filter.tuning.ownCluster calls the store of this chart by plain HTTP, which store.tls refuses, and so does the AuthorizationPolicy of istio.enabled. Set it to false: the chart's EnvoyFilter brings the cluster that istiod makes to every proxy of the filter (docs/operate/kubernetes.md)" -}}
 {{- end -}}
 {{- end -}}
 {{- if and (eq $filter.form "native") (not $document.redis) -}}

@@ -1,9 +1,7 @@
+{{- /* What the names of all objects begin with. The checks refuse one that is too long: names cut
+off could be those of another release. */ -}}
 {{- define "quotagate.name" -}}
-{{- if contains "quotagate" .Release.Name -}}
-{{- .Release.Name | trunc 48 | trimSuffix "-" -}}
-{{- else -}}
-{{- printf "%s-quotagate" .Release.Name | trunc 48 | trimSuffix "-" -}}
-{{- end -}}
+{{- .Values.fullnameOverride | default (ternary .Release.Name (printf "%s-quotagate" .Release.Name) (contains "quotagate" .Release.Name)) -}}
 {{- end -}}
 
 {{- define "quotagate.store" -}}
@@ -22,7 +20,35 @@ app.kubernetes.io/instance: {{ .Release.Name }}
 
 {{- define "quotagate.storeLabels" -}}
 {{ include "quotagate.storeSelector" . }}
+{{ include "quotagate.commonLabels" . }}
+{{- end -}}
+
+{{- define "quotagate.filterLabels" -}}
+app.kubernetes.io/name: quotagate
+app.kubernetes.io/instance: {{ .Release.Name }}
+{{ include "quotagate.commonLabels" . }}
+{{- end -}}
+
+{{- define "quotagate.commonLabels" -}}
 app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
+app.kubernetes.io/managed-by: {{ .Release.Service }}
+helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
+{{- end -}}
+
+{{- /* With an autoscaler, the number of stores that run. (!) Without any number, an upgrade that
+switches the autoscaler on would make Kubernetes set its default of one. */ -}}
+{{- define "quotagate.replicas" -}}
+{{- $autoscaling := .Values.store.autoscaling -}}
+{{- if $autoscaling.enabled -}}
+{{- $running := lookup "apps/v1" "Deployment" .Release.Namespace (include "quotagate.store" .) -}}
+{{- max (dig "spec" "replicas" 0 $running) $autoscaling.minReplicas | min $autoscaling.maxReplicas -}}
+{{- else -}}
+{{- .Values.store.replicas -}}
+{{- end -}}
+{{- end -}}
+
+{{- define "quotagate.serviceAccount" -}}
+{{ .Values.store.serviceAccount.name | default (ternary (include "quotagate.store" .) "default" .Values.store.serviceAccount.create) }}
 {{- end -}}
 
 {{- define "quotagate.filterNamespace" -}}
@@ -45,7 +71,8 @@ app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
 
 {{- define "quotagate.filterImage" -}}
 {{- $filter := .Values.filter -}}
-{{- $default := ternary "quotagate-envoy" (ternary "quotagate-filter-bodies" "quotagate-filter" $filter.bodies) (eq $filter.form "native") -}}
+{{- $wasm := ternary "quotagate-filter-bodies" "quotagate-filter" (eq "true" (include "quotagate.readsBodies" .)) -}}
+{{- $default := ternary "quotagate-envoy" $wasm (eq $filter.form "native") -}}
 {{- $repository := printf "%s/%s" (include "quotagate.registry" .) ($filter.image.repository | default $default) -}}
 {{- if and $filter.image.sha256 (eq $filter.form "native") -}}
 {{ $repository }}@sha256:{{ $filter.image.sha256 }}

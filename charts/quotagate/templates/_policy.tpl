@@ -39,6 +39,22 @@ enforcing_failure_percentage_local_origin: 100
 enforcing_failure_percentage: 0
 {{- end -}}
 
+{{- /* Whether a policy reads bodies, which the smaller Wasm filter refuses. */ -}}
+{{- define "quotagate.readsBodies" -}}
+{{- $reads := false -}}
+{{- range (.Values.policy | default dict).policies -}}
+{{- $cost := dig "cost" 1 . -}}
+{{- if kindIs "map" $cost -}}
+{{- $reserve := dig "reserve" 1 $cost -}}
+{{- $reads = or $reads (and (kindIs "map" $reserve) (hasKey $reserve "request_json")) -}}
+{{- range $cost.settle -}}
+{{- $reads = or $reads (hasKey . "usage") -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+{{- $reads -}}
+{{- end -}}
+
 {{- /* Whether the policies read claims of verified tokens. */ -}}
 {{- define "quotagate.readsClaims" -}}
 {{- if regexMatch `"jwt":` (toJson .Values.policy) -}}true{{- end -}}
@@ -83,4 +99,25 @@ load_assignment:
         - endpoint:
             address:
               socket_address: {address: {{ include "quotagate.storeHost" . }}, port_value: 9180}
+{{- end -}}
+
+
+{{- /* Faults of the policy document that its schema cannot say. `quotagate check` finds them all. */ -}}
+{{- define "quotagate.policyChecks" -}}
+{{- $known := concat (list "method" "host" "path" "route") (keys (.Values.policy.identities | default dict)) -}}
+{{- $names := list -}}
+{{- range $index, $policy := .Values.policy.policies -}}
+{{- if has $policy.name $names -}}
+{{- fail (printf "policy.policies[%d].name: %s is the name of an earlier policy. Give each its own" $index $policy.name) -}}
+{{- end -}}
+{{- $names = append $names $policy.name -}}
+{{- range $policy.partition_by -}}
+{{- if not (has . $known) -}}
+{{- fail (printf "policy.policies[%d].partition_by: there is no identity %s. Add it to policy.identities, or name one of %s" $index . (join ", " (sortAlpha $known))) -}}
+{{- end -}}
+{{- end -}}
+{{- if and (kindIs "string" $policy.window) (regexMatch "^(0+[a-z]+)+$" $policy.window) -}}
+{{- fail (printf "policy.policies[%d].window is %s: write for example 1m" $index $policy.window) -}}
+{{- end -}}
+{{- end -}}
 {{- end -}}

@@ -37,8 +37,23 @@ pub fn render(
     release: &str,
     namespace: &str,
 ) -> Result<Vec<Rendered>> {
+    render_over(chart, values, release, namespace, &[])
+}
+
+/// The same, in a cluster with these objects.
+///
+/// # Errors
+/// When Helm is missing, or cannot load the chart.
+pub fn render_over(
+    chart: &Path,
+    values: &[Value],
+    release: &str,
+    namespace: &str,
+    existing: &[Value],
+) -> Result<Vec<Rendered>> {
     let request = json!({"render": {
         "chart": chart, "values": values, "name": release, "namespace": namespace,
+        "existing": existing,
     }});
     Ok(serde_json::from_value(call(&request)?)?)
 }

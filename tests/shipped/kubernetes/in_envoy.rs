@@ -1,13 +1,15 @@
 //! The parts of the documents for Envoy and the filter, in a real Envoy.
 
+use std::time::Duration;
+
 use anyhow::{Context, Result};
 use quotagate_support::{
-    envoy::{self, Envoy, EnvoyOptions, Form},
+    envoy::{self, Envoy, EnvoyOptions, Form, LOG_LEVELS},
     http::{Client, Request},
-    jwt,
+    jwt, paths,
     store::StoreProcess,
     upstream::Upstream,
-    yaml,
+    wait, yaml,
 };
 use serde_json::{Value, json};
 
@@ -106,6 +108,50 @@ fn patches_of_the_envoy_filter_work_in_envoy() -> Result<()> {
         Ok(())
     });
     assert_counts(&Envoy::start(&options)?)
+}
+
+/// A sidecar whose store has died answers 503 to every call, which ejects nobody: a store that
+/// cannot count answers so, too. The health checks ask through the sidecar.
+#[test]
+fn dead_store_behind_its_sidecar_is_left_out_by_the_envoy_filter() -> Result<()> {
+    let (store, upstream) = (StoreProcess::start("memory:", &[])?, Upstream::start()?);
+    let loopback = |port| json!({"socket_address": {"address": "127.0.0.1", "port_value": port}});
+    let mut sidecar = yaml::read(&paths::root().join("envoy/store_front.yaml"))?;
+    *yaml::at(&mut sidecar, "/static_resources/listeners/0/address")? = loopback(0);
+    let chain = yaml::at(&mut sidecar, "/static_resources/listeners/0/filter_chains/0")?;
+    chain.as_object_mut().context("no object")?.remove("transport_socket");
+    sidecar["admin"] = json!({"address": loopback(0)});
+    let sidecar = Envoy::start_config(&sidecar, 1, LOG_LEVELS)?;
+    let mut plugin =
+        document("istio/wasmplugin.yaml", "WasmPlugin")["spec"]["pluginConfig"].clone();
+    plugin["store"]["cluster"] = json!("quota_store");
+    plugin["policies"][0]["quota"] = json!(1_000_000);
+    let patches =
+        document("istio/envoyfilter.yaml", "EnvoyFilter")["spec"]["configPatches"].clone();
+    let mut patches = patches.as_array().context("no list")?.iter();
+    let patch = patches.find(|patch| patch["applyTo"] == "CLUSTER").context("none")?;
+    let checks = patch["patch"]["value"].clone();
+    let dead = sidecar.port();
+    let options = options(&upstream, &store, plugin, "payload").edit(move |config| {
+        let clusters = yaml::at(config, "/static_resources/clusters")?;
+        let shipped = yaml::named(clusters, "quota_store")?.as_object_mut().context("no object")?;
+        shipped.extend(checks.as_object().context("no object")?.clone());
+        let shipped = yaml::named(clusters, "quota_store")?;
+        let endpoints = yaml::at(shipped, "/load_assignment/endpoints/0")?;
+        yaml::list(endpoints, "lb_endpoints")?
+            .push(json!({"endpoint": {"address": loopback(dead)}}));
+        Ok(())
+    });
+    let envoy = Envoy::start(&options)?;
+    let mut client = Client::connect(envoy.port())?;
+    wait::until_true("calls to the live store alone", Duration::from_secs(30), || {
+        for _ in 0..20 {
+            if client.send(&Request::get("/"))?.status != 200 {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    })
 }
 
 #[test]

@@ -34,9 +34,9 @@ pub fn faults(object: &Value) -> Vec<String> {
 
 /// Whether an object uses a field that came after this version.
 fn is_newer(object: &Value, release: &str) -> bool {
-    // Sidecars: store.tls of the chart says that it needs 1.29.
-    release == "1.27.0"
-        && object.pointer("/spec/template/spec/initContainers/0/restartPolicy").is_some()
+    // The chart says at store.tls (sidecars) and store.trafficDistribution what they need.
+    let newer = ["/spec/template/spec/initContainers/0/restartPolicy", "/spec/trafficDistribution"];
+    release == "1.27.0" && newer.iter().any(|field| object.pointer(field).is_some())
 }
 
 fn is_custom(version: &str) -> bool {
@@ -103,7 +103,6 @@ fn unknown_field_is_a_fault() {
         ("gateway/quotas.yaml", "EnvoyExtensionPolicy", "/spec/wasm/0/code", "images"),
         ("gateway/quotas.yaml", "EnvoyProxy", "/spec/bootstrap", "jsonPatch"),
         ("gateway/quotas.yaml", "SecurityPolicy", "/spec/jwt/providers/0", "remoteJwks"),
-        ("gateway/quotas.yaml", "ClientTrafficPolicy", "/spec/http2", "windowSize"),
         ("gateway/native.yaml", "EnvoyProxy", "/spec/dynamicModules/0", "library"),
         ("gateway/native.yaml", "EnvoyExtensionPolicy", "/spec/lua/0", "script"),
     ];

@@ -11,6 +11,21 @@ selector:
 {{- end }}
 {{- end -}}
 
+{{- /* The proxies, for an EnvoyFilter, which applies to no Service. */ -}}
+{{- define "quotagate.envoyFilterTargets" -}}
+{{- if .Values.filter.waypoint -}}
+targetRefs:
+  - {group: gateway.networking.k8s.io, kind: Gateway, name: {{ .Values.filter.waypoint }}}
+{{- else if .Values.filter.targetRefs -}}
+targetRefs:
+  {{- toYaml .Values.filter.targetRefs | nindent 2 }}
+{{- else -}}
+workloadSelector:
+  labels:
+    {{- toYaml .Values.filter.selector | nindent 4 }}
+{{- end }}
+{{- end -}}
+
 {{- define "quotagate.phase" -}}
 # (!) AUTHZ runs after Istio has verified tokens (RequestAuthentication), so claims are there, and
 # before AuthorizationPolicies, so requests that those refuse count too. STATS runs after them, so
@@ -40,13 +55,13 @@ imagePullPolicy: {{ .Values.image.pullPolicy }}
 imagePullSecret: {{ . }}
 {{- end }}
 # (!) If the filter crashes, the next request starts it again. (Istio 1.27 or newer; before, use
-# FAIL_CLOSE.)
+# FAIL_CLOSE.) If the image cannot be fetched, the proxy answers 403 to all requests, or with
+# FAIL_OPEN lets all pass uncounted.
 failStrategy: {{ $filter.failStrategy }}
 # The policy document, as in envoy.yaml. (!) Three things are Istio's own:
 # store.cluster is the cluster that Istio makes for the store's Service, with mTLS and its
-#   DestinationRule. A proxy without this cluster cannot reach the store: waypoints lack it, and
-#   a Sidecar resource or PILOT_FILTER_GATEWAY_CLUSTER_CONFIG may leave it out.
-#   docs/operate/kubernetes.md says how to add it.
+#   DestinationRule. A proxy without it cannot reach the store. The chart's EnvoyFilter brings it to
+#   waypoints and gateways. A Sidecar resource may leave it out (docs/operate/kubernetes.md).
 # jwt.payload: since 1.21 Istio stores verified claims under `payload`. Before, under the
 #   issuer: {payload: "https://issuer.example.com"}
 # client_ip is the address that the gateway trusts. Set numTrustedProxies

@@ -1,6 +1,8 @@
 {{- /* An Envoy beside the store that accepts proxies with a certificate, and nothing but their calls
 and reports. */ -}}
 {{- define "quotagate.front" -}}
+# Envoy takes no secret by SDS without a node.
+node: {id: store-front, cluster: store-front}
 static_resources:
   listeners:
     - name: store_front
@@ -14,19 +16,16 @@ static_resources:
               # (!) A client that gets in can spend every quota.
               require_client_certificate: true
               common_tls_context:
-                tls_certificates:
-                  - certificate_chain: {filename: /etc/envoy/tls/tls.crt}
-                    private_key: {filename: /etc/envoy/tls/tls.key}
-                    # Reads both again when Kubernetes renews the Secret.
-                    watched_directory: {path: /etc/envoy/tls}
-                validation_context:
-                  trusted_ca: {filename: /etc/envoy/tls/ca.crt}
-                  watched_directory: {path: /etc/envoy/tls}
-                  match_typed_subject_alt_names:
-                    {{- range .Values.store.tls.callers }}
-                    - san_type: DNS
-                      matcher: {exact: {{ . | quote }}}
-                    {{- end }}
+                tls_certificate_sds_secret_configs:
+                  - name: certificate
+                    sds_config:
+                      resource_api_version: V3
+                      path_config_source: {path: /etc/front/certificate.yaml}
+                validation_context_sds_secret_config:
+                  name: authorities
+                  sds_config:
+                    resource_api_version: V3
+                    path_config_source: {path: /etc/front/authorities.yaml}
           filters:
             - name: envoy.filters.network.http_connection_manager
               typed_config:
@@ -73,4 +72,32 @@ static_resources:
               - endpoint:
                   address:
                     pipe: {path: /run/quotagate/store.sock}
+{{- end -}}
+
+
+{{- /* (!) Envoy reads the files of a certificate again only if the certificate comes by SDS. So it is
+in a file of its own, and so are the authorities. */ -}}
+{{- define "quotagate.frontCertificate" -}}
+resources:
+  - "@type": type.googleapis.com/envoy.extensions.transport_sockets.tls.v3.Secret
+    name: certificate
+    tls_certificate:
+      certificate_chain: {filename: /etc/envoy/tls/tls.crt}
+      private_key: {filename: /etc/envoy/tls/tls.key}
+      # Reads both again when Kubernetes renews the Secret.
+      watched_directory: {path: /etc/envoy/tls}
+{{- end -}}
+
+{{- define "quotagate.frontAuthorities" -}}
+resources:
+  - "@type": type.googleapis.com/envoy.extensions.transport_sockets.tls.v3.Secret
+    name: authorities
+    validation_context:
+      trusted_ca: {filename: /etc/envoy/tls/ca.crt}
+      watched_directory: {path: /etc/envoy/tls}
+      match_typed_subject_alt_names:
+        {{- range .Values.store.tls.callers }}
+        - san_type: DNS
+          matcher: {exact: {{ . | quote }}}
+        {{- end }}
 {{- end -}}

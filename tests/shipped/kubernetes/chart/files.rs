@@ -6,9 +6,10 @@ use serde_json::{Value, json};
 
 use super::{current, example, render};
 
-/// What stands above a file; the example of the values, and what replaces some of them; the
+/// What stands above a file; the example of the values, and what `--set` replaces in it; the
 /// templates in their order.
-type File = (&'static str, &'static str, &'static str, Value, &'static [&'static str]);
+type File =
+    (&'static str, &'static str, &'static str, Option<&'static str>, &'static [&'static str]);
 
 fn files() -> [File; 9] {
     [
@@ -30,8 +31,9 @@ fn files() -> [File; 9] {
 #     -o jsonpath='{.data.admin-token}' | base64 -d)\"
 #   quotagate dial list",
             "istio.yaml",
-            json!({}),
+            None,
             &[
+                "store/serviceaccount",
                 "store/deployment",
                 "store/service",
                 "store/disruptions",
@@ -50,7 +52,7 @@ fn files() -> [File; 9] {
 # docs/start-kubernetes.md says how the image gets into your registry. A policy that reads bodies
 # needs quotagate-filter-bodies.",
             "istio.yaml",
-            json!({}),
+            None,
             &["filter/wasmplugin"],
         ),
         (
@@ -60,7 +62,7 @@ fn files() -> [File; 9] {
 # WasmPlugin. Use one of them. Checked against the schemas of Istio; Istio itself was not run by
 # this project's tests.",
             "istio.yaml",
-            json!({"filter": {"kind": "TrafficExtension"}}),
+            Some("filter.kind=TrafficExtension"),
             &["filter/trafficextension"],
         ),
         (
@@ -68,27 +70,18 @@ fn files() -> [File; 9] {
             "\
 # The filter at a waypoint of an ambient mesh, for one Service behind it. Waypoints ignore
 # selectors. Name the namespace of the Service here, and in the AuthorizationPolicy of the store.
-# (!) Istio must send the store's cluster to the waypoint: docs/operate/kubernetes.md says how.
 # sha256 and imagePullSecret show how an image is pinned, and fetched from a private registry.
 # Checked against the schemas of Istio; Istio itself was not run by this project's tests.",
-            "istio.yaml",
-            json!({
-                "jwt": {"issuer": "", "jwksUri": ""},
-                "filter": {
-                    "namespace": "shop",
-                    "selector": null,
-                    "targetRefs": [{"group": "", "kind": "Service", "name": "shop"}],
-                    "image": {"sha256": "0".repeat(64), "pullSecret": "registry"},
-                },
-            }),
-            &["filter/wasmplugin"],
+            "istio-waypoint.yaml",
+            None,
+            &["filter/wasmplugin", "filter/envoyfilter"],
         ),
         (
             "istio/requestauthentication.yaml",
             "\
 # Checked against the schemas of Istio; not run in a cluster by this project's tests.",
             "istio.yaml",
-            json!({}),
+            None,
             &["filter/requestauthentication"],
         ),
         (
@@ -99,7 +92,7 @@ fn files() -> [File; 9] {
 # labels, or a waypoint by targetRefs. Checked against the schemas of Istio. All values run in the
 # tests' Envoy. Istio itself was not run by this project's tests.",
             "istio.yaml",
-            json!({}),
+            None,
             &["filter/envoyfilter"],
         ),
         (
@@ -108,8 +101,14 @@ fn files() -> [File; 9] {
 # The store in Kubernetes without a mesh. Checked against the schemas of Kubernetes; not run in a
 # cluster by this project's tests. Create the namespace and the secret as istio/store.yaml says.",
             "envoy-gateway.yaml",
-            json!({}),
-            &["store/deployment", "store/service", "store/disruptions", "store/networkpolicy"],
+            None,
+            &[
+                "store/serviceaccount",
+                "store/deployment",
+                "store/service",
+                "store/disruptions",
+                "store/networkpolicy",
+            ],
         ),
         (
             "gateway/quotas.yaml",
@@ -118,13 +117,8 @@ fn files() -> [File; 9] {
 # schemas of Envoy Gateway's API (v1alpha1). The policy document and the cluster run in the tests'
 # Envoy. Envoy Gateway itself was not run by this project's tests.",
             "envoy-gateway.yaml",
-            json!({}),
-            &[
-                "gateway/envoyextensionpolicy",
-                "gateway/securitypolicy",
-                "gateway/clienttrafficpolicy",
-                "gateway/envoyproxy",
-            ],
+            None,
+            &["gateway/envoyextensionpolicy", "gateway/securitypolicy", "gateway/envoyproxy"],
         ),
         (
             "gateway/native.yaml",
@@ -133,15 +127,16 @@ fn files() -> [File; 9] {
 # Checked against the schemas of Envoy Gateway's API (v1alpha1). The policy document and the script
 # run in the tests' Envoy. Envoy Gateway itself was not run by this project's tests.",
             "envoy-gateway-native.yaml",
-            json!({}),
-            &[
-                "gateway/envoyproxy",
-                "gateway/envoyextensionpolicy",
-                "gateway/securitypolicy",
-                "gateway/clienttrafficpolicy",
-            ],
+            None,
+            &["gateway/envoyproxy", "gateway/envoyextensionpolicy", "gateway/securitypolicy"],
         ),
     ]
+}
+
+/// The values of `--set PATH=TEXT`.
+fn overlay(set: Option<&str>) -> Value {
+    let Some((path, text)) = set.and_then(|set| set.split_once('=')) else { return json!({}) };
+    path.rsplit('.').fold(json!(text), |value, name| json!({name: value}))
 }
 
 #[test]
@@ -149,17 +144,19 @@ fn files_for_people_without_helm_are_current() {
     let (files, rendered): (Vec<_>, Vec<_>) = {
         let files = files();
         let values: Vec<Value> =
-            files.iter().map(|(_, _, name, overlay, _)| example(name, overlay.clone())).collect();
+            files.iter().map(|(_, _, name, set, _)| example(name, overlay(*set))).collect();
         (files.into(), render(&values))
     };
-    for ((file, head, example, _, templates), rendered) in files.into_iter().zip(rendered) {
+    for ((file, head, example, set, templates), rendered) in files.into_iter().zip(rendered) {
         let rendered = rendered.unwrap();
         let text = |template: &&str| {
             let name = format!("quotagate/templates/{template}.yaml");
             rendered.get(&name).unwrap_or_else(|| panic!("{file}: {name} is empty")).trim()
         };
         let texts: Vec<&str> = templates.iter().map(text).collect();
-        let from = format!("# Rendered from charts/quotagate with examples/{example}: edit those.");
+        let set = set.map(|set| format!(" and\n# `--set {set}`")).unwrap_or_default();
+        let from =
+            format!("# Rendered from charts/quotagate with examples/{example}{set}: edit those.");
         let text = format!("{head}\n#\n{from}\n\n{}\n", texts.join("\n---\n"));
         current(&paths::root().join("envoy").join(file), &text);
     }

@@ -2,6 +2,7 @@
 
 mod documents;
 mod files;
+mod front;
 mod refused;
 mod umbrella;
 mod values;

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::{example, render};
+use super::{RELEASE, example, render};
 
 /// What is replaced in an example, and what the message contains.
 fn cases() -> Vec<(&'static str, Value, &'static [&'static str])> {
@@ -62,7 +62,7 @@ fn cases() -> Vec<(&'static str, Value, &'static [&'static str])> {
         ),
         (istio, json!({"store": {"enabled": false}}), &["policy.store.cluster"]),
         (istio, json!({"policy": null}), &["policy is empty", "policy-guide.md"]),
-        (istio, json!({"filter": {"selector": null}}), &["selector: {istio: ingressgateway}"]),
+        (istio, json!({"filter": {"selector": null}}), &["selector: {istio: ingress}"]),
         (
             istio,
             json!({"filter": {"targetRefs": [{"kind": "Service", "name": "a"}]}}),
@@ -77,12 +77,72 @@ fn cases() -> Vec<(&'static str, Value, &'static [&'static str])> {
         (
             istio,
             json!({"filter": {"tuning": {"ownCluster": true}}}),
-            &["filter.tuning.ownCluster", "extensionProviders"],
+            &["filter.tuning.ownCluster", "EnvoyFilter brings the cluster"],
+        ),
+        (
+            istio,
+            json!({"filter": {"selector": null, "targetRefs": [{"kind": "HTTPRoute", "name": "shop"}]}}),
+            &["filter.targetRefs names kind HTTPRoute", "ServiceEntry"],
+        ),
+        (
+            istio,
+            json!({"filter": {"selector": null, "targetRefs": [{"kind": "Service", "name": "shop"}]}}),
+            &["filter.waypoint is empty", "name its waypoint"],
+        ),
+        (istio, json!({"filter": {"failOpen": true}}), &["filter.failOpen", "FAIL_OPEN"]),
+        (
+            istio,
+            json!({"image": {"registry": "https://registry.example.com"}}),
+            &["image.registry is https://", "registry.example.com/quotagate"],
+        ),
+        (
+            istio,
+            json!({"image": {"registry": "registry.example.com/Quotagate"}}),
+            &["image.registry", "small letters"],
+        ),
+        (istio, json!({"fullnameOverride": "a".repeat(49)}), &["/fullnameOverride"]),
+        (
+            istio,
+            json!({"store": {"podLabels": {"app.kubernetes.io/name": "x"}}}),
+            &["store.podLabels", "app.kubernetes.io/name. Remove it"],
+        ),
+        (
+            istio,
+            json!({"store": {"podLabels": {"sidecar.istio.io/inject": "false"}}}),
+            &["store.podLabels", "choose istio.dataplane"],
+        ),
+        (
+            istio,
+            json!({"monitoring": {"rules": {"labels": {"helm.sh/chart": "x"}}}}),
+            &["monitoring.rules.labels", "helm.sh/chart. Remove it"],
         ),
         (
             gateway,
-            json!({"filter": {"targetRefs": [{"kind": "HTTPRoute", "name": "shop"}]}}),
-            &["filter.targetRefs", "filter.envoyGateway.clientTrafficPolicy"],
+            json!({"store": {"trafficDistribution": "PreferClose"}}),
+            &["store.trafficDistribution", "istio.enabled"],
+        ),
+        (native, json!({"filter": {"check": true}}), &["filter.check", "store.enabled"]),
+        (
+            istio,
+            json!({"policy": {"policies": [
+                {"name": "a", "partition_by": [], "quota": 1, "window": "1m"},
+                {"name": "a", "partition_by": [], "quota": 9, "window": "1h"},
+            ]}}),
+            &["policy.policies[1].name", "earlier policy"],
+        ),
+        (
+            istio,
+            json!({"policy": {"policies": [
+                {"name": "a", "partition_by": ["caler"], "quota": 1, "window": "1m"},
+            ]}}),
+            &["policy.policies[0].partition_by", "no identity caler", "caller, host, method"],
+        ),
+        (
+            istio,
+            json!({"policy": {"policies": [
+                {"name": "a", "partition_by": [], "quota": 1, "window": "0s"},
+            ]}}),
+            &["policy.policies[0].window is 0s", "1m"],
         ),
         (gateway, json!({"filter": {"targetRefs": []}}), &["filter.targetRefs", "name: eg"]),
         (gateway, json!({"policy": {"store": {"redis": "redis://a"}}}), &["form native"]),
@@ -101,6 +161,31 @@ fn cases() -> Vec<(&'static str, Value, &'static [&'static str])> {
         (istio, json!({"filter": {"image": {"sha256": "sha256:1"}}}), &["/filter/image/sha256"]),
         (gateway, json!({"filter": {"targetRefs": [{"kind": "Gateway"}]}}), &["name"]),
         (istio, json!({"istio": {"redis": {"ports": [70_000]}}}), &["/istio/redis/ports/0"]),
+        (
+            istio,
+            json!({"istio": {"redis": {"addresses": ["10.0.0.0/99"]}}}),
+            &["/istio/redis/addresses/0"],
+        ),
+        (
+            gateway,
+            json!({"store": {"networkPolicy": {"callers": [{"ipBlock": {"cidr": "10.0.0.0/99"}}]}}}),
+            &["/store/networkPolicy/callers/0"],
+        ),
+        (
+            istio,
+            json!({"store": {"podDisruptionBudget": {"maxUnavailable": 0}}}),
+            &["/store/podDisruptionBudget/maxUnavailable"],
+        ),
+        (
+            istio,
+            json!({"store": {"podDisruptionBudget": {"maxUnavailable": "150%"}}}),
+            &["/store/podDisruptionBudget/maxUnavailable"],
+        ),
+        (
+            gateway,
+            json!({"store": {"tls": {"callers": ["*.internal"]}}}),
+            &["/store/tls/callers/0"],
+        ),
         (istio, json!({"policy": {"domains": "shop"}}), &["/policy", "domains"]),
         (istio, json!({"policy": {"domain": null}}), &["/policy", "domain"]),
         (
@@ -128,6 +213,29 @@ fn wrong_values_are_refused_with_the_value_and_the_remedy() {
         }
         assert!(!message.contains("geheim"), "{message}");
     }
+}
+
+#[test]
+fn secret_without_the_authorities_of_redis_is_refused() {
+    let secret = |key: &str| {
+        json!({
+            "apiVersion": "v1",
+            "kind": "Secret",
+            "metadata": {"name": "redis-tls", "namespace": RELEASE},
+            "data": {key: "dA=="},
+        })
+    };
+    let tls = json!({"existingSecret": "redis-tls"});
+    let values = [example("istio.yaml", json!({"store": {"redis": {"tls": tls}}}))];
+    let rendered = |key: &str| {
+        let (chart, existing) = (quotagate_chart::chart(), [secret(key)]);
+        let rendered =
+            quotagate_chart::render_over(&chart, &values, RELEASE, RELEASE, &existing).unwrap();
+        rendered.into_iter().next().unwrap()
+    };
+    assert!(rendered("ca.crt").is_ok());
+    let message = rendered("tls.crt").unwrap_err();
+    assert!(message.contains("the Secret redis-tls has no key ca.crt"), "{message}");
 }
 
 #[test]

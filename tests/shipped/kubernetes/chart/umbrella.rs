@@ -61,3 +61,40 @@ fn example_with_redis_cluster_matches_the_published_schemas() {
     assert_eq!(nodes[5], "quotagate-redis-5.quotagate-redis:6379");
     assert_eq!(redis["spec"]["serviceName"], of("Service", "quotagate-redis")["metadata"]["name"]);
 }
+
+#[test]
+fn another_size_of_volumes_is_refused_before_kubernetes_does() {
+    let folder = built();
+    let chart = folder.path().join("example");
+    let existing = json!({
+        "apiVersion": "apps/v1",
+        "kind": "StatefulSet",
+        "metadata": {"name": "quotagate-redis", "namespace": "quotagate"},
+        "spec": {"volumeClaimTemplates": [{"spec": {"resources": {"requests": {"storage": "1Gi"}}}}]},
+    });
+    let values = |storage: &str| {
+        json!({
+            "redis": {"storage": storage},
+            "quotagate": {"image": {"registry": "registry.example.com"}},
+        })
+    };
+    // What Helm asks for finds no other object.
+    let secret = json!({
+        "apiVersion": "v1",
+        "kind": "Secret",
+        "metadata": {"name": "quotagate-example", "namespace": "quotagate"},
+        "data": {"admin-token": "dA=="},
+    });
+    let values = [values("1Gi"), values("2Gi")];
+    let rendered = quotagate_chart::render_over(
+        &chart,
+        &values,
+        "quotagate",
+        "quotagate",
+        &[existing, secret],
+    );
+    let [Ok(same), Err(message)] = &rendered.unwrap()[..] else { panic!("one of two") };
+    assert!(message.contains("redis.storage is 2Gi") && message.contains("have 1Gi"), "{message}");
+    let made = &same["quotagate-example/templates/secret.yaml"];
+    assert!(made.contains("admin-token: dA=="), "upgrades keep the token: {made}");
+}

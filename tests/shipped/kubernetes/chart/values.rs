@@ -1,15 +1,10 @@
 //! A table of values: Helm's linter finds nothing, and every rendered object has only fields that
 //! its schema knows.
 
-use std::{fs, process::Command};
-
-use quotagate_support::{
-    tls::{Authority, Holder},
-    tools, yaml,
-};
+use quotagate_support::yaml;
 use serde_json::{Value, json};
 
-use super::{example, objects, render};
+use super::{RELEASE, example, objects, render};
 use crate::kubernetes::schemas;
 
 fn everything() -> Value {
@@ -39,9 +34,14 @@ fn everything() -> Value {
                 "callers": [{"ipBlock": {"cidr": "10.0.0.0/8"}}],
                 "admin": [{"podSelector": {"matchLabels": {"app": "prometheus"}}, "namespaceSelector": {}}],
             },
-            "serviceAccountName": "store",
+            "serviceAccount": {"name": "store", "annotations": {"a": "1"}},
+            "strategy": {"type": "Recreate"},
+            "podSecurityContext": {"fsGroup": 65532},
+            "extraEnv": [{"name": "QUOTAGATE_LOG_FORMAT", "value": "json"}],
+            "extraVolumes": [{"name": "more", "emptyDir": {}}],
+            "extraVolumeMounts": [{"name": "more", "mountPath": "/more"}],
             "priorityClassName": "high",
-            "podAnnotations": {"a": "1"},
+            "podAnnotations": {"a": "1", "proxy.istio.io/config": "concurrency: 1", "prometheus.io/port": "9"},
             "podLabels": {"team": "edge"},
             "nodeSelector": {"disk": "fast"},
             "tolerations": [{"key": "edge", "operator": "Exists"}],
@@ -51,6 +51,7 @@ fn everything() -> Value {
             "serviceMonitor": {"enabled": true, "labels": {"release": "prometheus"}},
             "rules": {"enabled": true, "labels": {"release": "prometheus"}, "runbooks": "https://wiki.example.com/quotagate"},
         },
+        "filter": {"check": true},
         // That of the call token.
         "policy": {"store": {"token": "0123456789abcdef"}},
     })
@@ -60,8 +61,7 @@ fn everything() -> Value {
 fn table() -> Vec<(&'static str, Value)> {
     let (istio, gateway, native) =
         ("istio.yaml", "envoy-gateway.yaml", "envoy-gateway-native.yaml");
-    let target =
-        json!([{"group": "gateway.networking.k8s.io", "kind": "Gateway", "name": "waypoint"}]);
+    let target = |kind: &str| json!([{"group": "gateway.networking.k8s.io", "kind": kind, "name": "gateway"}]);
     let image = json!({"sha256": "b".repeat(64), "pullSecret": "registry"});
     vec![
         (istio, json!({})),
@@ -70,14 +70,26 @@ fn table() -> Vec<(&'static str, Value)> {
         (istio, everything()),
         (gateway, everything()),
         (istio, json!({"filter": {"kind": "none"}})),
-        (istio, json!({"filter": {"kind": "TrafficExtension", "image": image, "bodies": true}})),
-        (istio, json!({"filter": {"selector": null, "targetRefs": target, "image": image}})),
+        ("istio-waypoint.yaml", json!({})),
+        (istio, json!({"filter": {"kind": "TrafficExtension", "image": image}})),
+        (
+            istio,
+            json!({"filter": {"selector": null, "targetRefs": target("Gateway"), "image": image}}),
+        ),
+        (
+            istio,
+            json!({"store": {"trafficDistribution": "PreferClose", "serviceAccount": {"create": false}}}),
+        ),
+        (
+            gateway,
+            json!({"fullnameOverride": "quotas", "filter": {"targetRefs": target("HTTPRoute")}}),
+        ),
         (istio, json!({"filter": {"match": [{"mode": "SERVER", "ports": [{"number": 8080}]}]}})),
         (
             istio,
             json!({
                 "istio": {"enabled": false},
-                "filter": {"tuning": {"ownCluster": true}, "selector": null, "targetRefs": target},
+                "filter": {"tuning": {"ownCluster": true}, "selector": null, "targetRefs": target("Gateway")},
             }),
         ),
         (
@@ -89,11 +101,8 @@ fn table() -> Vec<(&'static str, Value)> {
             json!({"istio": {"dataplane": "none", "metrics": "strict", "outlierDetection": false, "callers": ["a", "b"]}}),
         ),
         (istio, json!({"istio": {"redis": {"addresses": ["10.0.0.0/24"], "ports": [6379, 6380]}}})),
-        (gateway, json!({"filter": {"image": image, "failOpen": true, "bodies": true}})),
-        (
-            gateway,
-            json!({"filter": {"envoyGateway": {"envoyProxy": false, "clientTrafficPolicy": false}}}),
-        ),
+        (gateway, json!({"filter": {"image": image, "failOpen": true}})),
+        (gateway, json!({"filter": {"envoyGateway": {"envoyProxy": false}}})),
         (
             gateway,
             json!({
@@ -135,7 +144,6 @@ fn every_rendered_object_matches_its_published_schema() {
     kinds.dedup();
     let all = [
         "AuthorizationPolicy",
-        "ClientTrafficPolicy",
         "ConfigMap",
         "Deployment",
         "DestinationRule",
@@ -143,13 +151,16 @@ fn every_rendered_object_matches_its_published_schema() {
         "EnvoyFilter",
         "EnvoyProxy",
         "HorizontalPodAutoscaler",
+        "Job",
         "NetworkPolicy",
         "PeerAuthentication",
+        "Pod",
         "PodDisruptionBudget",
         "PrometheusRule",
         "RequestAuthentication",
         "SecurityPolicy",
         "Service",
+        "ServiceAccount",
         "ServiceEntry",
         "ServiceMonitor",
         "TrafficExtension",
@@ -191,7 +202,6 @@ fn secrets_are_named_and_never_rendered() {
     assert_eq!(variable("QUOTAGATE_ADMIN_HOSTS")["value"], "quotas.example.com,quotas");
     // A longer drain moves both deadlines.
     assert_eq!(pod["terminationGracePeriodSeconds"], 60);
-    assert_eq!(of(&objects, "Deployment")["spec"]["replicas"], Value::Null, "the autoscaler's");
 }
 
 #[test]
@@ -296,42 +306,157 @@ fn stores_are_left_out_as_in_the_shipped_cluster() {
 }
 
 #[test]
-fn front_of_the_store_is_the_shipped_one() {
-    let more = json!({
-        "store": {"tls": {"enabled": true, "existingSecret": "tls", "callers": ["proxy.internal"]}},
-        "policy": {"store": {"cluster": "quota_store"}},
-    });
-    let objects = one("envoy-gateway.yaml", more);
-    let text = of(&objects, "ConfigMap")["data"]["front.yaml"].as_str().unwrap().to_owned();
-    let mut front = yaml::parse(&text).unwrap();
-    let file = quotagate_support::paths::root().join("envoy/store_front.yaml");
-    let mut shipped = yaml::read(&file).unwrap();
-    let context = "/static_resources/listeners/0/filter_chains/0/transport_socket/typed_config";
-    let [front_tls, shipped_tls] = [&mut front, &mut shipped]
-        .map(|config| config.pointer_mut(context).unwrap()["common_tls_context"].take());
-    // The names of files are those of a Secret of the type kubernetes.io/tls.
-    assert_eq!(front, shipped);
-    let names = "/validation_context/match_typed_subject_alt_names";
-    assert_eq!(front_tls.pointer(names), shipped_tls.pointer(names));
-    accepted_by_envoy(&text);
-    // Kubernetes ends this container after the store has drained.
-    let pod = &of(&objects, "Deployment")["spec"]["template"]["spec"];
-    assert_eq!(pod["initContainers"][0]["restartPolicy"], "Always");
-    assert_eq!(of(&objects, "Service")["spec"]["ports"][0]["port"], 9443);
+fn upgrade_to_an_autoscaler_keeps_the_stores_that_run() {
+    let replicas = |running: Option<u32>| {
+        let existing: Vec<Value> = running
+            .map(|replicas| {
+                json!({
+                    "apiVersion": "apps/v1",
+                    "kind": "Deployment",
+                    "metadata": {"name": "quotagate-store", "namespace": RELEASE},
+                    "spec": {"replicas": replicas},
+                })
+            })
+            .into_iter()
+            .collect();
+        let autoscaling = json!({"enabled": true, "minReplicas": 2, "maxReplicas": 6});
+        let values = [example("istio.yaml", json!({"store": {"autoscaling": autoscaling}}))];
+        let chart = quotagate_chart::chart();
+        let rendered =
+            quotagate_chart::render_over(&chart, &values, RELEASE, RELEASE, &existing).unwrap();
+        let mut rendered = rendered.into_iter().next().unwrap().unwrap();
+        rendered.retain(|name, _| name.ends_with("store/deployment.yaml"));
+        of(&objects(&rendered), "Deployment")["spec"]["replicas"].clone()
+    };
+    assert_eq!(replicas(None), 2, "the first install");
+    assert_eq!(replicas(Some(5)), 5);
+    assert_eq!(replicas(Some(1)), 2);
+    assert_eq!(replicas(Some(9)), 6);
 }
 
-/// Asserts that Envoy accepts a configuration whose certificates are those of a Secret.
-fn accepted_by_envoy(text: &str) {
-    let folder = tempfile::tempdir().unwrap();
-    let path = |name: &str| folder.path().join(name);
-    let authority = Authority::new(folder.path(), "authority").unwrap();
-    let certificate = authority.issue(&Holder::names(&["store.internal"])).unwrap();
-    certificate.write(&path("tls.crt"), &path("tls.key")).unwrap();
-    fs::copy(authority.file(), path("ca.crt")).unwrap();
-    let text = text.replace("/etc/envoy/tls", folder.path().to_str().unwrap());
-    fs::write(path("front.yaml"), text).unwrap();
-    let mut envoy = Command::new(tools::envoy().unwrap());
-    let envoy = envoy.args(["--mode", "validate", "--config-path"]).arg(path("front.yaml"));
-    let output = envoy.output().unwrap();
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+#[test]
+fn policy_that_reads_bodies_gets_the_larger_filter() {
+    let image = |cost: Value, name: &str, pointer: &str| {
+        let policy =
+            json!({"name": "a", "partition_by": [], "quota": 9, "window": "1m", "cost": cost});
+        let objects = one(name, json!({"policy": {"policies": [policy]}}));
+        let found = objects.iter().find_map(|object| object.pointer(pointer)).unwrap();
+        found.as_str().unwrap().rsplit('/').next().unwrap().to_owned()
+    };
+    let settled = |source: Value| json!({"reserve": 1, "settle": [source]});
+    let in_body = json!({"reserve": {"request_json": "max_tokens", "default": 9}});
+    for (cost, expected) in [
+        (json!(1), "quotagate-filter:0.1.0"),
+        (json!({"header": {"name": "usage", "max": 9}}), "quotagate-filter:0.1.0"),
+        (settled(json!({"response_header": "usage"})), "quotagate-filter:0.1.0"),
+        (settled(json!({"usage": "total"})), "quotagate-filter-bodies:0.1.0"),
+        (in_body, "quotagate-filter-bodies:0.1.0"),
+    ] {
+        assert_eq!(image(cost.clone(), "istio.yaml", "/spec/url"), expected);
+        let pointer = "/spec/wasm/0/code/image/url";
+        assert_eq!(image(cost, "envoy-gateway.yaml", pointer), expected);
+    }
+    let native = image(
+        settled(json!({"usage": "total"})),
+        "envoy-gateway-native.yaml",
+        "/spec/provider/kubernetes/envoyDeployment/container/image",
+    );
+    assert_eq!(native, "quotagate-envoy:0.1.0");
+}
+
+#[test]
+fn every_object_says_whose_it_is_and_no_key_comes_twice() {
+    for (name, more) in table() {
+        for object in one(name, more.clone()) {
+            let labels = &object["metadata"]["labels"];
+            for label in ["name", "instance", "version", "managed-by"] {
+                let label = format!("app.kubernetes.io/{label}");
+                assert!(labels[&label].is_string(), "{name} {more}: {} {label}", object["kind"]);
+            }
+            assert_eq!(labels["helm.sh/chart"], "quotagate-0.1.0", "{name} {more}");
+        }
+    }
+    // The reader of YAML in `objects` refuses a key that comes twice.
+    let annotations =
+        of(&one("istio.yaml", everything()), "Deployment")["spec"]["template"]["metadata"]
+            ["annotations"]
+            .clone();
+    assert_eq!(annotations["proxy.istio.io/config"], "concurrency: 1");
+    assert_eq!(annotations["prometheus.io/port"], "9");
+    assert_eq!(annotations["prometheus.io/scrape"], "true");
+}
+
+#[test]
+fn openshift_chooses_the_user() {
+    let mut values = example("envoy-gateway.yaml", json!({}));
+    values["store"]["podSecurityContext"] = json!({"runAsUser": null, "runAsGroup": null});
+    let objects = objects(&render(&[values]).remove(0).unwrap());
+    let context = &of(&objects, "Deployment")["spec"]["template"]["spec"]["securityContext"];
+    let expected = json!({"runAsNonRoot": true, "seccompProfile": {"type": "RuntimeDefault"}});
+    assert_eq!(*context, expected);
+}
+
+#[test]
+fn names_follow_the_release_or_the_override() {
+    let name = |release: &str, more: Value| {
+        let values = [example("envoy-gateway.yaml", more)];
+        let chart = quotagate_chart::chart();
+        let rendered =
+            quotagate_chart::render(&chart, &values, release, "quotas").unwrap().remove(0)?;
+        let text = &rendered["quotagate/templates/store/serviceaccount.yaml"];
+        let object = yaml::parse(text).map_err(|error| error.to_string())?;
+        Ok::<_, String>(object["metadata"]["name"].as_str().unwrap_or_default().to_owned())
+    };
+    assert_eq!(name("quotagate", json!({})).unwrap(), "quotagate-store");
+    assert_eq!(name("shop", json!({})).unwrap(), "shop-quotagate-store");
+    let own = json!({"fullnameOverride": "quotas"});
+    assert_eq!(name("shop.v2", own).unwrap(), "quotas-store");
+    // A Service could not have these names. Two names that end after 48 letters could be one.
+    let long = "a".repeat(40);
+    for release in ["shop.v2", "2shop", &long] {
+        let message = name(release, json!({})).unwrap_err();
+        assert!(message.contains("set fullnameOverride"), "{release}: {message}");
+    }
+}
+
+#[test]
+fn store_reaches_waypoints_without_the_mesh_configuration() {
+    let objects = one("istio-waypoint.yaml", json!({}));
+    let filter = of(&objects, "EnvoyFilter");
+    // An EnvoyFilter that names a Service applies to no waypoint.
+    let gateway =
+        json!({"group": "gateway.networking.k8s.io", "kind": "Gateway", "name": "waypoint"});
+    assert_eq!(filter["spec"]["targetRefs"], json!([gateway]));
+    let named = "envoyfilter.istio.io/referenced-services";
+    let host = "quotagate-store.quotagate.svc.cluster.local";
+    assert_eq!(filter["metadata"]["annotations"][named], format!("quotagate/{host}"));
+    assert_eq!(
+        of(&objects, "WasmPlugin")["spec"]["pluginConfig"]["store"]["cluster"],
+        format!("outbound|9180||{host}")
+    );
+    // Also where nothing is patched.
+    let objects = one("istio-waypoint.yaml", json!({"istio": {"outlierDetection": false}}));
+    assert_eq!(of(&objects, "EnvoyFilter")["spec"]["configPatches"], Value::Null);
+}
+
+#[test]
+fn helm_test_calls_a_store_that_it_can_reach() {
+    let objects = one("envoy-gateway.yaml", json!({}));
+    let pod = of(&objects, "Pod");
+    assert_eq!(pod["metadata"]["annotations"]["helm.sh/hook"], "test");
+    let service = of(&objects, "Service");
+    let [name, namespace] =
+        ["name", "namespace"].map(|field| service["metadata"][field].as_str().unwrap());
+    let url = format!("http://{name}.{namespace}.svc.cluster.local:9180/healthz");
+    assert_eq!(pod["spec"]["containers"][0]["args"], json!(["health", url]));
+    // The NetworkPolicy admits it, and no Service leads to it.
+    let callers = &of(&objects, "NetworkPolicy")["spec"]["ingress"][0]["from"];
+    let selected = callers[1]["podSelector"]["matchLabels"].as_object().unwrap();
+    assert!(selected.iter().all(|(label, value)| pod["metadata"]["labels"][label] == *value));
+    assert_ne!(
+        service["spec"]["selector"]["app.kubernetes.io/name"],
+        pod["metadata"]["labels"]["app.kubernetes.io/name"]
+    );
+    let objects = one("istio.yaml", json!({}));
+    assert!(objects.iter().all(|object| object["kind"] != "Pod"), "a sidecar would not end");
 }
