@@ -19,8 +19,11 @@ use quotagate_support::upstream::Upstream;
 use quotagate_support::{edits, paths, ports, tools, wait, yaml};
 use serde_json::{Value, json};
 
-/// Metrics of Envoy with `stats_tags.yaml`, and of Prometheus itself.
-const OF_OTHERS: [&str; 8] = [
+/// Metrics of Envoy with `stats_tags.yaml`, of Istio, and of Prometheus itself.
+const OF_OTHERS: [&str; 11] = [
+    "envoy_listener_manager_lds_update_rejected",
+    "istio_agent_wasm_config_conversion_count",
+    "pilot_total_xds_rejects",
     "quotagate_requests",
     "quotagate_missing_identity",
     "quotagate_from_ledger",
@@ -105,9 +108,11 @@ fn metrics(expression: &str) -> BTreeSet<String> {
     let mut found = BTreeSet::new();
     for (braces, part) in outside.split(['{', '}']).enumerate() {
         let names = part.split(|c| !word(c)).filter(|name| braces % 2 == 0 && !name.is_empty());
-        found.extend(
-            names.filter(|name| *name == "up" || name.starts_with("quotagate")).map(str::to_owned),
-        );
+        let is_metric = |name: &&str| {
+            *name == "up"
+                || ["quotagate", "envoy_", "istio_", "pilot_"].iter().any(|of| name.starts_with(of))
+        };
+        found.extend(names.filter(is_metric).map(str::to_owned));
     }
     found
 }

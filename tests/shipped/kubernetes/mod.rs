@@ -91,3 +91,20 @@ fn plugins_and_module_carry_a_valid_policy_document() {
         assert_eq!(warnings, Vec::<String>::new());
     }
 }
+
+#[test]
+fn examples_in_the_page_about_envoy_gateway_match_its_schema() {
+    let page = paths::root().join("docs/operate/envoy-gateway.md");
+    let text = fs::read_to_string(page).unwrap();
+    let blocks = text.split("```yaml\n").skip(1).map(|rest| rest.split("```").next().unwrap());
+    let mut checked = 0;
+    for block in blocks {
+        let mut proxy = yaml::parse(block).unwrap();
+        proxy["apiVersion"] = "gateway.envoyproxy.io/v1alpha1".into();
+        proxy["kind"] = "EnvoyProxy".into();
+        proxy["metadata"] = serde_json::json!({"name": "own"});
+        assert_eq!(schemas::faults(&proxy), Vec::<String>::new(), "{block}");
+        checked += 1;
+    }
+    assert_eq!(checked, 3);
+}
