@@ -64,6 +64,9 @@ enforcing_failure_percentage: 0
 {{- define "quotagate.envoyCluster" -}}
 name: quota_store
 type: STRICT_DNS
+# (!) Otherwise a proxy listens only after DNS has answered: with a DNS server that is silent, after
+# a minute and a half.
+wait_for_warm_on_init: false
 connect_timeout: 0.25s
 lb_policy: LEAST_REQUEST
 # Every pod of the headless Service is an address here. Envoy asks each of them every second

@@ -1,6 +1,6 @@
 //! The parts of the documents for Envoy and the filter, in a real Envoy.
 
-use std::time::Duration;
+use std::{net::UdpSocket, time::Duration};
 
 use anyhow::{Context, Result};
 use quotagate_support::{
@@ -152,6 +152,33 @@ fn dead_store_behind_its_sidecar_is_left_out_by_the_envoy_filter() -> Result<()>
         }
         Ok(true)
     })
+}
+
+#[test]
+fn gateway_listens_while_no_dns_server_answers() -> Result<()> {
+    let silent = UdpSocket::bind("127.0.0.1:0")?;
+    let server = json!({"socket_address": {
+        "address": "127.0.0.1", "port_value": silent.local_addr()?.port(),
+    }});
+    let proxy = document("gateway/quotas.yaml", "EnvoyProxy");
+    let cluster = proxy["spec"]["bootstrap"]["jsonPatches"][0]["value"].clone();
+    let upstream = Upstream::start()?;
+    let options = EnvoyOptions::new(upstream.port(), 1).form(Form::Wasm).edit(move |config| {
+        let clusters = yaml::at(config, "/static_resources/clusters")?;
+        *yaml::named(clusters, "quota_store")? = cluster.clone();
+        config["typed_dns_resolver_config"] = json!({
+            "name": "envoy.network.dns_resolver.cares",
+            "typed_config": {
+                "@type": "type.googleapis.com/envoy.extensions.network.dns_resolver.cares.v3.CaresDnsResolverConfig",
+                "resolvers": [server],
+            },
+        });
+        Ok(())
+    });
+    // It fails if no listener is there in time.
+    let envoy = Envoy::start(&options)?;
+    assert_eq!(Client::connect(envoy.port())?.send(&Request::get("/"))?.status, 200);
+    Ok(())
 }
 
 #[test]

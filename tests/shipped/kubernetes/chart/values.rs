@@ -263,10 +263,9 @@ fn stores_are_left_out_as_in_the_shipped_cluster() {
     let file = quotagate_support::paths::root().join("envoy/quota_store_several.yaml");
     let mut shipped = yaml::read(&file).unwrap()[0].clone();
     for cluster in [&mut cluster, &mut shipped] {
-        cluster
-            .as_object_mut()
-            .unwrap()
-            .retain(|name, _| !["type", "load_assignment"].contains(&&**name));
+        cluster.as_object_mut().unwrap().retain(|name, _| {
+            !["type", "wait_for_warm_on_init", "load_assignment"].contains(&&**name)
+        });
     }
     assert_eq!(cluster, shipped);
     // The cluster resolves the name of the Service, which must lead to every store.
