@@ -7,8 +7,10 @@
 //! | `tree` | the rules as they are written, from a file or from xDS |
 //! | `compile` | checks a tree, and makes the rules of its domain |
 //! | `domain` | finds the rule of a descriptor |
+//! | `cases` | finds the rules that descriptors of a form may have |
 //! | `wildcard` | matches values against patterns |
 
+mod cases;
 mod compile;
 mod domain;
 mod file;
@@ -16,7 +18,10 @@ mod tree;
 mod wildcard;
 mod yaml;
 
+pub use cases::{EntryCase, EntryForm, OtherValues, RuleCase, RuleCases, ValueCase, is_like};
 pub use compile::{RuleFault, compile, written_name};
 pub use domain::{Rule, RuleDomain, RuleLimit, RuleMatch, replaced};
-pub use file::{FileFault, MAX_FILE, RuleFile, SharedDomains, read_files};
+pub use file::{
+    FileFault, MAX_FILE, RuleFile, SharedDomains, is_rule_file, read_files, read_trees,
+};
 pub use tree::{DescriptorRule, DomainRules, RateLimitRule};

@@ -7,11 +7,15 @@ use std::sync::Arc;
 use quotagate_protocol::{MAX_NAME, is_of_name};
 
 use super::domain::{EntryKind, Level, Pattern, Rule, RuleDomain, RuleLimit, RuleNode};
+use super::file::{MAX_FAULTS, further_faults};
 use super::tree::{DescriptorRule, DomainRules, RateLimitRule};
 use crate::messages::Unit;
 
 /// Most levels of descriptors.
 pub const MAX_DEPTH: usize = 64;
+/// Most bytes of the paths of all rules of a domain together, as metrics and `/rlconfig` have them.
+/// A path repeats the keys and values of all levels above.
+const MAX_PATHS: usize = 64 << 20;
 
 /// What is wrong with a rule.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -55,6 +59,9 @@ pub fn compile(trees: &[&DomainRules]) -> Result<RuleDomain, Vec<(usize, RuleFau
     if compiling.faults.is_empty() {
         Ok(RuleDomain { name: name.into(), rules: compiling.rules, root })
     } else {
+        if compiling.unnamed > 0 {
+            compiling.faults.push((compiling.tree, further_faults(compiling.unnamed)));
+        }
         Err(compiling.faults)
     }
 }
@@ -65,6 +72,10 @@ struct Compiling {
     rules: Vec<Rule>,
     policies: HashSet<Arc<str>>,
     faults: Vec<(usize, RuleFault)>,
+    /// How many more there are.
+    unnamed: usize,
+    /// The bytes of all paths so far.
+    path_bytes: usize,
 }
 
 /// What stands above a level.
@@ -79,7 +90,11 @@ struct Parent<'p> {
 
 impl Compiling {
     fn fault(&mut self, path: impl Into<String>, text: impl Into<String>) {
-        self.faults.push((self.tree, RuleFault { path: path.into(), text: text.into() }));
+        if self.faults.len() < MAX_FAULTS {
+            self.faults.push((self.tree, RuleFault { path: path.into(), text: text.into() }));
+        } else {
+            self.unnamed += 1;
+        }
     }
 
     fn level(&mut self, descriptors: &[DescriptorRule], parent: &Parent<'_>, level: &mut Level) {
@@ -126,12 +141,26 @@ impl Compiling {
             self.fault(format!("{at}.descriptors"), text);
             return;
         }
+        let before = self.path_bytes;
+        self.path_bytes += parent.metric.len() + key.len() + value.len() + 2;
+        if self.path_bytes > MAX_PATHS {
+            if before <= MAX_PATHS {
+                let text = format!(
+                    "the paths of the rules up to this one have more than {MAX_PATHS} bytes: shorten \
+                     keys and values, above all at the outer levels"
+                );
+                self.fault(at, text);
+            }
+            return;
+        }
         let joined = |separator: &str| match value.as_str() {
             "" => key.clone(),
             value => format!("{key}{separator}{value}"),
         };
         let slash = if parent.policy.is_empty() { "" } else { "/" };
         let policy = format!("{}{slash}{}", parent.policy, escaped(&joined("=")));
+        // The name of a policy has no more, so neither have those of the levels below.
+        let policy = shortened(&policy, MAX_NAME);
         let metric = format!("{}.{}", parent.metric, joined("_"));
         let is_counted = value.is_empty() || pattern.is_some() && !share_threshold;
         let mut partition_by = parent.partition_by.to_vec();
@@ -142,7 +171,7 @@ impl Compiling {
         let below = Parent {
             depth: parent.depth + 1,
             at: &inner,
-            policy: &policy,
+            policy,
             metric: &metric,
             partition_by: &partition_by,
             names_values: parent.names_values || descriptor.value_to_metric,

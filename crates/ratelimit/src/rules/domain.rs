@@ -163,7 +163,7 @@ impl RuleDomain {
 }
 
 impl Level {
-    fn node(&self, entry: &DescriptorEntry) -> Option<&RuleNode> {
+    pub(super) fn node(&self, entry: &DescriptorEntry) -> Option<&RuleNode> {
         let DescriptorEntry { key, value } = entry;
         let exact = self.exact.get(key.as_str()).and_then(|values| values.get(value.as_str()));
         let wildcard = || {

@@ -15,6 +15,12 @@ use crate::messages::Unit;
 /// The largest file, in bytes.
 pub const MAX_FILE: usize = 16 << 20;
 
+/// Most faults of a file that are named.
+pub(super) const MAX_FAULTS: usize = 1000;
+
+/// The longest name of an unknown field that a fault shows, in characters.
+const MAX_SHOWN: usize = 64;
+
 /// All fields of the format. One of them in another object than its own is ignored, as the original
 /// does; a field of another name is a fault.
 const FIELDS: [&str; 16] = [
@@ -105,6 +111,9 @@ pub fn read_files(
             fault: fault.clone(),
         });
         faults.extend(own);
+        if document.unnamed > 0 {
+            faults.push(document.placed(&file.name, further_faults(document.unnamed)));
+        }
         read.push((&file.name, document));
     }
     let mut by_domain: BTreeMap<&str, Vec<usize>> = BTreeMap::new();
@@ -143,13 +152,39 @@ pub fn read_files(
     if faults.is_empty() { Ok(domains) } else { Err(faults) }
 }
 
+/// The rules of these files as they are written, without their faults, in the order of the names.
+pub fn read_trees(files: &[RuleFile]) -> Vec<DomainRules> {
+    let mut sorted: Vec<&RuleFile> = files.iter().collect();
+    sorted.sort_by(|a, b| a.name.cmp(&b.name));
+    sorted.into_iter().map(|file| Document::read(&file.text).rules).collect()
+}
+
+/// Whether a file is meant as a rule file, right or wrong: it has `descriptors`, and no field of a
+/// policy document.
+pub fn is_rule_file(text: &[u8]) -> bool {
+    let Ok(text) = std::str::from_utf8(text) else { return false };
+    match yaml::read(text) {
+        Ok(Some(root)) => root.member("descriptors").is_some() && root.member("policies").is_none(),
+        Ok(None) => false,
+        Err(_) => text.lines().any(|line| line.starts_with("descriptors:")),
+    }
+}
+
+/// What stands for faults beyond [`MAX_FAULTS`].
+pub(super) fn further_faults(number: usize) -> RuleFault {
+    let text = format!("has {number} further faults: correct those above first");
+    RuleFault { path: "file".to_owned(), text }
+}
+
 /// What a file holds.
 #[derive(Default)]
 struct Document {
     rules: DomainRules,
-    /// The lines of objects and fields, by their paths.
-    lines: BTreeMap<String, usize>,
+    /// What the rules were read from, for the lines of faults.
+    root: Option<Node>,
     faults: Vec<(usize, RuleFault)>,
+    /// How many more there are.
+    unnamed: usize,
     is_unreadable: bool,
 }
 
@@ -161,6 +196,7 @@ impl Document {
                 document.names(&root, "");
                 document.rules.domain = document.text(&root, "", "domain");
                 document.rules.descriptors = document.descriptors(&root, "", 1);
+                document.root = Some(root);
             }
             Ok(None) => document.unreadable(1, "is empty: write `domain` and `descriptors`"),
             Err((line, text)) => document.unreadable(line, text),
@@ -187,21 +223,16 @@ impl Document {
     }
 
     fn fault(&mut self, line: usize, path: String, text: impl Into<String>) {
-        self.faults.push((line, RuleFault { path, text: text.into() }));
+        if self.faults.len() < MAX_FAULTS {
+            self.faults.push((line, RuleFault { path, text: text.into() }));
+        } else {
+            self.unnamed += 1;
+        }
     }
 
     /// A fault of the rules, with its line.
     fn placed(&self, file: &str, fault: RuleFault) -> FileFault {
-        let mut path = fault.path.as_str();
-        let line = loop {
-            if let Some(line) = self.lines.get(path) {
-                break *line;
-            }
-            match path.rsplit_once('.') {
-                Some((outer, _)) => path = outer,
-                None => break 1,
-            }
-        };
+        let line = self.root.as_ref().map_or(1, |root| root.line_of(&fault.path));
         FileFault { file: file.to_owned(), line, fault }
     }
 
@@ -223,11 +254,18 @@ impl Document {
             }
             Tree::Map(members) => {
                 for (name, member) in members.iter() {
-                    let path = joined(path, name);
+                    if !FIELDS.contains(&&**name) && self.faults.len() >= MAX_FAULTS {
+                        self.unnamed += 1;
+                        continue;
+                    }
                     if !FIELDS.contains(&&**name) {
-                        let text = format!("unknown field: {}", suggestion(name, &FIELDS));
-                        self.fault(member.line, path, text);
-                    } else if &**name != "metadata" {
+                        let shown: String = name.chars().take(MAX_SHOWN).collect();
+                        let text = format!("unknown field: {}", suggestion(&shown, &FIELDS));
+                        self.fault(member.line, joined(path, &shown), text);
+                        continue;
+                    }
+                    let path = joined(path, name);
+                    if &**name != "metadata" {
                         self.names(member, &path);
                     }
                 }
@@ -237,7 +275,7 @@ impl Document {
 
     fn descriptors(&mut self, node: &Node, path: &str, depth: usize) -> Vec<DescriptorRule> {
         let path = joined(path, "descriptors");
-        let Some(list) = self.member(node, &path, "descriptors") else { return Vec::new() };
+        let Some(list) = node.member("descriptors") else { return Vec::new() };
         let elements = match &list.tree {
             Tree::List(elements) => elements,
             Tree::Scalar(text, Quotes::None) if is_null(text) => return Vec::new(),
@@ -257,7 +295,6 @@ impl Document {
     }
 
     fn descriptor(&mut self, node: &Node, path: &str, depth: usize) -> DescriptorRule {
-        self.lines.insert(path.to_owned(), node.line);
         DescriptorRule {
             key: self.text(node, path, "key"),
             value: self.text(node, path, "value"),
@@ -274,7 +311,7 @@ impl Document {
 
     fn rate_limit(&mut self, node: &Node, path: &str) -> Option<RateLimitRule> {
         let path = joined(path, "rate_limit");
-        let limit = self.member(node, &path, "rate_limit")?;
+        let limit = node.member("rate_limit")?;
         match &limit.tree {
             Tree::Map(_) => {}
             Tree::Scalar(text, Quotes::None) if is_null(text) => return None,
@@ -284,14 +321,14 @@ impl Document {
                 return None;
             }
         }
-        let unlimited = self.boolean(&limit, &path, "unlimited");
-        let requests_per_unit = self.number(&limit, &path);
+        let unlimited = self.boolean(limit, &path, "unlimited");
+        let requests_per_unit = self.number(limit, &path);
         Some(RateLimitRule {
             requests_per_unit,
-            unit: self.unit(&limit, &path, unlimited),
+            unit: self.unit(limit, &path, unlimited),
             unlimited,
-            name: self.text(&limit, &path, "name"),
-            replaces: self.replaces(&limit, &path),
+            name: self.text(limit, &path, "name"),
+            replaces: self.replaces(limit, &path),
         })
     }
 
@@ -305,16 +342,14 @@ impl Document {
             let names = Unit::ALL.map(|unit| unit.name().to_lowercase());
             let names: Vec<&str> = names.iter().map(String::as_str).collect();
             let text = format!("{name:?} is no unit: {}", suggestion(&name.to_lowercase(), &names));
-            let path = joined(path, "unit");
-            let line = self.lines.get(&path).copied().unwrap_or(node.line);
-            self.fault(line, path, text);
+            self.fault(node.line_of("unit"), joined(path, "unit"), text);
         }
         unit
     }
 
     fn number(&mut self, node: &Node, path: &str) -> u32 {
         let path = joined(path, "requests_per_unit");
-        let Some(number) = self.member(node, &path, "requests_per_unit") else { return 0 };
+        let Some(number) = node.member("requests_per_unit") else { return 0 };
         let value = match &number.tree {
             Tree::Scalar(text, Quotes::None) => whole_number(text),
             Tree::Scalar(_, Quotes::Some) | Tree::List(_) | Tree::Map(_) => None,
@@ -328,7 +363,7 @@ impl Document {
 
     fn replaces(&mut self, node: &Node, path: &str) -> Vec<String> {
         let path = joined(path, "replaces");
-        let Some(list) = self.member(node, &path, "replaces") else { return Vec::new() };
+        let Some(list) = node.member("replaces") else { return Vec::new() };
         match &list.tree {
             Tree::List(rules) => {
                 let name = |(index, rule)| self.text(rule, &format!("{path}[{index}]"), "name");
@@ -344,8 +379,8 @@ impl Document {
 
     fn metadata(&mut self, node: &Node, path: &str) -> Option<Map<String, Value>> {
         let path = joined(path, "metadata");
-        let metadata = self.member(node, &path, "metadata")?;
-        match json(&metadata) {
+        let metadata = node.member("metadata")?;
+        match json(metadata) {
             Value::Object(members) => Some(members),
             Value::Null => None,
             _ => {
@@ -357,9 +392,9 @@ impl Document {
 
     fn text(&mut self, node: &Node, path: &str, name: &str) -> String {
         let path = joined(path, name);
-        match self.member(node, &path, name).map(|node| (node.line, node.tree)) {
+        match node.member(name).map(|node| (node.line, &node.tree)) {
             None => String::new(),
-            Some((_, Tree::Scalar(text, Quotes::None))) if is_null(&text) => String::new(),
+            Some((_, Tree::Scalar(text, Quotes::None))) if is_null(text) => String::new(),
             Some((line, Tree::Scalar(text, _))) => {
                 if text.contains('\0') {
                     self.fault(line, path, "holds a NUL byte: remove it");
@@ -375,7 +410,7 @@ impl Document {
 
     fn boolean(&mut self, node: &Node, path: &str, name: &str) -> bool {
         let path = joined(path, name);
-        let Some(value) = self.member(node, &path, name) else { return false };
+        let Some(value) = node.member(name) else { return false };
         let truth = match &value.tree {
             Tree::Scalar(text, Quotes::None) => truth(text),
             Tree::Scalar(_, Quotes::Some) | Tree::List(_) | Tree::Map(_) => None,
@@ -384,14 +419,6 @@ impl Document {
             self.fault(value.line, path, "must be true or false, without quotes");
             false
         })
-    }
-
-    /// A member of a mapping. Remembers its line.
-    fn member(&mut self, node: &Node, path: &str, name: &str) -> Option<Node> {
-        let Tree::Map(members) = &node.tree else { return None };
-        let (_, member) = members.iter().find(|(known, _)| **known == *name)?;
-        self.lines.insert(path.to_owned(), member.line);
-        Some(member.clone())
     }
 }
 

@@ -14,10 +14,19 @@ impl Wildcard {
     pub(super) fn of(pattern: &str) -> Option<Self> {
         let (first, rest) = pattern.split_once('*')?;
         let (middle, last) = match rest.rsplit_once('*') {
-            Some((middle, last)) => (middle.split('*').map(Box::from).collect(), last),
+            Some((middle, last)) => {
+                // Two `*` beside each other are as good as one.
+                let parts = middle.split('*').filter(|part| !part.is_empty());
+                (parts.map(Box::from).collect(), last)
+            }
             None => (Box::default(), rest),
         };
         Some(Self { first: first.into(), middle, last: last.into() })
+    }
+
+    /// Whether a text that begins with this may match.
+    pub(super) fn may_begin_with(&self, text: &str) -> bool {
+        text.starts_with(&*self.first) || self.first.starts_with(text)
     }
 
     /// Whether the whole text matches.

@@ -4,6 +4,7 @@
 //! follow YAML 1.1, where `yes` and `0x10` are such.
 
 use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 use std::rc::Rc;
 
 use granit_parser::{Event, Parser, ScalarStyle, ScanError, Span, options};
@@ -33,6 +34,33 @@ pub(super) enum Tree {
 pub(super) enum Quotes {
     None,
     Some,
+}
+
+impl Node {
+    /// The member of this name, if this is a mapping that has it.
+    pub(super) fn member(&self, name: &str) -> Option<&Self> {
+        let Tree::Map(members) = &self.tree else { return None };
+        members.iter().find(|(known, _)| **known == *name).map(|(_, member)| member)
+    }
+
+    /// The line of the value at a path such as `descriptors[0].key`, or of the nearest value around
+    /// it.
+    pub(super) fn line_of(&self, path: &str) -> usize {
+        let mut node = self;
+        for step in path.split(['.', '[']) {
+            let inner = match (&node.tree, step.strip_suffix(']')) {
+                (Tree::List(elements), Some(index)) => {
+                    index.parse().ok().and_then(|index: usize| elements.get(index))
+                }
+                _ => node.member(step),
+            };
+            match inner {
+                Some(inner) => node = inner,
+                None => break,
+            }
+        }
+        node.line
+    }
 }
 
 /// What is wrong, and where.
@@ -121,7 +149,7 @@ impl<'t, I: Iterator<Item = Result<(Event<'t>, Span), ScanError>>> TreeReader<I>
     }
 
     fn map(&mut self, level: usize) -> Result<Tree, Unreadable> {
-        let mut members: Vec<(Rc<str>, Node)> = Vec::new();
+        let mut members = Members::default();
         let mut merged = Vec::new();
         loop {
             let (event, span) = match self.next()? {
@@ -133,13 +161,7 @@ impl<'t, I: Iterator<Item = Result<(Event<'t>, Span), ScanError>>> TreeReader<I>
             let value = self.node(event, span, level + 1)?;
             match key.tree {
                 Tree::Scalar(name, Quotes::None) if &*name == "<<" => merged.push(value),
-                Tree::Scalar(name, _) => {
-                    // The last of a name wins, in the place of the first.
-                    match members.iter_mut().find(|(known, _)| *known == name) {
-                        Some((_, known)) => *known = value,
-                        None => members.push((name, value)),
-                    }
-                }
+                Tree::Scalar(name, _) => members.set(name, value),
                 Tree::List(_) | Tree::Map(_) => {
                     let text = "the name of a field is a list or a mapping: write a text";
                     return Err(Unreadable { line: key.line, text: text.to_owned() });
@@ -147,27 +169,53 @@ impl<'t, I: Iterator<Item = Result<(Event<'t>, Span), ScanError>>> TreeReader<I>
             }
         }
         for value in merged {
-            merge(&mut members, &value)?;
+            members.merge(&value)?;
         }
-        Ok(Tree::Map(members.into()))
+        Ok(Tree::Map(members.list.into()))
     }
 }
 
-/// Adds the members that a merge key `<<` names, unless they are there.
-fn merge(members: &mut Vec<(Rc<str>, Node)>, value: &Node) -> Result<(), Unreadable> {
-    match &value.tree {
-        Tree::Map(others) => {
-            for (name, other) in others.iter() {
-                if members.iter().all(|(known, _)| known != name) {
-                    members.push((Rc::clone(name), other.clone()));
+/// The members of a mapping.
+#[derive(Default)]
+struct Members {
+    /// In the order of the text.
+    list: Vec<(Rc<str>, Node)>,
+    /// The index of each name, so that a mapping of many members is read in linear time.
+    index: HashMap<Rc<str>, usize>,
+}
+
+impl Members {
+    /// The last of a name wins, at the index of the first.
+    fn set(&mut self, name: Rc<str>, value: Node) {
+        match self.index.entry(name) {
+            Entry::Occupied(known) => {
+                if let Some((_, member)) = self.list.get_mut(*known.get()) {
+                    *member = value;
                 }
             }
-            Ok(())
+            Entry::Vacant(vacant) => {
+                self.list.push((Rc::clone(vacant.key()), value));
+                vacant.insert(self.list.len() - 1);
+            }
         }
-        Tree::List(maps) => maps.iter().try_for_each(|map| merge(members, map)),
-        Tree::Scalar(..) => {
-            let text = "the merge key `<<` needs a mapping, or a list of mappings";
-            Err(Unreadable { line: value.line, text: text.to_owned() })
+    }
+
+    /// Adds the members that a merge key `<<` names, unless they are there.
+    fn merge(&mut self, value: &Node) -> Result<(), Unreadable> {
+        match &value.tree {
+            Tree::Map(others) => {
+                for (name, other) in others.iter() {
+                    if !self.index.contains_key(name) {
+                        self.set(Rc::clone(name), other.clone());
+                    }
+                }
+                Ok(())
+            }
+            Tree::List(maps) => maps.iter().try_for_each(|map| self.merge(map)),
+            Tree::Scalar(..) => {
+                let text = "the merge key `<<` needs a mapping, or a list of mappings";
+                Err(Unreadable { line: value.line, text: text.to_owned() })
+            }
         }
     }
 }

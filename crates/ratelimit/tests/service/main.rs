@@ -4,6 +4,8 @@
 
 mod answers;
 mod bench;
+mod cases;
+mod hostile_rules;
 mod matching;
 mod modes;
 mod refunds;
