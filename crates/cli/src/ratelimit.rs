@@ -1,13 +1,15 @@
 //! `quotagate ratelimit`: the rate limit service as a process.
 
+use std::collections::BTreeMap;
 use std::env;
 use std::num::NonZeroU64;
 use std::path::PathBuf;
+use std::str::FromStr;
 use std::time::Duration;
 
 use clap::ValueEnum;
 use quotagate_control::App;
-use quotagate_protocol::OnFailure;
+use quotagate_protocol::{MAX_NAME, OnFailure, is_of_name};
 use quotagate_quota::config::{Precision, Reach, RedisStore, StoreConfig};
 use quotagate_ratelimit::domain::CountingOptions;
 use quotagate_ratelimit::serve::{Listeners, ServiceOptions, serve as serve_rate_limits};
@@ -70,10 +72,12 @@ pub struct RatelimitArgs {
     /// What happens to requests while the store fails
     #[arg(long, env = "QUOTAGATE_ON_FAILURE", default_value = "error", value_name = "WHAT")]
     on_failure: OnFailureArg,
-    /// Whether every request is counted in the store, or out of units that the service prefetches
-    #[arg(long, env = "QUOTAGATE_PRECISION", default_value = "exact", value_name = "HOW")]
-    precision: PrecisionArg,
-    /// Count refused requests too, as envoyproxy/ratelimit does; not with --precision lease
+    /// `exact`: every request is counted in the store. `lease`: out of units that the service
+    /// prefetches. With the name of a domain or of a rule, for these alone: `shop=lease`,
+    /// `shop/per-user=exact`; repeatable, or separated by commas [default: exact]
+    #[arg(long, env = "QUOTAGATE_PRECISION", value_name = "[NAME=]HOW", value_delimiter = ',')]
+    precision: Vec<PrecisionChoice>,
+    /// Count refused requests too, as envoyproxy/ratelimit does; not where --precision says lease
     #[arg(long, env = "QUOTAGATE_COUNT_REFUSED")]
     count_refused: bool,
     /// Threads that answer calls, 1 to 64 [default: one per four processors, at least 1]
@@ -99,13 +103,71 @@ enum OnFailureArg {
     Local,
 }
 
-/// How requests are counted.
-#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
-enum PrecisionArg {
-    /// Each one in the store
-    Exact,
-    /// Out of prefetched units
-    Lease,
+/// How the requests of some rules are counted.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct PrecisionChoice {
+    /// A domain, or a domain and a policy, such as `shop/per-user`. `None`: all others.
+    name: Option<String>,
+    how: Precision,
+}
+
+impl FromStr for PrecisionChoice {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        // The name of a policy may hold `=`.
+        let (name, how) = match text.rsplit_once('=') {
+            Some((name, how)) => (Some(name), how),
+            None => (None, text),
+        };
+        let how = match how {
+            "exact" => Precision::Exact,
+            "lease" => Precision::Lease { ahead: AHEAD, max: MAX_LEASE },
+            _ => {
+                return Err("must be exact or lease, or end with one of them after the name of a \
+                            domain or a rule: shop=lease, shop/per-user=exact"
+                    .to_owned());
+            }
+        };
+        if let Some(name) = name
+            && (name.is_empty() || name.len() > 2 * MAX_NAME || !name.bytes().all(is_of_name))
+        {
+            return Err(format!(
+                "{name:?} is no name: write a domain such as shop, or a domain and a policy such as \
+                 shop/per-user, as `quotagate dial list` prints them"
+            ));
+        }
+        Ok(Self { name: name.map(str::to_owned), how })
+    }
+}
+
+/// The precision of all rules, and those of single domains and rules.
+///
+/// # Errors
+/// When a name is given twice, or one is given for a lease beside `--count-refused`.
+fn precisions(
+    choices: Vec<PrecisionChoice>,
+    count_refused: bool,
+) -> Result<(Precision, BTreeMap<String, Precision>), String> {
+    let mut default = None;
+    let mut named = BTreeMap::new();
+    for PrecisionChoice { name, how } in choices {
+        let of = name.as_ref().map_or_else(String::new, |name| format!(" for {name:?}"));
+        if count_refused && how != Precision::Exact {
+            return Err(format!(
+                "--count-refused needs --precision exact{of}: a lease does not see what the store \
+                 refuses. Leave one of the two out"
+            ));
+        }
+        let earlier = match name {
+            Some(name) => named.insert(name, how),
+            None => default.replace(how),
+        };
+        if earlier.is_some() {
+            return Err(format!("--precision is given twice{of}: leave one of them out"));
+        }
+    }
+    Ok((default.unwrap_or(Precision::Exact), named))
 }
 
 fn timeout(text: &str) -> Result<Duration, String> {
@@ -134,13 +196,7 @@ pub fn run(args: RatelimitArgs) -> Result<(), String> {
 }
 
 async fn serve(args: RatelimitArgs, settings: Settings) -> Result<(), String> {
-    if args.count_refused && args.precision == PrecisionArg::Lease {
-        return Err(
-            "--count-refused needs --precision exact: a lease does not see what the store \
-                    refuses"
-                .to_owned(),
-        );
-    }
+    let (precision, precisions) = precisions(args.precision, args.count_refused)?;
     let url = match (&args.store, &settings.store) {
         (Some(url), _) => store_url(url, args.password_file.as_deref())?,
         (None, Some(url)) => store_url(&url.0, args.password_file.as_deref())
@@ -195,10 +251,8 @@ async fn serve(args: RatelimitArgs, settings: Settings) -> Result<(), String> {
             },
             local_share: LOCAL_SHARE,
         },
-        precision: match args.precision {
-            PrecisionArg::Exact => Precision::Exact,
-            PrecisionArg::Lease => Precision::Lease { ahead: AHEAD, max: MAX_LEASE },
-        },
+        precision,
+        precisions,
         count_refused: args.count_refused,
     };
     let options = ServiceOptions { rules, counting, answers: settings.answers };
@@ -216,5 +270,56 @@ fn address(flag: Option<ListenAddr>, variables: &str) -> Result<ListenAddr, Stri
     match flag {
         Some(address) => Ok(address),
         None => variables.parse().map_err(|error| format!("{variables:?} {error}")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LEASE: Precision = Precision::Lease { ahead: AHEAD, max: MAX_LEASE };
+
+    fn read(
+        text: &str,
+        count_refused: bool,
+    ) -> Result<(Precision, BTreeMap<String, Precision>), String> {
+        let choices: Result<Vec<PrecisionChoice>, String> =
+            text.split_terminator(',').map(str::parse).collect();
+        precisions(choices?, count_refused)
+    }
+
+    #[test]
+    fn precision_is_chosen_for_all_a_domain_or_a_rule() {
+        assert_eq!(read("", false), Ok((Precision::Exact, BTreeMap::new())));
+        let text = "lease,shop=exact,shop/message_type=marketing/to_number=lease";
+        let named = [
+            ("shop".to_owned(), Precision::Exact),
+            ("shop/message_type=marketing/to_number".to_owned(), LEASE),
+        ];
+        assert_eq!(read(text, false), Ok((LEASE, named.into())));
+        for (text, part) in [
+            ("leas", "must be exact or lease"),
+            ("shop=leas", "must be exact or lease"),
+            ("shop", "must be exact or lease"),
+            ("=lease", "\"\" is no name"),
+            ("my shop=lease", "\"my shop\" is no name"),
+            ("exact,lease", "--precision is given twice: leave one"),
+            ("shop=exact,shop=exact", "--precision is given twice for \"shop\""),
+        ] {
+            let error = read(text, false).unwrap_err();
+            assert!(error.contains(part), "{text}: {error}");
+        }
+    }
+
+    #[test]
+    fn refused_requests_count_only_where_no_lease_is_held() {
+        assert!(read("exact,shop=exact", true).is_ok());
+        for (text, part) in [
+            ("lease", "--count-refused needs --precision exact: a lease"),
+            ("shop/a=lease", "--precision exact for \"shop/a\": a lease"),
+        ] {
+            let error = read(text, true).unwrap_err();
+            assert!(error.contains(part), "{text}: {error}");
+        }
     }
 }

@@ -1,6 +1,6 @@
 //! One domain: its rules, and the counters behind them.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::num::NonZeroU64;
 use std::sync::Arc;
 
@@ -36,8 +36,34 @@ pub struct CountingOptions {
     pub store: StoreConfig,
     /// Whether services hold leases.
     pub precision: Precision,
+    /// The same for single domains, by their names, and for single rules, by domain and policy,
+    /// such as `shop/per-user`. Both names are as operators know them. A rule precedes its domain.
+    pub precisions: BTreeMap<String, Precision>,
     /// Whether refused requests count, too.
     pub count_refused: bool,
+}
+
+impl CountingOptions {
+    fn precision_of(&self, domain: &str, policy: &str) -> Precision {
+        let of = |name: &str| self.precisions.get(name).copied();
+        of(&format!("{domain}/{policy}")).or_else(|| of(domain)).unwrap_or(self.precision)
+    }
+
+    /// The names in `precisions` that these rules do not have.
+    pub fn unknown_names<'o>(
+        &'o self,
+        domains: impl IntoIterator<Item = &'o Arc<RuleDomain>>,
+    ) -> Vec<&'o str> {
+        let mut unknown: BTreeSet<&str> = self.precisions.keys().map(String::as_str).collect();
+        for domain in domains.into_iter().take_while(|_| !self.precisions.is_empty()) {
+            let name = crate::rules::written_name(domain.name());
+            for rule in domain.rules() {
+                unknown.remove(format!("{name}/{}", rule.policy).as_str());
+            }
+            unknown.remove(name.as_str());
+        }
+        unknown.into_iter().collect()
+    }
 }
 
 /// What a descriptor of a request means.
@@ -74,11 +100,11 @@ impl Domain {
         endpoint: Arc<CallEndpoint>,
         store: Arc<dyn Store>,
     ) -> Self {
-        let policies = rules.rules().iter().map(|rule| policy(rule, options));
-        let of_requests = hosted(REQUEST_LIMITS.into(), 0, Unit::Second, options);
+        let name = crate::rules::written_name(rules.name());
+        let policies = rules.rules().iter().map(|rule| policy(&name, rule, options));
+        let of_requests = hosted(&name, REQUEST_LIMITS.into(), 0, Unit::Second, options);
         let policies: Vec<HostedPolicy> = policies.chain([of_requests]).collect();
         let refunds = NegativeHits::new(store, options.store.timeout, policies.len());
-        let name = crate::rules::written_name(rules.name());
         let config = Config::hosted(&name, options.store.clone(), policies);
         let counters = DomainCounters::open(Arc::new(config), endpoint);
         Self { rules, counters, refunds }
@@ -177,7 +203,7 @@ pub fn checks<'l>(
     checks.into_iter().map(check).collect()
 }
 
-fn policy(rule: &Rule, options: &CountingOptions) -> HostedPolicy {
+fn policy(domain: &str, rule: &Rule, options: &CountingOptions) -> HostedPolicy {
     // Unlimited rules have a policy, too, so that the indexes are the same. It counts nothing.
     let (hits, unit) = match rule.limit {
         RuleLimit::Unlimited => (0, Unit::Second),
@@ -185,18 +211,26 @@ fn policy(rule: &Rule, options: &CountingOptions) -> HostedPolicy {
     };
     let mode = if rule.shadow_mode { Mode::Shadow } else { Mode::Enforce };
     let partition_by = rule.partition_by.clone();
-    HostedPolicy { mode, partition_by, ..hosted(Arc::clone(&rule.policy), hits, unit, options) }
+    let policy = hosted(domain, Arc::clone(&rule.policy), hits, unit, options);
+    HostedPolicy { mode, partition_by, ..policy }
 }
 
-fn hosted(name: Arc<str>, hits: u32, unit: Unit, options: &CountingOptions) -> HostedPolicy {
+fn hosted(
+    domain: &str,
+    name: Arc<str>,
+    hits: u32,
+    unit: Unit,
+    options: &CountingOptions,
+) -> HostedPolicy {
+    let precision = options.precision_of(domain, &name);
     HostedPolicy {
         name,
         quota: hits.into(),
         window: window(unit).unwrap_or(Window::Fixed(const { fixed(1) })),
         mode: Mode::Enforce,
         partition_by: Vec::new(),
-        precision: options.precision,
-        count_denied: options.count_refused && options.precision == Precision::Exact,
+        precision,
+        count_denied: options.count_refused && precision == Precision::Exact,
     }
 }
 

@@ -156,6 +156,13 @@ impl RuleReading<'_> {
                     let path = self.options.rules.path.display();
                     tracing::warn!("{path} holds no rule file, so every request passes");
                 }
+                for name in self.options.counting.unknown_names(rules.values()) {
+                    tracing::warn!(
+                        "no domain and no rule has the name {name:?} of --precision: names are as \
+                         in `quotagate domains` and `quotagate dial list`, such as shop or \
+                         shop/per-user"
+                    );
+                }
                 self.replace(rules);
                 self.health.set_rules(None);
                 *complaint = None;

@@ -35,6 +35,7 @@ pub fn counting() -> CountingOptions {
             local_share: 0.1,
         },
         precision: Precision::Exact,
+        precisions: BTreeMap::new(),
         count_refused: false,
     }
 }

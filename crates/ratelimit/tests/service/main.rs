@@ -8,6 +8,7 @@ mod cases;
 mod hostile_rules;
 mod matching;
 mod modes;
+mod precision;
 mod refunds;
 mod units;
 mod wrong_rules;
