@@ -2,9 +2,11 @@
 
 mod advise;
 mod check;
+mod convert;
 mod health;
 mod operate;
 mod ratelimit;
+mod rules;
 mod serve;
 mod standard;
 mod text;
@@ -37,8 +39,10 @@ enum Command {
     Serve(serve::ServeArgs),
     /// Run the rate limit service: answers Envoy's rate limit protocol, like envoyproxy/ratelimit
     Ratelimit(ratelimit::RatelimitArgs),
-    /// Check policy documents offline: faults and likely mistakes
+    /// Check policy documents, or rules of the rate limit service, offline
     Check(check::CheckArgs),
+    /// Write a policy document for the filter from rules of the rate limit service
+    Convert(convert::ConvertArgs),
     /// Read access logs and recommend a quota
     Advise(advise::AdviseArgs),
     /// Print the JSON Schema of the policy document, for editors
@@ -84,6 +88,7 @@ fn main() -> ExitCode {
         Command::Serve(args) => serve::run(args).map(|()| ExitCode::SUCCESS),
         Command::Ratelimit(args) => ratelimit::run(args).map(|()| ExitCode::SUCCESS),
         Command::Check(args) => check::run(&args),
+        Command::Convert(args) => convert::run(&args),
         Command::Advise(args) => advise::run(args),
         Command::Schema { markdown } => {
             print(&if markdown { schema::page() } else { schema::text() })

@@ -88,7 +88,8 @@ pub fn written_rules(domains: &Domains) -> String {
     lines.concat()
 }
 
-fn line(rule: &Rule) -> String {
+/// A rule as the original writes it, with the end of the line.
+pub fn line(rule: &Rule) -> String {
     let (unit, hits) = match rule.limit {
         RuleLimit::Unlimited => ("UNKNOWN", 0),
         RuleLimit::Hits(hits, unit) => (unit.name(), hits),

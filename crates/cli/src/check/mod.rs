@@ -1,8 +1,10 @@
-//! `quotagate check`: validates policy documents without Envoy, with the code of the filter.
+//! `quotagate check`: validates policy documents without Envoy, with the code of the filter, and
+//! rule files of envoyproxy/ratelimit with the code of the rate limit service.
 
 mod chain;
 mod documents;
 mod report;
+mod rule_files;
 mod yaml;
 
 use std::io::Read as _;
@@ -12,21 +14,29 @@ use std::{fs, io};
 
 use quotagate_operate::document::{store_url, unknown_zones};
 use quotagate_quota::config::{self, Config, Fault, Reach};
+use quotagate_ratelimit::rules::{RuleFile, is_rule_file};
 use serde_json::json;
 
 use self::chain::{Needs, program};
 use self::documents::{Content, Document};
 use self::report::{Finding, Report, Severity, Summary};
 use self::yaml::{Node, Position, Tree, Unreadable};
+use crate::rules::{SharedArgs, folder};
 use crate::standard::{error_line, print, write};
 
 /// The flags of `quotagate check`.
 #[derive(clap::Args)]
 pub(crate) struct CheckArgs {
     /// Policy documents, or configurations of Envoy, Istio or Envoy Gateway that contain some, as
-    /// JSON or YAML; `-` reads standard input
+    /// JSON or YAML; `-` reads standard input. A file with `descriptors`, and each file of a
+    /// folder, is a rule file of envoyproxy/ratelimit
     #[arg(required = true, value_name = "FILE")]
     files: Vec<PathBuf>,
+    /// All files are rule files of envoyproxy/ratelimit, whatever they contain
+    #[arg(long)]
+    rules: bool,
+    #[command(flatten)]
+    shared: SharedArgs,
     /// Fail on warnings, too
     #[arg(long)]
     strict: bool,
@@ -45,19 +55,42 @@ pub(crate) struct CheckArgs {
 /// One sentence when standard output cannot be written.
 pub(crate) fn run(args: &CheckArgs) -> Result<ExitCode, String> {
     let mut is_readable = true;
-    let reports: Vec<Report> = args
-        .files
-        .iter()
-        .map(|file| {
-            let name = file.display().to_string();
-            read(file).map(|text| check(&name, &text)).unwrap_or_else(|error| {
+    let (mut reports, mut rule_files) = (Vec::new(), Vec::new());
+    for file in &args.files {
+        let name = file.display().to_string();
+        if file.is_dir() {
+            match folder(file) {
+                Ok(files) => reports.extend(rule_files::reports(&name, files, args.shared)),
+                Err(error) => {
+                    is_readable = false;
+                    reports.push(Report::unreadable(name, error));
+                }
+            }
+            continue;
+        }
+        match read(file) {
+            Ok(text) if args.rules || is_rule_file(&text) => {
+                rule_files.push(RuleFile { name, text });
+            }
+            Ok(text) => match str::from_utf8(&text) {
+                Ok(text) => reports.push(check(&name, text)),
+                Err(_) => {
+                    is_readable = false;
+                    let text = "cannot be read: it is not UTF-8".to_owned();
+                    reports.push(Report::unreadable(name, text));
+                }
+            },
+            Err(error) => {
                 is_readable = false;
-                Report::unreadable(name, &error)
-            })
-        })
-        .collect();
+                reports.push(Report::unreadable(name, format!("cannot be read: {error}")));
+            }
+        }
+    }
+    if !rule_files.is_empty() {
+        reports.extend(rule_files::reports("", rule_files, args.shared));
+    }
     let limit = if args.strict { Severity::Warning } else { Severity::Fault };
-    let has_documents = reports.iter().any(|report| !report.documents.is_empty());
+    let has_documents = reports.iter().any(|report| !report.is_empty());
     let is_valid = has_documents && !reports.iter().any(|report| report.has(limit));
     if args.json {
         let all = json!({"valid": is_valid, "files": reports});
@@ -68,9 +101,10 @@ pub(crate) fn run(args: &CheckArgs) -> Result<ExitCode, String> {
             report.lines().iter().for_each(|line| error_line(line));
             write(&report.to_string())?;
         }
-        if reports.iter().all(|report| report.documents.is_empty() && report.findings.is_empty()) {
+        if reports.iter().all(|report| report.is_empty() && report.findings.is_empty()) {
             error_line(
-                "quotagate: no file contains a policy document: it needs the fields domain, store and policies",
+                "quotagate: no file contains a policy document: it needs the fields domain, store \
+                 and policies. For rule files without `descriptors`, add --rules",
             );
         }
     }
@@ -81,13 +115,13 @@ pub(crate) fn run(args: &CheckArgs) -> Result<ExitCode, String> {
     })
 }
 
-fn read(file: &Path) -> io::Result<String> {
+fn read(file: &Path) -> io::Result<Vec<u8>> {
     if file.as_os_str() == "-" {
-        let mut text = String::new();
-        io::stdin().read_to_string(&mut text)?;
+        let mut text = Vec::new();
+        io::stdin().read_to_end(&mut text)?;
         Ok(text)
     } else {
-        fs::read_to_string(file)
+        fs::read(file)
     }
 }
 

@@ -1,12 +1,11 @@
 //! The result of checking a file.
 
 use std::fmt::{self, Write as _};
-use std::io;
 
 use serde::Serialize;
 
 use super::yaml::{Node, Position, Tree};
-use crate::text::clean;
+use crate::text::{clean, count};
 
 /// The result of checking a file.
 #[derive(Debug, Serialize)]
@@ -15,6 +14,9 @@ pub(super) struct Report {
     pub(super) file: String,
     /// Its policy documents, in the order of the file.
     pub(super) documents: Vec<Summary>,
+    /// The rules of a domain, if it is a rule file of envoyproxy/ratelimit without faults.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) rules: Option<RulesSummary>,
     /// All faults and warnings, by line.
     pub(super) findings: Vec<Finding>,
 }
@@ -30,6 +32,19 @@ pub(super) struct Summary {
     pub(super) domain: Option<String>,
     /// The number of its policies.
     pub(super) policies: usize,
+}
+
+/// The rules of a domain.
+#[derive(Debug, Serialize)]
+pub(super) struct RulesSummary {
+    /// The domain.
+    pub(super) domain: String,
+    /// The number of its rules, those of other files included.
+    pub(super) rules: usize,
+    /// How many of them have a limit.
+    pub(super) limited: usize,
+    /// The rules as `/rlconfig` lists them; empty if an earlier file of the domain has them.
+    pub(super) lines: Vec<String>,
 }
 
 /// A fault or a warning.
@@ -93,13 +108,18 @@ impl Summary {
 impl Report {
     /// An empty report.
     pub(super) fn new(file: &str) -> Self {
-        Self { file: file.to_owned(), documents: Vec::new(), findings: Vec::new() }
+        Self { file: file.to_owned(), documents: Vec::new(), rules: None, findings: Vec::new() }
     }
 
-    /// The report of a file that cannot be read.
-    pub(super) fn unreadable(file: String, error: &io::Error) -> Self {
-        let finding = Finding::of_file(None, format!("cannot be read: {error}"));
-        Self { file, documents: Vec::new(), findings: vec![finding] }
+    /// The report of a file that cannot be read, and why.
+    pub(super) fn unreadable(file: String, why: String) -> Self {
+        let findings = vec![Finding::of_file(None, why)];
+        Self { file, documents: Vec::new(), rules: None, findings }
+    }
+
+    /// Whether the file has neither a policy document nor rules.
+    pub(super) fn is_empty(&self) -> bool {
+        self.documents.is_empty() && self.rules.is_none()
     }
 
     /// Whether any finding is at least this severe.
@@ -140,6 +160,9 @@ impl Report {
 /// The documents without faults, one line each.
 impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let Some(rules) = &self.rules {
+            return write!(f, "{}: {rules}", self.file);
+        }
         if self.documents.is_empty() && self.findings.is_empty() {
             return writeln!(f, "{}: no policy document", self.file);
         }
@@ -162,5 +185,14 @@ impl fmt::Display for Report {
             f.write_str("\n")?;
         }
         Ok(())
+    }
+}
+
+impl fmt::Display for RulesSummary {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { domain, rules, limited, lines } = self;
+        let rules = count(*rules as u64, "rule", "rules");
+        writeln!(f, "valid, with {rules} in domain {domain:?}, {limited} of them with a limit")?;
+        lines.iter().try_for_each(|line| writeln!(f, "  {}", clean(line)))
     }
 }

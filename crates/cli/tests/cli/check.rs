@@ -86,3 +86,100 @@ fn json_has_findings_with_positions() {
     let (out, _) = ends(1, directory.path(), &["--json", "--strict", "misleading.json"]);
     assert_eq!(serde_json::from_str::<Value>(&out).unwrap()["valid"], false);
 }
+
+const RULES: &str = "domain: d
+descriptors:
+- {key: user, rate_limit: {unit: day, requests_per_unit: 5}}
+- {key: user, value: root, rate_limit: {unlimited: true}}
+";
+
+/// A folder `rules` with two rule files beside it, one of them wrong.
+fn rules() -> tempfile::TempDir {
+    let directory = directory();
+    fs::create_dir(directory.path().join("rules")).unwrap();
+    for (name, text) in [
+        ("rules/a.yaml", RULES),
+        ("rules/b.yaml", "domain: e\n"),
+        ("c.yaml", RULES),
+        ("wrong.yaml", "domain: f\ndescriptors:\n- {key: a, valu: b}\n- {key: a}\n- {key: a}\n"),
+    ] {
+        fs::write(directory.path().join(name), text).unwrap();
+    }
+    directory
+}
+
+#[test]
+fn rule_files_are_checked_as_the_service_reads_them() {
+    let directory = rules();
+    let (out, err) = ends(0, directory.path(), &["rules"]);
+    assert_eq!(
+        out,
+        "rules/a.yaml: valid, with 2 rules in domain \"d\", 1 of them with a limit
+  d.user: unit=DAY requests_per_unit=5, shadow_mode: false, quota_mode: false
+  d.user_root: unit=UNKNOWN requests_per_unit=0, shadow_mode: false, quota_mode: false
+rules/b.yaml: valid, with 0 rules in domain \"e\", 0 of them with a limit
+"
+    );
+    assert_eq!(err, "");
+    let (out, err) = ends(1, directory.path(), &["wrong.yaml", "good.json"]);
+    assert_eq!(out, "good.json: valid, with 0 policies\n");
+    assert_eq!(
+        err,
+        "wrong.yaml:3: descriptors[0].valu: unknown field: did you mean \"value\"?
+wrong.yaml:4: descriptors[1]: the key \"a\" without a value occurs twice at this level: merge the two, or remove one
+wrong.yaml:5: descriptors[2]: the key \"a\" without a value occurs twice at this level: merge the two, or remove one
+"
+    );
+    let (_, err) = ends(1, directory.path(), &["c.yaml", "rules/a.yaml"]);
+    assert!(
+        err.starts_with("rules/a.yaml:1: domain: the domain \"d\" is also in c.yaml: "),
+        "{err}"
+    );
+    let (_, err) = ends(1, directory.path(), &["--merge-domains", "c.yaml", "rules/a.yaml"]);
+    assert!(err.starts_with("rules/a.yaml:3: descriptors[0]: the key \"user\""), "{err}");
+    let (out, _) = ends(0, directory.path(), &["--rules", "rules/b.yaml"]);
+    assert!(out.starts_with("rules/b.yaml: valid, with 0 rules"), "{out}");
+    ends(1, directory.path(), &["rules/b.yaml"]);
+    let (out, _) = ends(0, directory.path(), &["--json", "c.yaml"]);
+    let report: Value = serde_json::from_str(&out).unwrap();
+    let rules = &report["files"][0]["rules"];
+    assert_eq!(
+        (&rules["domain"], &rules["rules"], &rules["limited"]),
+        (&json!("d"), &json!(2), &json!(1))
+    );
+}
+
+#[test]
+fn rules_are_converted_and_what_is_missing_is_counted() {
+    let directory = rules();
+    let convert = |status: i32, arguments: &[&str]| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_quotagate"));
+        let output =
+            command.arg("convert").args(arguments).current_dir(directory.path()).output().unwrap();
+        assert_eq!(output.status.code(), Some(status), "{arguments:?}: {output:?}");
+        (String::from_utf8(output.stdout).unwrap(), String::from_utf8(output.stderr).unwrap())
+    };
+    let (document, err) = convert(0, &["rules"]);
+    assert_eq!(err.lines().count(), 1, "{err}");
+    assert!(err.starts_with("quotagate: without --envoy, the values"), "{err}");
+    fs::write(directory.path().join("written.yaml"), &document).unwrap();
+    let (out, _) = ends(0, directory.path(), &["written.yaml"]);
+    assert_eq!(out, "written.yaml: valid, with 1 policy\n");
+    let envoy = "filter: {typed_config: {'@type': type.googleapis.com/envoy.extensions.filters.http.ratelimit.v3.RateLimit, domain: d}}\n";
+    fs::write(directory.path().join("envoy.yaml"), envoy).unwrap();
+    let (document, err) = convert(1, &["rules", "--envoy", "envoy.yaml"]);
+    assert_eq!(document.matches("NOT CONVERTED: ").count(), 2, "{document}");
+    assert!(
+        err.starts_with("quotagate: the document does not say 2 things that the service does"),
+        "{err}"
+    );
+    let (out, err) = convert(1, &["wrong.yaml"]);
+    assert!(out.is_empty() && err.starts_with("wrong.yaml:3: descriptors[0].valu: "), "{err}");
+    for (file, part) in [
+        ("absent.yaml", "cannot read absent.yaml: "),
+        ("other.yaml", "other.yaml has no filter envoy.filters.http.ratelimit: give"),
+    ] {
+        let (_, err) = convert(2, &["rules", "--envoy", file]);
+        assert!(err.starts_with(&format!("quotagate: {part}")), "{err}");
+    }
+}

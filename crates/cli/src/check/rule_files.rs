@@ -1,0 +1,61 @@
+//! Rule files of envoyproxy/ratelimit: their faults, and the rules that would be in force.
+
+use std::collections::BTreeSet;
+
+use quotagate_ratelimit::http::line;
+use quotagate_ratelimit::rules::{FileFault, RuleDomain, RuleFile, RuleLimit};
+
+use super::report::{Finding, Report, RulesSummary, Severity};
+use super::yaml::Position;
+use crate::rules::{RuleSet, SharedArgs};
+
+/// A report for each of these files, which a service would read together. `folder` is where they
+/// are, or empty.
+pub(super) fn reports(folder: &str, files: Vec<RuleFile>, shared: SharedArgs) -> Vec<Report> {
+    if files.is_empty() {
+        let mut report = Report::new(folder);
+        let finding = Finding::of_file(None, "holds no rule file, so every request passes");
+        report.findings.push(Finding { severity: Severity::Warning, ..finding });
+        return vec![report];
+    }
+    let set = RuleSet::of(files, shared);
+    let mut names: Vec<&str> = set.names().collect();
+    names.sort_unstable();
+    let mut reports: Vec<Report> = names.into_iter().map(Report::new).collect();
+    match set.rules() {
+        Err(faults) => {
+            for fault in faults {
+                let report = reports.iter_mut().find(|report| report.file == fault.file);
+                report.into_iter().for_each(|report| report.findings.push(finding(&fault)));
+            }
+        }
+        Ok(rules) => {
+            let mut listed = BTreeSet::new();
+            for (report, tree) in reports.iter_mut().zip(set.trees()) {
+                let Some(domain) = rules.get(tree.domain.as_str()) else { continue };
+                report.rules = Some(summary(domain, listed.insert(tree.domain)));
+            }
+        }
+    }
+    reports
+}
+
+fn finding(fault: &FileFault) -> Finding {
+    let at = Position { line: fault.line as u64, column: 1 };
+    let finding = Finding::of_file(Some(at), fault.fault.text.clone());
+    // The service knows the line alone.
+    Finding { column: None, path: Some(fault.fault.path.clone()), ..finding }
+}
+
+fn summary(domain: &RuleDomain, is_first: bool) -> RulesSummary {
+    let rules = domain.rules();
+    let mut lines: Vec<String> =
+        rules.iter().filter(|_| is_first).map(|rule| line(rule).trim_end().to_owned()).collect();
+    lines.sort_unstable();
+    RulesSummary {
+        domain: domain.name().to_string(),
+        rules: rules.len(),
+        limited: rules.iter().filter(|rule| rule.limit != RuleLimit::Unlimited).count(),
+        lines,
+    }
+}

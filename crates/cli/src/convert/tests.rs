@@ -1,0 +1,689 @@
+//! Documents that `convert` writes: each one is valid, and decides as the rules do.
+
+use std::borrow::Cow;
+use std::collections::BTreeMap;
+
+use quotagate_protocol::Mode;
+use quotagate_quota::config::Config;
+use quotagate_quota::request::{HeaderValues, Request};
+use quotagate_ratelimit::messages::DescriptorEntry;
+use quotagate_ratelimit::rules::{RuleDomain, RuleFile, RuleLimit};
+use serde_json::{Value, json};
+
+use super::*;
+
+fn rule_set(text: &str) -> RuleSet {
+    let file = RuleFile { name: "r.yaml".to_owned(), text: text.into() };
+    RuleSet::of(vec![file], SharedArgs::default())
+}
+
+/// The document for these rules, without an Envoy or with this one, as the filter reads it.
+fn converted(rules: &str, envoy: Option<&Value>) -> (String, Vec<String>, Config) {
+    let set = rule_set(rules);
+    let documents = envoy.map(std::slice::from_ref);
+    let rules = set.rules().unwrap();
+    let converted = match documents {
+        Some(documents) => convert(&rules, envoy::read(documents).unwrap(), Some("envoy.yaml")),
+        None => convert(&rules, assumed(&set.trees()), None),
+    };
+    let document: Value = serde_saphyr::from_str(&converted.text).unwrap_or_else(|error| {
+        panic!("{error}\n{}", converted.text);
+    });
+    let config = Config::parse(document.to_string().as_bytes())
+        .unwrap_or_else(|faults| panic!("{faults}\n{}", converted.text));
+    // Comments wrap.
+    let text = converted.text.replace("\n  # ", " ").replace("\n# ", " ");
+    let gaps: Vec<String> = text.split(document::GAP).skip(1).map(first_line).collect();
+    assert_eq!(gaps.len(), converted.gaps, "{}", converted.text);
+    (converted.text, gaps, config)
+}
+
+fn first_line(text: &str) -> String {
+    text.lines().next().unwrap_or_default().to_owned()
+}
+
+/// An Envoy with these routes, whose virtual host has these limits.
+fn envoy(filter: Value, host_limits: Value, routes: Value) -> Value {
+    let mut filter = filter;
+    filter["@type"] =
+        json!("type.googleapis.com/envoy.extensions.filters.http.ratelimit.v3.RateLimit");
+    if filter.get("domain").is_none() {
+        filter["domain"] = json!("d");
+    }
+    json!({
+        "node": {"cluster": "edge"},
+        "static_resources": {"listeners": [{"filter_chains": [{"filters": [{"typed_config": {
+            "http_filters": [{"name": "envoy.filters.http.ratelimit", "typed_config": filter}],
+            "route_config": {"virtual_hosts": [
+                {"name": "shop", "domains": ["*"], "rate_limits": host_limits, "routes": routes}
+            ]},
+        }}]}]}]},
+    })
+}
+
+/// A route of this name with these limits.
+fn route(name: &str, limits: Value) -> Value {
+    json!({"name": name, "match": {"prefix": "/"}, "route": {"cluster": format!("c-{name}"), "rate_limits": limits}})
+}
+
+fn header(name: &str, key: &str) -> Value {
+    json!({"request_headers": {"header_name": name, "descriptor_key": key}})
+}
+
+/// One limit by a header for all requests.
+fn by_user(filter: Value) -> Value {
+    envoy(
+        filter,
+        json!([{"actions": [header("x-user", "user")]}]),
+        json!([route("all", json!([]))]),
+    )
+}
+
+const USER: &str = "
+domain: d
+descriptors:
+  - {key: user, rate_limit: {unit: minute, requests_per_unit: 5}}
+  - {key: user, value: root, rate_limit: {unlimited: true}}
+  - {key: user, value: 'bot-*', rate_limit: {unit: week, requests_per_unit: 1}, shadow_mode: true}
+";
+
+const PLAIN: &str = "
+domain: d
+descriptors:
+  - {key: user, rate_limit: {unit: minute, requests_per_unit: 5}}
+";
+
+#[test]
+fn written_document_says_what_rules_and_envoy_say() {
+    let filter = json!({
+        "timeout": "0.25s", "failure_mode_deny": true, "rate_limited_status": {"code": 503},
+        "enable_x_ratelimit_headers": "DRAFT_VERSION_03",
+    });
+    let (text, gaps, _) = converted(USER, Some(&by_user(filter)));
+    let expected = r#"# The limits of the rate limit service and envoy.yaml as policies.
+# Validate it with `quotagate check`. Its counters begin with zero, beside those of the service.
+# A policy without `routes` counts all requests, also those that no route takes.
+domain: d
+store:
+  # The Envoy cluster of `quotagate serve`. In the native module, `redis:` and a store URL
+  # instead.
+  cluster: quota_store
+  timeout: 250ms
+  on_failure: deny
+identities:
+  x-user: [{header: {name: x-user}}]
+policies:
+  # d.user_root: unlimited, sent as user=*.
+  # It has no limit, so it needs no policy.
+  # d.user_bot-*: 1 per week, sent as user=*.
+  - name: user-bot-2a
+    match: {headers: [{name: x-user, prefix: bot-}]}
+    partition_by: [x-user]
+    on_missing: skip
+    quota: 1
+    window: {calendar: week, time_zone: UTC}
+    mode: shadow
+  # d.user: 5 per minute, sent as user=*.
+  - name: user
+    match: {not: {headers: [{name: x-user, exact: root}, {name: x-user, prefix: bot-}]}}
+    partition_by: [x-user]
+    on_missing: skip
+    quota: 5
+    window: 1m
+response: {headers: [x_ratelimit], denied: {status: 503}, reset: delta}
+"#;
+    assert_eq!(text, expected);
+    assert!(gaps.is_empty());
+}
+
+#[test]
+fn without_envoy_each_key_is_taken_for_a_header() {
+    let (text, gaps, config) = converted(
+        "
+domain: My shop!
+descriptors:
+  - key: message_type
+    value: marketing
+    descriptors:
+      - {key: to_number, rate_limit: {unit: day, requests_per_unit: 5}}
+  - {key: remote_address, value: 10.0.0.1, rate_limit: {unit: second, requests_per_unit: 0}}
+  - {key: 'x*', rate_limit: {unit: day, requests_per_unit: 5}}
+",
+        None,
+    );
+    assert_eq!(&*config.domain, "my-shop-");
+    assert_eq!(gaps.len(), 1, "{gaps:?}");
+    assert!(gaps[0].starts_with("My shop!.x*: 5 per day: no `rate_limits`"), "{gaps:?}");
+    for part in [
+        "ASSUMED: each key is a header",
+        "match: {headers: [{name: message-type, exact: marketing}]}",
+        "partition_by: [to-number]",
+        "match: {client_ip: [\"10.0.0.1\"]}",
+        "partition_by: []",
+        "quota: 0",
+    ] {
+        assert!(text.contains(part), "{part}\n{text}");
+    }
+}
+
+#[test]
+fn every_unit_has_the_window_of_the_service() {
+    for unit in ["second", "minute", "hour", "day", "week", "month", "year"] {
+        let rules = format!(
+            "domain: d\ndescriptors:\n- {{key: user, rate_limit: {{unit: {unit}, requests_per_unit: 5}}}}\n"
+        );
+        let (_, _, config) = converted(&rules, Some(&by_user(json!({}))));
+        let of_service = quotagate_ratelimit::messages::Unit::of(unit)
+            .and_then(quotagate_ratelimit::domain::window)
+            .unwrap();
+        assert_eq!(config.policies[0].window, of_service, "{unit}");
+    }
+}
+
+/// Entries of `rate_limits` that a document cannot express, and what the comment says.
+#[test]
+fn what_a_document_cannot_say_is_a_comment_with_a_remedy() {
+    let of_host = |limit: Value| envoy(json!({}), json!([limit]), json!([route("all", json!([]))]));
+    let of_filter = |limit: Value| {
+        envoy(json!({"rate_limits": [limit]}), json!([]), json!([route("all", json!([]))]))
+    };
+    let matcher = |matcher: Value| {
+        json!({"actions": [{"header_value_match": {
+            "descriptor_key": "user", "descriptor_value": "v", "headers": [matcher],
+        }}]})
+    };
+    let user = header("x-user", "user");
+    for (envoy, part) in [
+        (
+            of_host(json!({"actions": [{"extension": {"name": "expr"}}]})),
+            "virtual host shop, rate_limits[0]: the action extension: count by a header",
+        ),
+        (
+            of_host(
+                json!({"actions": [{"metadata": {"descriptor_key": "user", "default_value": "x",
+                "metadata_key": {"key": "f", "path": [{"key": "k"}]}}}]}),
+            ),
+            "requests without this metadata are not counted here, and as \"x\"",
+        ),
+        (
+            of_host(matcher(json!({"name": "n", "range_match": {"start": 1, "end": 2}}))),
+            "a range of numbers",
+        ),
+        (
+            of_host(matcher(json!({"name": "n", "treat_missing_header_as_empty": true,
+                "string_match": {"exact": "a"}}))),
+            "treat_missing_header_as_empty for the header \"n\"",
+        ),
+        (
+            of_host(matcher(json!({"name": ":authority", "string_match": {"prefix": "a"}}))),
+            "no such condition on the host",
+        ),
+        (
+            of_host(matcher(json!({"name": "n", "string_match": {"safe_regex": {"regex": "("}}}))),
+            "it cannot be a policy: match.headers[0].regex must be a regular expression",
+        ),
+        (
+            of_host(json!({"actions": [{"header_value_match": {"descriptor_key": "user",
+                "descriptor_value": "v", "expect_match": false,
+                "headers": [{"name": "a"}, {"name": "b"}]}}]})),
+            "expect_match: false over several conditions",
+        ),
+        (
+            of_host(json!({"actions": [user], "limit": {"dynamic_metadata":
+                {"metadata_key": {"key": "f", "path": [{"key": "k"}]}}}})),
+            "add `quota_from: {metadata: {filter: f, path: [k, requests_per_unit]}}`",
+        ),
+        (
+            of_filter(json!({"actions": [user], "hits_addend": {"number": 0}})),
+            "user=* with hits_addend 0 only looks",
+        ),
+        (
+            of_filter(json!({"actions": [user], "apply_on_stream_done": true,
+                "hits_addend": {"format": "%DYNAMIC_METADATA(f:k)%"}})),
+            "user=* counts when the response ends, and no entry looks",
+        ),
+        (
+            of_filter(json!({"actions": [user], "hits_addend": {"format": "%BYTES_RECEIVED%"}})),
+            "the hits \"%BYTES_RECEIVED%\": write them into a header",
+        ),
+        (
+            envoy(
+                json!({"domain": "other"}),
+                json!([{"actions": [user]}]),
+                json!([route("all", json!([]))]),
+            ),
+            "no rule file has the domain \"other\"",
+        ),
+        (
+            envoy(
+                json!({}),
+                json!([]),
+                json!([
+                    {"match": {"prefix": "/"}, "route": {"cluster": "c", "rate_limits": [{"actions": [user]}]}},
+                    route("b", json!([])),
+                ]),
+            ),
+            "which is the virtual host and the number of the route: shop-1",
+        ),
+        (
+            envoy(
+                json!({}),
+                json!([]),
+                json!([
+                    route("a", json!([{"actions": [user]}])),
+                    route("b", json!([{"actions": [header("x-other", "user")]}])),
+                ]),
+            ),
+            "the service counts this together with the policy user",
+        ),
+        (of_host(json!({"actions": [user], "disable_key": "k"})), "the runtime can disable it"),
+        (by_user(json!({"filter_enforced": {}})), "the field filter_enforced of the filter: set"),
+        (
+            envoy(
+                json!({}),
+                json!([{"actions": [user]}]),
+                json!([{
+                    "name": "a", "route": {"weighted_clusters": {"clusters": [
+                        {"name": "c", "typed_per_filter_config": {}},
+                    ]}},
+                }]),
+            ),
+            "route a has limits for single clusters of weighted_clusters",
+        ),
+        (
+            of_host(json!({"actions": [user, {"destination_cluster": {}}]})),
+            "no `rate_limits` of the configuration sends such a descriptor",
+        ),
+    ] {
+        let (text, gaps, _) = converted(PLAIN, Some(&envoy));
+        assert!(gaps.iter().any(|gap| gap.contains(part)), "{part}\n{gaps:#?}\n{text}");
+    }
+    for (rule, part) in [
+        ("replaces: [{name: small}]", "the rule replaces small, and here both count"),
+        (
+            "name: large}, quota_mode: true, metadata: {a: 1",
+            "quota_mode refuses a request only if all",
+        ),
+    ] {
+        let rules = format!(
+            "domain: d\ndescriptors:\n- {{key: user, rate_limit: {{unit: day, requests_per_unit: 5, {rule}}}}}\n\
+             - {{key: user, value: a, rate_limit: {{unit: day, requests_per_unit: 5, name: small}}}}\n"
+        );
+        let (text, gaps, _) = converted(&rules, Some(&by_user(json!({}))));
+        assert!(gaps.iter().any(|gap| gap.contains(part)), "{part}\n{text}");
+    }
+}
+
+#[test]
+fn scopes_apply_as_envoy_applies_them() {
+    let user = json!({"actions": [header("x-user", "user")]});
+    let per_route = |fields: Value| {
+        let mut fields = fields;
+        fields["@type"] = json!(
+            "type.googleapis.com/envoy.extensions.filters.http.ratelimit.v3.RateLimitPerRoute"
+        );
+        let mut route = route("a", json!([{"actions": [header("x-a", "a")]}]));
+        route["typed_per_filter_config"] = json!({"envoy.filters.http.ratelimit": fields});
+        route
+    };
+    let rules = "
+domain: d
+descriptors:
+  - {key: user, rate_limit: {unit: day, requests_per_unit: 1}}
+  - {key: a, rate_limit: {unit: day, requests_per_unit: 1}}
+";
+    for (fields, expected) in [
+        (json!({}), "a"),
+        (json!({"vh_rate_limits": "INCLUDE"}), "a user"),
+        (json!({"vhRateLimits": "INCLUDE"}), "a user"),
+        (json!({"override_option": "INCLUDE_POLICY"}), "a user"),
+        (json!({"vh_rate_limits": "IGNORE"}), "a"),
+        (json!({"rate_limits": [user]}), "user"),
+        (json!({"domain": "other", "rate_limits": [user]}), ""),
+    ] {
+        let envoy = envoy(json!({}), json!([user]), json!([per_route(fields.clone())]));
+        let (text, _, config) = converted(rules, Some(&envoy));
+        let names: Vec<&str> = config.policies.iter().map(|policy| &*policy.name).collect();
+        assert_eq!(names.join(" "), expected, "{fields}\n{text}");
+    }
+    // Another stage, and a route that another filter answers.
+    let staged = json!({"stage": 1, "actions": [header("x-user", "user")]});
+    let direct = json!({"name": "b", "match": {"prefix": "/"}, "direct_response": {"status": 200}});
+    let envoy = envoy(json!({}), json!([user, staged]), json!([route("a", json!([])), direct]));
+    let (text, _, config) = converted(rules, Some(&envoy));
+    assert_eq!(config.policies.len(), 1);
+    assert!(text.contains("match: {routes: [a]}"), "{text}");
+}
+
+#[test]
+fn look_before_and_hits_after_are_one_cost() {
+    let user = header("x-user", "user");
+    let settled = "cost: {reserve: 1, settle: [{metadata: {filter: io.gateway, path: [tokens]}}], if_missing: nothing}";
+    for (late, cost) in [
+        (json!({"format": "%DYNAMIC_METADATA(io.gateway:tokens)%"}), settled),
+        (json!({"number": 3}), "cost: 3"),
+    ] {
+        let limits = json!([
+            {"actions": [user], "hits_addend": {"number": 0}},
+            {"actions": [user], "hits_addend": late, "apply_on_stream_done": true},
+        ]);
+        let envoy =
+            envoy(json!({"rate_limits": limits}), json!([]), json!([route("a", json!([]))]));
+        let (text, gaps, _) = converted(PLAIN, Some(&envoy));
+        assert!(text.contains(cost) && gaps.is_empty(), "{text}");
+    }
+}
+
+#[test]
+fn hostile_texts_end_no_comment_and_no_value() {
+    let rules = json!({"domain": "d", "descriptors": [
+        {"key": "user", "value": "a\nb: [\u{2028}\"", "rate_limit": {"unit": "day", "requests_per_unit": 1}},
+        {"key": "user\n- x", "rate_limit": {"unit": "day", "requests_per_unit": 1}},
+        {"key": "user", "value": "x".repeat(2000), "rate_limit": {"unit": "day", "requests_per_unit": 1}},
+    ]});
+    let (text, gaps, _) = converted(&rules.to_string(), Some(&by_user(json!({}))));
+    assert_eq!(gaps.len(), 2, "{text}");
+    converted(&rules.to_string(), None);
+}
+
+/// The page for users shows what the command writes.
+#[test]
+fn example_of_the_page_is_what_the_command_writes() {
+    let page = include_str!("../../../../docs/from-service-to-filter.md");
+    let blocks: Vec<&str> = page.split("```yaml\n").skip(1).collect();
+    let block = |index: usize| blocks[index].split("```").next().unwrap();
+    let envoy: Value = serde_saphyr::from_str(block(1)).unwrap();
+    let (text, gaps, _) = converted(block(0), Some(&envoy));
+    assert_eq!(block(2), text, "{text}");
+    assert_eq!(gaps, [""; 0]);
+}
+
+/// Numbers that look random, the same in each run.
+struct Numbers(u64);
+
+impl Numbers {
+    fn below(&mut self, bound: usize) -> usize {
+        self.0 =
+            self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (self.0 >> 33) as usize % bound
+    }
+
+    fn of<'a>(&mut self, list: &[&'a str]) -> &'a str {
+        list[self.below(list.len())]
+    }
+}
+
+const VALUES: [&str; 5] = ["a", "ab", "b", "ba", "c"];
+const ADDRESSES: [&str; 4] = ["10.0.0.1", "10.0.1.1", "192.0.2.7", "2001:db8::1"];
+
+/// A request, as the filter and as Envoy's own filter see it.
+#[derive(Debug)]
+struct Sample {
+    headers: BTreeMap<String, String>,
+    query: Option<String>,
+    address: String,
+    tier: Option<String>,
+    route: usize,
+}
+
+impl Sample {
+    fn new(numbers: &mut Numbers) -> Self {
+        let mut headers = BTreeMap::new();
+        for name in ["x-user", "x-plan"] {
+            if numbers.below(4) > 0 {
+                headers.insert(name.to_owned(), numbers.of(&VALUES).to_owned());
+            }
+        }
+        Self {
+            headers,
+            query: (numbers.below(3) > 0).then(|| numbers.of(&VALUES).to_owned()),
+            address: numbers.of(&ADDRESSES).to_owned(),
+            tier: (numbers.below(3) > 0).then(|| numbers.of(&VALUES).to_owned()),
+            route: numbers.below(2),
+        }
+    }
+}
+
+impl Request for Sample {
+    fn method(&self) -> Option<Cow<'_, [u8]>> {
+        Some(b"GET".into())
+    }
+
+    fn path(&self) -> Option<Cow<'_, [u8]>> {
+        let query = self.query.as_ref().map_or_else(String::new, |value| format!("?q={value}"));
+        Some(format!("/{query}").into_bytes().into())
+    }
+
+    fn authority(&self) -> Option<Cow<'_, [u8]>> {
+        None
+    }
+
+    fn header(&self, name: &str) -> HeaderValues<'_> {
+        self.headers.get(name).map(|value| value.as_bytes().into()).into_iter().collect()
+    }
+
+    fn metadata(&self, _: &str, _: &[Box<str>]) -> Option<Vec<u8>> {
+        Some(self.tier.clone()?.into_bytes())
+    }
+
+    fn attribute(&self, _: &[&str]) -> Option<Vec<u8>> {
+        None
+    }
+
+    fn source_address(&self) -> Option<Cow<'_, [u8]>> {
+        Some(match self.address.contains(':') {
+            true => format!("[{}]:1", self.address).into_bytes().into(),
+            false => format!("{}:1", self.address).into_bytes().into(),
+        })
+    }
+
+    fn route_name(&self) -> Option<Cow<'_, [u8]>> {
+        Some(format!("r{}", self.route).into_bytes().into())
+    }
+}
+
+/// An action of Envoy.
+fn action(numbers: &mut Numbers) -> Value {
+    match numbers.below(9) {
+        0 | 1 => json!({"request_headers": {"header_name": "x-user", "descriptor_key": "user",
+            "skip_if_absent": numbers.below(3) == 0}}),
+        2 => header("x-plan", "plan"),
+        3 => json!({"remote_address": {}}),
+        4 => json!({"generic_key": {"descriptor_value": numbers.of(&["a", "b"])}}),
+        5 => {
+            let test = match numbers.below(4) {
+                0 => json!({"exact": numbers.of(&VALUES)}),
+                1 => json!({"prefix": numbers.of(&["a", "b"])}),
+                2 => json!({"suffix": numbers.of(&["a", "b"])}),
+                _ => json!({"contains": numbers.of(&["a", "b"]), "ignore_case": true}),
+            };
+            json!({"header_value_match": {"descriptor_value": "a", "expect_match": numbers.below(2) == 0,
+                "headers": [{"name": "x-plan", "string_match": test, "invert_match": numbers.below(4) == 0}]}})
+        }
+        6 => json!({"query_parameters": {"query_parameter_name": "q", "descriptor_key": "q"}}),
+        7 => json!({"metadata": {"descriptor_key": "tier",
+            "metadata_key": {"key": "f", "path": [{"key": "tier"}]}}}),
+        _ => json!({"destination_cluster": {}}),
+    }
+}
+
+/// What Envoy adds to a descriptor for an action. `None`: there is no descriptor.
+fn entry(action: &Value, sample: &Sample) -> Option<Option<(String, String)>> {
+    let (kind, fields) = action.as_object().unwrap().iter().next().unwrap();
+    let key = |default: &str| fields["descriptor_key"].as_str().unwrap_or(default).to_owned();
+    let value = match kind.as_str() {
+        "request_headers" => match sample.headers.get(fields["header_name"].as_str().unwrap()) {
+            None if fields["skip_if_absent"] == true => return Some(None),
+            value => value?.clone(),
+        },
+        "remote_address" => {
+            return Some(Some(("remote_address".to_owned(), sample.address.clone())));
+        }
+        "generic_key" => fields["descriptor_value"].as_str()?.to_owned(),
+        "header_value_match" => {
+            let matcher = &fields["headers"][0];
+            let test = &matcher["string_match"];
+            let held = sample.headers.get("x-plan").is_some_and(|value| {
+                let is = |name: &str, holds: fn(&str, &str) -> bool| {
+                    test[name].as_str().is_some_and(|text| holds(value, text))
+                };
+                let held = is("exact", |value, text| value == text)
+                    || is("prefix", |value, text| value.starts_with(text))
+                    || is("suffix", |value, text| value.ends_with(text))
+                    || is("contains", |value, text| value.contains(text));
+                held != (matcher["invert_match"] == true)
+            });
+            if held != (fields["expect_match"] == true) {
+                return None;
+            }
+            "a".to_owned()
+        }
+        "query_parameters" => sample.query.clone()?,
+        "metadata" => sample.tier.clone()?,
+        "destination_cluster" => format!("c-r{}", sample.route),
+        other => panic!("{other}"),
+    };
+    let default = match kind.as_str() {
+        "generic_key" => "generic_key",
+        "header_value_match" => "header_match",
+        other => other,
+    };
+    Some(Some((key(default), value)))
+}
+
+fn rules(numbers: &mut Numbers, depth: usize) -> Vec<Value> {
+    let mut rules: Vec<Value> = Vec::new();
+    for _ in 0..1 + numbers.below(5) {
+        let key = numbers.of(&[
+            "user",
+            "user",
+            "plan",
+            "remote_address",
+            "generic_key",
+            "header_match",
+            "q",
+            "tier",
+            "destination_cluster",
+        ]);
+        let value = match (numbers.below(4), key) {
+            (0, "remote_address") => numbers.of(&ADDRESSES),
+            (1, "remote_address") => "10.0.*",
+            (0, "destination_cluster") => "c-r0",
+            (0 | 2, _) => numbers.of(&VALUES),
+            (1, "tier") => "",
+            (1, _) => numbers.of(&["a*", "*a", "*", "a*b"]),
+            _ => "",
+        };
+        if rules.iter().any(|rule| rule["key"] == key && rule["value"] == value) {
+            continue;
+        }
+        let mut rule = json!({"key": key, "value": value});
+        if numbers.below(4) > 0 {
+            rule["rate_limit"] = match numbers.below(6) {
+                0 => json!({"unlimited": true}),
+                _ => json!({"unit": "year", "requests_per_unit": numbers.below(4)}),
+            };
+        }
+        rule["shadow_mode"] = (numbers.below(8) == 0).into();
+        rule["share_threshold"] = (value.contains('*') && numbers.below(3) == 0).into();
+        if depth < 2 {
+            rule["descriptors"] = self::rules(numbers, depth + 1).into();
+        }
+        rules.push(rule);
+    }
+    rules
+}
+
+fn limits(numbers: &mut Numbers) -> Vec<Value> {
+    let one = |numbers: &mut Numbers| {
+        let actions: Vec<Value> = (0..1 + numbers.below(2)).map(|_| action(numbers)).collect();
+        json!({"actions": actions})
+    };
+    (0..numbers.below(3)).map(|_| one(numbers)).collect()
+}
+
+/// Counters that are never emptied.
+#[derive(Default)]
+struct Counters(BTreeMap<String, u64>);
+
+impl Counters {
+    /// Takes a unit of each of these counters, or of none; each has its quota.
+    fn take(&mut self, counters: &[(String, u64)]) -> bool {
+        let mut wanted: BTreeMap<&str, (u64, u64)> = BTreeMap::new();
+        for (name, quota) in counters {
+            wanted.entry(name).or_insert((0, *quota)).0 += 1;
+        }
+        let used = |name: &str| self.0.get(name).copied().unwrap_or_default();
+        let fits = wanted.iter().all(|(name, (units, quota))| used(name) + units <= *quota);
+        if fits {
+            for (name, (units, _)) in wanted {
+                *self.0.entry(name.to_owned()).or_default() += units;
+            }
+        }
+        fits
+    }
+}
+
+/// The counters of a request by the rules: those that may refuse.
+fn by_rules(domain: &RuleDomain, limits: &[Value], sample: &Sample) -> Vec<(String, u64)> {
+    let mut counters = Vec::new();
+    for limit in limits {
+        let actions = limit["actions"].as_array().unwrap();
+        let entries: Option<Vec<_>> = actions.iter().map(|action| entry(action, sample)).collect();
+        let Some(entries) = entries else { continue };
+        let entries: Vec<DescriptorEntry> = entries
+            .into_iter()
+            .flatten()
+            .map(|(key, value)| DescriptorEntry { key, value })
+            .collect();
+        let Some(found) = domain.find(&entries) else { continue };
+        let rule = &domain.rules()[found.rule];
+        if let (RuleLimit::Hits(hits, _), false) = (rule.limit, rule.shadow_mode) {
+            counters.push((format!("{} {:?}", found.rule, found.partition), hits.into()));
+        }
+    }
+    counters
+}
+
+fn by_document(config: &Config, sample: &Sample) -> Vec<(String, u64)> {
+    let checks = config.evaluate(sample).checks.unwrap();
+    let checks = checks.into_iter().filter(|check| check.mode == Mode::Enforce);
+    checks.map(|check| (check.counter.key.to_string(), check.counter.quota)).collect()
+}
+
+/// Rules and actions at random: each document is valid, and where it has no gap, each request of a
+/// long sequence is decided as by the rules.
+#[test]
+fn generated_requests_are_decided_as_by_the_rules() {
+    let mut numbers = Numbers(7);
+    let (mut without_gaps, mut refused, mut admitted) = (0, 0, 0);
+    for case in 0..600 {
+        let text = json!({"domain": "d", "descriptors": rules(&mut numbers, 0)}).to_string();
+        let host_limits = limits(&mut numbers);
+        let of_routes = [limits(&mut numbers), limits(&mut numbers)];
+        let routes = [0, 1].map(|index| route(&format!("r{index}"), json!(of_routes[index])));
+        let envoy = envoy(json!({}), json!(host_limits), json!(routes));
+        let (document, gaps, config) = converted(&text, Some(&envoy));
+        // Rules that no request has change no decision.
+        if gaps.iter().any(|gap| !gap.contains("no `rate_limits` of the configuration sends")) {
+            continue;
+        }
+        without_gaps += 1;
+        let domain = rule_set(&text).rules().unwrap().remove("d").unwrap();
+        let (mut of_rules, mut of_document) = (Counters::default(), Counters::default());
+        for _ in 0..60 {
+            let sample = Sample::new(&mut numbers);
+            let own = &of_routes[sample.route];
+            let limits = if own.is_empty() { &host_limits } else { own };
+            let by_rules = of_rules.take(&by_rules(&domain, limits, &sample));
+            let by_document = of_document.take(&by_document(&config, &sample));
+            assert_eq!(
+                by_document, by_rules,
+                "case {case}: {sample:?}\n{text}\n{limits:?}\n{document}"
+            );
+            *if by_rules { &mut admitted } else { &mut refused } += 1;
+        }
+    }
+    assert!(without_gaps > 150, "{without_gaps}");
+    assert!(refused > 500 && admitted > 500, "{refused} {admitted}");
+}
