@@ -1,10 +1,10 @@
 //! The store of quotagate: keeps the counters, in memory, in Redis or in Redis Cluster.
 //!
 //! [`store`] says what every backend does for filters, and [`control`] what it does for operators.
-//! [`memory`] and [`redis`] are the backends. [`url`] parses the URL that names one, and [`secret`]
-//! reads passwords and tokens from files. [`open`] makes a backend from a URL. [`server`] is the
-//! address that proxies call. The crates `quotagate-operate` and `quotagate-control` are for
-//! operators, and depend on this one.
+//! [`memory`] and [`redis`] are the backends. [`url`] parses the URL that names one, [`secret`]
+//! reads passwords and tokens from files, and [`tls`] certificates. [`open`] makes a backend from a
+//! URL. [`server`] is the address that proxies call. The crates `quotagate-operate` and
+//! `quotagate-control` are for operators, and depend on this one.
 
 use std::sync::Arc;
 
@@ -18,6 +18,7 @@ pub mod secret;
 pub mod server;
 mod sliding;
 pub mod store;
+pub mod tls;
 pub mod url;
 pub mod window;
 

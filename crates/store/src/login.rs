@@ -37,6 +37,8 @@ pub struct Login {
     pub sentinel: Option<Credentials>,
     /// The certificate for servers that ask for one.
     pub certificate: Option<ClientCertificate>,
+    /// The file with the authorities of servers, in PEM, instead of those that the system trusts.
+    pub authority: Option<PathBuf>,
     /// The name for which the certificates of servers must be valid, instead of their address.
     pub server_name: Option<String>,
     /// The number of the database.
@@ -94,6 +96,25 @@ impl Login {
             .clone()
             .filter(|user| !user.is_empty())
             .unwrap_or_else(|| "default".to_owned())
+    }
+
+    /// Reads the files of the client certificate and of the authorities.
+    ///
+    /// # Errors
+    /// The first file that cannot be read, and why.
+    pub fn certificates(&self) -> Result<TlsCertificates, String> {
+        let read = |path: &PathBuf| {
+            fs::read(path)
+                .map_err(|error: io::Error| format!("{} cannot be read: {error}", path.display()))
+        };
+        let client_tls = self.certificate.as_ref().map(|ClientCertificate { chain, key }| {
+            Ok::<_, String>(ClientTlsConfig { client_cert: read(chain)?, client_key: read(key)? })
+        });
+        let client_tls = client_tls.transpose()?;
+        Ok(TlsCertificates {
+            client_tls,
+            root_cert: self.authority.as_ref().map(read).transpose()?,
+        })
     }
 
     /// Connects to the server at `address`.
@@ -157,9 +178,11 @@ impl Login {
         // Small commands leave at once, without waiting for the answer to the one before.
         let at_once = TcpSettings::default().set_nodelay(true);
         let to = to.set_tcp_settings(at_once).set_redis_settings(settings);
-        let client = match &self.certificate {
-            Some(certificate) => Client::build_with_tls(to, certificate.read().await?)?,
-            None => Client::open(to)?,
+        let client = if self.certificate.is_some() || self.authority.is_some() {
+            let own = self.clone();
+            Client::build_with_tls(to, blocking(move || own.certificates()).await?)?
+        } else {
+            Client::open(to)?
         };
         client.get_multiplexed_async_connection_with_config(config).await
     }
@@ -198,27 +221,6 @@ impl Password {
                 .await
             }
         }
-    }
-}
-
-impl ClientCertificate {
-    /// Reads both files.
-    ///
-    /// # Errors
-    /// The first file that cannot be read, and why.
-    pub fn load(&self) -> Result<TlsCertificates, String> {
-        let read = |path: &Path| {
-            fs::read(path)
-                .map_err(|error: io::Error| format!("{} cannot be read: {error}", path.display()))
-        };
-        let client_tls =
-            ClientTlsConfig { client_cert: read(&self.chain)?, client_key: read(&self.key)? };
-        Ok(TlsCertificates { client_tls: Some(client_tls), root_cert: None })
-    }
-
-    async fn read(&self) -> Result<TlsCertificates, RedisError> {
-        let own = self.clone();
-        blocking(move || own.load()).await
     }
 }
 

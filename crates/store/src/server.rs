@@ -1,4 +1,4 @@
-//! The call endpoint: HTTP/1.1 and HTTP/2 without TLS, where proxies reserve units.
+//! The call endpoint: HTTP/1.1 and HTTP/2, where proxies reserve units.
 //!
 //! [`CallEndpoint`] answers `POST /v1/reserve` and `POST /v1/telemetry` over a
 //! [`Store`](crate::store::Store), and says at `GET /healthz` whether it can. It does the same for
@@ -31,6 +31,6 @@ pub use self::connections::{Connections, STREAMS};
 pub use self::endpoint::CallEndpoint;
 pub use self::file_limit::{ConnectionLimits, connection_limits, raise_file_limit};
 pub use self::hooks::{Event, Hooks};
-pub use self::listener::{ListenAddr, ListenAddrError, Listener};
+pub use self::listener::{ConnectionAge, ListenAddr, ListenAddrError, Listener};
 pub use self::refusal::{Refusal, STORE_HEADER};
 pub use self::token::Tokens;

@@ -16,6 +16,7 @@ pub mod store;
 pub mod tls;
 pub mod upstream;
 pub mod wait;
+pub mod xds;
 
 pub use envoy::{access_log, edits, prometheus, yaml};
 pub use http::{http2, jwt};

@@ -11,9 +11,10 @@ use rcgen::{
     BasicConstraints, CertificateParams, DnType, IsCa, Issuer, KeyPair, KeyUsagePurpose, SanType,
 };
 use rustls::{
-    ClientConfig, RootCertStore,
+    ClientConfig, RootCertStore, ServerConfig,
     crypto::ring,
     pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer},
+    server::WebPkiClientVerifier,
 };
 use serde_json::{Value, json};
 
@@ -117,11 +118,26 @@ impl Authority {
             .with_root_certificates(roots);
         let config = match own {
             None => builder.with_no_client_auth(),
-            Some(own) => {
-                let key = PrivateKeyDer::Pkcs8(PrivatePkcs8KeyDer::from(own.key.serialize_der()));
-                builder.with_client_auth_cert(vec![own.der.clone()], key)?
-            }
+            Some(own) => builder.with_client_auth_cert(vec![own.der.clone()], own.private_key())?,
         };
+        Ok(Arc::new(config))
+    }
+
+    /// A server with this certificate, whose clients need one of this authority. It speaks HTTP/2.
+    ///
+    /// # Errors
+    /// When key and certificate do not belong together.
+    pub fn server(&self, own: &Certificate) -> Result<Arc<ServerConfig>> {
+        let provider = Arc::new(ring::default_provider());
+        let mut roots = RootCertStore::empty();
+        roots.add(self.certificate.clone())?;
+        let clients =
+            WebPkiClientVerifier::builder_with_provider(Arc::new(roots), Arc::clone(&provider));
+        let mut config = ServerConfig::builder_with_provider(provider)
+            .with_safe_default_protocol_versions()?
+            .with_client_cert_verifier(clients.build()?)
+            .with_single_cert(vec![own.der.clone()], own.private_key())?;
+        config.alpn_protocols = vec![b"h2".to_vec()];
         Ok(Arc::new(config))
     }
 
@@ -153,6 +169,10 @@ impl Authority {
 }
 
 impl Certificate {
+    fn private_key(&self) -> PrivateKeyDer<'static> {
+        PrivateKeyDer::Pkcs8(PrivatePkcs8KeyDer::from(self.key.serialize_der()))
+    }
+
     /// Writes certificate and key as PEM.
     ///
     /// # Errors

@@ -280,6 +280,22 @@ fn server_name_replaces_the_host_in_the_check() {
 }
 
 #[test]
+fn authorities_that_the_url_names_are_trusted_instead_of_the_systems() {
+    let directory = TempDir::new().unwrap();
+    let [authority, other] = ["authority", "other"].map(|name| new_authority(&directory, name));
+    let redis = TlsRedis::start(directory.path(), &authority, &["localhost"]);
+    let url = |authority: &Authority| {
+        format!("{}?ca_cert={}", redis.url("localhost", PASSWORD), authority.file().display())
+    };
+    wait_until_ready(&store(&url(&authority), &other));
+    let refused = store(&url(&other), &authority);
+    let refused = wait::until_true("it is refused", LIMIT, || {
+        Ok(refused.log().contains("cannot connect to redis"))
+    });
+    refused.unwrap();
+}
+
+#[test]
 fn a_client_certificate_is_shown_on_request() {
     let directory = TempDir::new().unwrap();
     let authority = new_authority(&directory, "authority");

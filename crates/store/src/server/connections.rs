@@ -8,7 +8,8 @@
 
 use std::convert::Infallible;
 use std::error::Error;
-use std::future::Future;
+use std::future::{Future, pending};
+use std::hash::{BuildHasher, RandomState};
 use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
@@ -27,7 +28,7 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use super::connection::Connection;
-use super::listener::Listener;
+use super::listener::{Listener, Stream};
 use super::tracked::Tracked;
 
 /// Most requests at once of one HTTP/2 connection of a filter or an operator.
@@ -115,6 +116,19 @@ impl Connections {
         F: Future<Output = Response<B>> + Send + 'static,
         B: Body<Data: Send, Error: Into<Box<dyn Error + Send + Sync>>> + Send + Unpin + 'static,
     {
+        let accepting = self.accept_all(listener, most, streams, respond);
+        match &listener.tls {
+            Some(tls) => drop(tokio::join!(accepting, tls.keep_read())),
+            None => accepting.await,
+        }
+    }
+
+    async fn accept_all<S, F, B>(&self, listener: &Listener, most: usize, streams: u32, respond: S)
+    where
+        S: Fn(Request<Incoming>) -> F + Clone + Send + 'static,
+        F: Future<Output = Response<B>> + Send + 'static,
+        B: Body<Data: Send, Error: Into<Box<dyn Error + Send + Sync>>> + Send + Unpin + 'static,
+    {
         let permits = Arc::new(Semaphore::new(most));
         let mut builder = auto::Builder::new(TokioExecutor::new());
         // The idle timeout of the connection also bounds the time for a head.
@@ -160,15 +174,33 @@ impl Connections {
                     )
                 }
             });
-            let serving = builder.serve_connection(TokioIo::new(stream), service).into_owned();
+            let builder = builder.clone();
+            let (tls, age) = (listener.tls.clone(), listener.age);
             let (draining, closing) = (self.draining(), self.closing.clone());
             self.open.spawn(async move {
                 let _permit = permit;
-                let mut serving = pin!(serving);
                 let mut timed_out = pin!(connection.timed_out());
+                let stream = match tls {
+                    None => stream,
+                    Some(tls) => tokio::select! {
+                        accepted = tls.accept(stream) => match accepted {
+                            Ok(stream) => Box::new(stream) as Box<dyn Stream>,
+                            Err(error) => {
+                                tracing::debug!("a connection ended in its handshake: {error}");
+                                return;
+                            }
+                        },
+                        () = &mut timed_out => return,
+                        () = closing.cancelled() => return,
+                    },
+                };
+                let mut serving = pin!(builder.serve_connection(TokioIo::new(stream), service));
                 let mut asked_to_close = false;
                 let must_close = async || {
-                    draining.cancelled().await;
+                    tokio::select! {
+                        () = draining.cancelled() => {}
+                        () = after(age.map(|age| about(age.most))) => return,
+                    }
                     tokio::select! {
                         () = connection.http2() => {}
                         () = closing.cancelled() => {}
@@ -191,9 +223,27 @@ impl Connections {
                             asked_to_close = true;
                             serving.as_mut().graceful_shutdown();
                         }
+                        () = after(age.map(|age| age.grace)), if asked_to_close => {
+                            tracing::debug!("closed a connection at its longest age");
+                            return;
+                        }
                     }
                 }
             });
         }
     }
+}
+
+/// Waits for this time; for ever without one.
+async fn after(time: Option<Duration>) {
+    match time {
+        Some(time) => sleep(time).await,
+        None => pending().await,
+    }
+}
+
+/// This time, give or take a tenth, so that connections that began together end apart.
+fn about(time: Duration) -> Duration {
+    let part = f64::from(RandomState::new().hash_one(time) as u32) / f64::from(u32::MAX);
+    time.mul_f64(0.9 + 0.2 * part)
 }

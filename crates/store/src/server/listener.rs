@@ -6,9 +6,13 @@ use std::net::{SocketAddr, ToSocketAddrs};
 use std::os::unix::fs::FileTypeExt;
 use std::path::PathBuf;
 use std::str::FromStr;
+use std::sync::Arc;
+use std::time::Duration;
 
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpSocket, UnixListener, UnixSocket, UnixStream};
+
+use crate::tls::ServerTls;
 
 /// Most connections that wait to be accepted; the system may allow fewer. When a store restarts,
 /// the workers of all Envoys connect at once. A worker whose connection is refused retries only
@@ -58,6 +62,17 @@ impl fmt::Display for ListenAddr {
 pub struct Listener {
     inner: Inner,
     address: ListenAddr,
+    pub(super) tls: Option<Arc<ServerTls>>,
+    pub(super) age: Option<ConnectionAge>,
+}
+
+/// How long a connection may exist.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ConnectionAge {
+    /// The age at which it is asked to close, give or take a tenth.
+    pub most: Duration,
+    /// The time that it then has.
+    pub grace: Duration,
 }
 
 #[derive(Debug)]
@@ -86,7 +101,7 @@ impl Listener {
                 socket.bind(*wanted)?;
                 let listener = socket.listen(BACKLOG)?;
                 let address = ListenAddr::Tcp(listener.local_addr()?);
-                Ok(Self { inner: Inner::Tcp(listener), address })
+                Ok(Self { inner: Inner::Tcp(listener), address, tls: None, age: None })
             }
             ListenAddr::Unix(path) => {
                 let stale = std::fs::symlink_metadata(path)
@@ -100,9 +115,24 @@ impl Listener {
                 let socket = UnixSocket::new_stream()?;
                 socket.bind(path)?;
                 let listener = socket.listen(BACKLOG)?;
-                Ok(Self { inner: Inner::Unix(listener), address: address.clone() })
+                let (inner, address) = (Inner::Unix(listener), address.clone());
+                Ok(Self { inner, address, tls: None, age: None })
             }
         }
+    }
+
+    /// Speaks TLS on all connections, if this is given.
+    #[must_use]
+    pub fn tls(mut self, tls: Option<ServerTls>) -> Self {
+        self.tls = tls.map(Arc::new);
+        self
+    }
+
+    /// Closes connections at this age, if one is given.
+    #[must_use]
+    pub const fn age(mut self, age: Option<ConnectionAge>) -> Self {
+        self.age = age;
+        self
     }
 
     /// The bound address, with the port that the system chose.

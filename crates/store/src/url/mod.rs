@@ -5,8 +5,8 @@
 //! With TLS (`rediss`) the certificate of a server must be valid for the name that the URL, the
 //! sentinels or the cluster call the server by, or for the parameter `server_name`. The system must
 //! trust the certificate's authority. To trust a private authority instead, name the PEM file of
-//! its certificate in `SSL_CERT_FILE`, or a directory in `SSL_CERT_DIR`. Both are read again for
-//! each connection.
+//! its certificate in the parameter `ca_cert` or in `SSL_CERT_FILE`, or a directory in
+//! `SSL_CERT_DIR`. All are read again for each connection.
 
 mod error;
 mod parameters;
@@ -52,6 +52,16 @@ impl StoreUrl {
         Ok(self)
     }
 
+    /// Logs in to sentinels with this user and password. Other URLs stay as they are.
+    #[must_use]
+    pub fn with_sentinel_login(mut self, user: Option<&str>, password: &str) -> Self {
+        if let Self::Sentinel(login, ..) = &mut self {
+            let password = Some(Password::Text(password.to_owned()));
+            login.sentinel = Some(Credentials { user: user.map(str::to_owned), password });
+        }
+        self
+    }
+
     /// Whether the URL itself holds a password.
     pub fn holds_password(&self) -> bool {
         self.login()
@@ -70,11 +80,9 @@ impl StoreUrl {
                 UrlError(format!("names a sentinel_password_file that cannot be used: {error}"))
             })?;
         }
-        if let Some(certificate) = &login.certificate {
-            certificate.load().map_err(|error| {
-                UrlError(format!("names a client certificate that cannot be used: {error}"))
-            })?;
-        }
+        login.certificates().map_err(|error| {
+            UrlError(format!("names a certificate that cannot be used: {error}"))
+        })?;
         Ok(())
     }
 
@@ -136,6 +144,7 @@ impl FromStr for StoreUrl {
                 credentials: credentials.clone(),
                 sentinel: parameters.sentinel()?,
                 certificate: parameters.certificate()?,
+                authority: parameters.get("ca_cert").map(PathBuf::from),
                 server_name: parameters.server_name()?,
                 database,
             })

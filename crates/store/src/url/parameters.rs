@@ -10,17 +10,18 @@ use crate::secret::PasswordFile;
 
 /// The name of each parameter, and the kinds of URL that take it (the part of the scheme after
 /// `redis` or `rediss`).
-const PARAMETERS: [(&str, &[&str]); 6] = [
+const PARAMETERS: [(&str, &[&str]); 7] = [
     ("db", &["+unix"]),
     ("client_cert", &["", "-cluster", "-sentinel"]),
     ("client_key", &["", "-cluster", "-sentinel"]),
+    ("ca_cert", &["", "-cluster", "-sentinel"]),
     ("server_name", &["", "-cluster", "-sentinel"]),
     ("sentinel_user", &["-sentinel"]),
     ("sentinel_password_file", &["-sentinel"]),
 ];
 
 /// The parameters that need TLS.
-const OF_TLS: [&str; 3] = ["client_cert", "client_key", "server_name"];
+const OF_TLS: [&str; 4] = ["client_cert", "client_key", "ca_cert", "server_name"];
 
 /// The parameters of one URL.
 pub struct Parameters(Vec<(String, String)>);
@@ -118,10 +119,11 @@ mod tests {
     #[test]
     fn parameters_name_files_and_a_server() {
         let url = "rediss-sentinel://shop@s1/mymaster/2?sentinel_user=watch&sentinel_password_file=/run/s%40c\
-                   &client_cert=/tls.crt&client_key=/tls.key&server_name=redis.internal";
+                   &client_cert=/tls.crt&client_key=/tls.key&ca_cert=/ca.crt&server_name=redis.internal";
         let StoreUrl::Sentinel(login, _, name) = url.parse().unwrap() else { panic!("{url}") };
         assert_eq!((name.as_str(), login.database), ("mymaster", 2));
         assert_eq!(login.server_name.as_deref(), Some("redis.internal"));
+        assert_eq!(login.authority, Some("/ca.crt".into()));
         let certificate = login.certificate.unwrap();
         assert_eq!((certificate.chain, certificate.key), ("/tls.crt".into(), "/tls.key".into()));
         let Some(Credentials { user, password: Some(Password::File(file)) }) = login.sentinel
@@ -150,13 +152,13 @@ mod tests {
             (
                 "redis-sentinel://s1/mymaster?sentinel_password=s3cret",
                 "takes no sentinel_password: the parameters of redis-sentinel:// are client_cert, client_key, \
-                 server_name, sentinel_user, sentinel_password_file",
+                 ca_cert, server_name, sentinel_user, sentinel_password_file",
             ),
             ("redis-sentinel://s1/mymaster?s3cret", "takes no such parameter"),
             ("redis-sentinel://s1/mymaster?S3=s3cret", "takes no such parameter"),
             (
                 "redis://h?db=3",
-                "takes no db: the parameters of redis:// are client_cert, client_key, server_name",
+                "takes no db: the parameters of redis:// are client_cert, client_key, ca_cert, server_name",
             ),
             ("redis://h/0?timeout=s3cret", "takes no timeout"),
             ("redis-cluster://a,b?sentinel_user=s3cret", "takes no sentinel_user"),
