@@ -2,16 +2,21 @@
 //!
 //! No filter of ours is in these Envoys, so the cases run with one form only.
 
+use std::path::Path;
+use std::process::Command;
 use std::thread;
 use std::time::Duration;
 
 use anyhow::Result;
 use quotagate_support::envoy::{Envoy, Form, LOG_LEVELS};
-use quotagate_support::http::{Client, Request, Response};
+use quotagate_support::http::{self, Client, Request, Response};
+use quotagate_support::process::Process;
 use quotagate_support::redis::Redis;
 use quotagate_support::store::{StoreOptions, StoreProcess};
+use quotagate_support::tls::{Authority, Holder};
 use quotagate_support::upstream::Upstream;
-use quotagate_support::{process, wait};
+use quotagate_support::xds::{RateLimitConfig, RateLimitDescriptor, RateLimitPolicy, XdsServer};
+use quotagate_support::{paths, ports, process, wait};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
@@ -44,6 +49,10 @@ fn service(redis: &Redis, rules: &TempDir, timeout: &str) -> Result<StoreProcess
 /// `all`, and those with the header `x-user` by `user`, too. `deny`: what happens to requests that
 /// the service does not answer.
 fn config(upstream: &Upstream, service: &StoreProcess, deny: bool) -> Value {
+    config_of(upstream, service.port(), deny)
+}
+
+fn config_of(upstream: &Upstream, service: u16, deny: bool) -> Value {
     let address =
         |port: u16| json!({"socket_address": {"address": "127.0.0.1", "port_value": port}});
     let cluster = |name: &str, port: u16| {
@@ -54,7 +63,7 @@ fn config(upstream: &Upstream, service: &StoreProcess, deny: bool) -> Value {
             ]}]},
         })
     };
-    let mut limits = cluster("limits", service.port());
+    let mut limits = cluster("limits", service);
     limits["typed_extension_protocol_options"] = json!({
         "envoy.extensions.upstreams.http.v3.HttpProtocolOptions": {
             "@type": "type.googleapis.com/envoy.extensions.upstreams.http.v3.HttpProtocolOptions",
@@ -215,4 +224,198 @@ fn without_redis_envoy_decides_and_the_counters_go_on_later() -> Result<()> {
         let response = send(&strict, Some("carol"))?;
         Ok(response.status == 200 && response.header("ratelimit-limit") == Some("20"))
     })
+}
+
+/// A folder as Envoy Gateway mounts it at `/certs`: a certificate for `service`, and its authority.
+fn certificates(authority: &Authority, folder: &Path) -> Result<()> {
+    let own = authority.issue(&Holder::names(&["service.example"]))?;
+    own.write(&folder.join("tls.crt"), &folder.join("tls.key"))?;
+    std::fs::copy(authority.file(), folder.join("ca.crt"))?;
+    Ok(())
+}
+
+/// A server such as Envoy Gateway, on this port. Clients need a certificate of the same authority.
+fn gateway(authority: &Authority, port: u16) -> Result<XdsServer> {
+    let own = authority.issue(&Holder::names(&["localhost"]))?;
+    XdsServer::start(port, Some(authority.server(&own)?))
+}
+
+/// Rules for the domain `shop`: so many a year for each user.
+fn per_user(limit: u32, unit: i32) -> RateLimitConfig {
+    let limit = RateLimitPolicy { unit, requests_per_unit: limit, ..RateLimitPolicy::default() };
+    let user = RateLimitDescriptor {
+        key: "user".to_owned(),
+        rate_limit: Some(limit),
+        ..RateLimitDescriptor::default()
+    };
+    let (name, domain) = ("envoy-gateway/eg/http".to_owned(), "shop".to_owned());
+    RateLimitConfig { name, domain, descriptors: vec![user] }
+}
+
+/// Makes Envoy call the service over TLS, with the certificate in this folder.
+fn over_tls(mut config: Value, folder: &Path) -> Value {
+    let file = |name: &str| json!({"filename": folder.join(name)});
+    config["static_resources"]["clusters"][1]["transport_socket"] = json!({
+        "name": "envoy.transport_sockets.tls",
+        "typed_config": {
+            "@type": "type.googleapis.com/envoy.extensions.transport_sockets.tls.v3.UpstreamTlsContext",
+            "sni": "service.example",
+            "common_tls_context": {
+                "tls_certificates": [
+                    {"certificate_chain": file("tls.crt"), "private_key": file("tls.key")}
+                ],
+                "validation_context": {
+                    "trusted_ca": file("ca.crt"),
+                    "match_typed_subject_alt_names": [
+                        {"san_type": "DNS", "matcher": {"exact": "service.example"}}
+                    ],
+                },
+            },
+        },
+    });
+    config
+}
+
+/// A service with the variables that Envoy Gateway's Deployment sets, and its ports.
+struct GatewayService {
+    process: Process,
+    grpc: u16,
+    http: u16,
+    metrics: u16,
+    _log: TempDir,
+}
+
+impl GatewayService {
+    fn start(redis: &Redis, certs: &Path, xds: u16, further: &[(&str, &str)]) -> Result<Self> {
+        let [grpc, http, debug, metrics] =
+            [ports::free()?, ports::free()?, ports::free()?, ports::free()?];
+        let file = |name: &str| certs.join(name).display().to_string();
+        let mut command = Command::new(paths::command());
+        command.arg("ratelimit");
+        for (name, value) in [
+            ("RUNTIME_ROOT", "/data".to_owned()),
+            ("RUNTIME_SUBDIRECTORY", "ratelimit".to_owned()),
+            ("RUNTIME_IGNOREDOTFILES", "true".to_owned()),
+            ("RUNTIME_WATCH_ROOT", "false".to_owned()),
+            ("LOG_LEVEL", "info".to_owned()),
+            ("USE_STATSD", "false".to_owned()),
+            ("CONFIG_TYPE", "GRPC_XDS_SOTW".to_owned()),
+            ("CONFIG_GRPC_XDS_SERVER_URL", format!("localhost:{xds}")),
+            ("CONFIG_GRPC_XDS_NODE_ID", "envoy-ratelimit".to_owned()),
+            ("GRPC_SERVER_USE_TLS", "true".to_owned()),
+            ("GRPC_SERVER_TLS_CERT", file("tls.crt")),
+            ("GRPC_SERVER_TLS_KEY", file("tls.key")),
+            ("GRPC_SERVER_TLS_CA_CERT", file("ca.crt")),
+            ("CONFIG_GRPC_XDS_SERVER_USE_TLS", "true".to_owned()),
+            ("CONFIG_GRPC_XDS_CLIENT_TLS_CERT", file("tls.crt")),
+            ("CONFIG_GRPC_XDS_CLIENT_TLS_KEY", file("tls.key")),
+            ("CONFIG_GRPC_XDS_SERVER_TLS_CACERT", file("ca.crt")),
+            ("FORCE_START_WITHOUT_INITIAL_CONFIG", "true".to_owned()),
+            ("REDIS_SOCKET_TYPE", "tcp".to_owned()),
+            ("REDIS_URL", redis.url().trim_start_matches("redis://").replace("/0", "")),
+            ("USE_PROMETHEUS", "true".to_owned()),
+            ("PROMETHEUS_ADDR", format!("127.0.0.1:{metrics}")),
+            ("PROMETHEUS_MAPPER_YAML", "/etc/statsd-exporter/conf.yaml".to_owned()),
+            // What a test needs beyond that: free ports of this machine.
+            ("GRPC_HOST", "127.0.0.1".to_owned()),
+            ("HOST", "127.0.0.1".to_owned()),
+            ("DEBUG_HOST", "127.0.0.1".to_owned()),
+            ("GRPC_PORT", grpc.to_string()),
+            ("PORT", http.to_string()),
+            ("DEBUG_PORT", debug.to_string()),
+            ("QUOTAGATE_ADMIN", "127.0.0.1:0".to_owned()),
+            ("QUOTAGATE_TIMEOUT", "20s".to_owned()),
+            ("CONFIG_GRPC_XDS_SERVER_CONNECT_RETRY_INTERVAL", "100ms".to_owned()),
+        ] {
+            command.env(name, value);
+        }
+        command.envs(further.iter().copied());
+        let log = tempfile::tempdir()?;
+        let mut process =
+            Process::spawn("the service", &mut command, &log.path().join("service.log"))?;
+        process.wait_until("its ready line", LIMIT, |process| {
+            Ok(process.log().contains("listening on").then_some(()))
+        })?;
+        Ok(Self { process, grpc, http, metrics, _log: log })
+    }
+
+    /// Whether the probes of its pod succeed.
+    fn is_ready(&self) -> Result<bool> {
+        Ok(http::get(self.http, "/healthcheck")?.status == 200)
+    }
+}
+
+#[test]
+fn started_by_envoy_gateway_it_is_ready_and_takes_rules_when_they_come() -> Result<()> {
+    if !runs()? {
+        return Ok(());
+    }
+    let (mut redis, certs) = (Redis::start()?, tempfile::tempdir()?);
+    let authority = Authority::new(certs.path(), "authority")?;
+    certificates(&authority, certs.path())?;
+    let port = ports::free()?;
+    let service = GatewayService::start(&redis, certs.path(), port, &[])?;
+    assert!(service.is_ready()?, "without the server\n{}", service.process.log());
+    let server = gateway(&authority, port)?;
+    wait::until_true("the stream", LIMIT, || Ok(!server.requests().is_empty()))?;
+    let node = server.requests().remove(0).node.map(|node| node.id);
+    assert_eq!(node.as_deref(), Some("envoy-ratelimit"));
+    assert!(service.is_ready()?, "without rules");
+    server.send("1", &[per_user(2, 9)]);
+    wait::until_true("the refusal", LIMIT, || Ok(server.refusal().is_some()))?;
+    let refusal = server.refusal().unwrap_or_default();
+    assert!(refusal.starts_with("envoy-gateway/eg/http: descriptors[0].rate_limit.unit: 9 is no"));
+    server.send("2", &[per_user(2, 6)]);
+    wait::until_true("the rules", LIMIT, || Ok(server.is_used("2")))?;
+    let body =
+        r#"{"domain": "shop", "descriptors": [{"entries": [{"key": "user", "value": "a"}]}]}"#;
+    let ask = Request::post("/json", body.as_bytes()).header("content-type", "application/json");
+    let status = || -> Result<u16> { Ok(Client::connect(service.http)?.send(&ask)?.status) };
+    wait::until_true("Redis", LIMIT, || Ok(status()? == 429))?;
+    let metrics = http::get(service.metrics, "/metrics")?.text();
+    assert!(metrics.contains("over_limit{domain=\"shop\",key1=\"user\"}"), "{metrics}");
+    // A restart of the pod would not bring Redis back.
+    redis.kill()?;
+    wait::until_true("the outage", LIMIT, || Ok(service.process.log().contains("cannot connect")))?;
+    assert!(service.is_ready()?, "without Redis");
+    Ok(())
+}
+
+#[test]
+fn envoy_calls_over_tls_with_rules_by_xds_and_no_call_fails_while_both_change() -> Result<()> {
+    const CHANGES: u32 = 10;
+    if !runs()? {
+        return Ok(());
+    }
+    let (redis, upstream, certs) = (Redis::start()?, Upstream::start()?, tempfile::tempdir()?);
+    let authority = Authority::new(certs.path(), "authority")?;
+    certificates(&authority, certs.path())?;
+    let server = gateway(&authority, 0)?;
+    server.send("0", &[per_user(20, 6)]);
+    let ca = certs.path().join("ca.crt").display().to_string();
+    let further = [("GRPC_CLIENT_TLS_CACERT", &*ca), ("GRPC_CLIENT_TLS_SAN", "service.example")];
+    let further = [&further[..], &[("LIMIT_RESPONSE_HEADERS_ENABLED", "true")]].concat();
+    let service = GatewayService::start(&redis, certs.path(), server.port(), &further)?;
+    let config = over_tls(config_of(&upstream, service.grpc, true), certs.path());
+    let envoy = Envoy::start_config(&config, 2, LOG_LEVELS)?;
+    wait::until_true("the rules", LIMIT, || Ok(send(&envoy, Some("warm"))?.status == 200))?;
+    let statuses = (0..25).map(|_| Ok(send(&envoy, Some("alice"))?.status));
+    let statuses = statuses.collect::<Result<Vec<_>>>()?;
+    assert_eq!(statuses.iter().filter(|status| **status == 200).count(), 20);
+    assert_eq!(statuses.iter().filter(|status| **status == 429).count(), 5);
+    for change in 1..=CHANGES {
+        let (limit, version) = (1000 + change, change.to_string());
+        server.send(&version, &[per_user(limit, 6)]);
+        certificates(&authority, certs.path())?;
+        if change % 3 == 0 {
+            server.cut();
+        }
+        let expected = limit.to_string();
+        wait::until_true("the changed rules", LIMIT, || {
+            let response = send(&envoy, Some("bob"))?;
+            assert_eq!(response.status, 200, "every call is answered");
+            Ok(response.header("ratelimit-limit") == Some(&expected))
+        })?;
+    }
+    Ok(())
 }

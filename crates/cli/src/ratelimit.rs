@@ -12,9 +12,13 @@ use quotagate_control::App;
 use quotagate_protocol::{MAX_NAME, OnFailure, is_of_name};
 use quotagate_quota::config::{Precision, Reach, RedisStore, StoreConfig};
 use quotagate_ratelimit::domain::CountingOptions;
-use quotagate_ratelimit::serve::{Listeners, ServiceOptions, serve as serve_rate_limits};
-use quotagate_ratelimit::settings::{Remark, Settings};
+use quotagate_ratelimit::serve::{
+    Listeners, RuleSource, ServiceOptions, serve as serve_rate_limits,
+};
+use quotagate_ratelimit::settings::{Remark, Settings, StoreText};
+use quotagate_ratelimit::xds;
 use quotagate_store::server::{ListenAddr, Tokens, raise_file_limit};
+use quotagate_store::tls::{ServerTls, TlsFiles};
 use tokio::sync::oneshot;
 use tracing::Level;
 
@@ -32,8 +36,26 @@ const MAX_LEASE: NonZeroU64 = NonZeroU64::new(10_000).unwrap();
 pub struct RatelimitArgs {
     /// The folder with the rule files [default: from RUNTIME_ROOT, RUNTIME_SUBDIRECTORY and
     /// RUNTIME_APPDIRECTORY]
-    #[arg(long, value_name = "DIR")]
+    #[arg(long, value_name = "DIR", conflicts_with = "xds")]
     config: Option<PathBuf>,
+    /// An xDS server with the rules: host:port [default: CONFIG_GRPC_XDS_SERVER_URL, if CONFIG_TYPE
+    /// is GRPC_XDS_SOTW]
+    #[arg(long, value_name = "ADDR", value_parser = xds_server)]
+    xds: Option<String>,
+    /// The certificate for TLS at --listen, in PEM, with those up to its authority. It is read
+    /// again when it changes [default: GRPC_SERVER_TLS_CERT, if GRPC_SERVER_USE_TLS is true]
+    #[arg(long, value_name = "FILE", requires = "tls_key")]
+    tls_cert: Option<String>,
+    /// The private key of --tls-cert, in PEM [default: GRPC_SERVER_TLS_KEY]
+    #[arg(long, value_name = "FILE", requires = "tls_cert")]
+    tls_key: Option<String>,
+    /// The authorities of clients, which then need a certificate [default: GRPC_CLIENT_TLS_CACERT]
+    #[arg(long, value_name = "FILE")]
+    tls_client_ca: Option<String>,
+    /// The DNS name or IP address that the certificates of clients must have [default:
+    /// GRPC_CLIENT_TLS_SAN]
+    #[arg(long, value_name = "NAME")]
+    tls_client_san: Option<String>,
     /// The address for Envoy's calls: host:port (port 0: any free one) or unix:/path.sock
     /// [default: from GRPC_HOST and GRPC_PORT, 0.0.0.0:8081]
     #[arg(long, value_name = "ADDR")]
@@ -170,6 +192,35 @@ fn precisions(
     Ok((default.unwrap_or(Precision::Exact), named))
 }
 
+impl RatelimitArgs {
+    /// The flags that say what variables say, as those variables.
+    fn as_variables(&self) -> Vec<(String, String)> {
+        let on = |is_given: bool, value: &str| is_given.then(|| value.to_owned());
+        let config_type = match (&self.config, &self.xds) {
+            (Some(_), _) => Some("FILE".to_owned()),
+            (None, xds) => on(xds.is_some(), "GRPC_XDS_SOTW"),
+        };
+        let variables = [
+            ("CONFIG_TYPE", config_type),
+            ("CONFIG_GRPC_XDS_SERVER_URL", self.xds.clone()),
+            ("GRPC_SERVER_USE_TLS", on(self.tls_cert.is_some(), "true")),
+            ("GRPC_SERVER_TLS_CERT", self.tls_cert.clone()),
+            ("GRPC_SERVER_TLS_KEY", self.tls_key.clone()),
+            ("GRPC_CLIENT_TLS_CACERT", self.tls_client_ca.clone()),
+            ("GRPC_CLIENT_TLS_SAN", self.tls_client_san.clone()),
+        ];
+        variables.into_iter().filter_map(|(name, value)| Some((name.to_owned(), value?))).collect()
+    }
+}
+
+fn xds_server(text: &str) -> Result<String, &'static str> {
+    if xds::is_server(text) {
+        Ok(text.to_owned())
+    } else {
+        Err("must be host:port, such as envoy-gateway:18001")
+    }
+}
+
 fn timeout(text: &str) -> Result<Duration, String> {
     values::duration(text, Duration::from_millis(1), Duration::from_secs(60))
 }
@@ -185,8 +236,10 @@ pub fn run(args: RatelimitArgs) -> Result<(), String> {
     // No setting is other than UTF-8.
     let variables = env::vars_os()
         .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)));
+    let variables = variables.chain(args.as_variables());
     let (settings, remarks) = Settings::read(variables).map_err(|faults| lines(&faults))?;
-    write_log(args.log.unwrap_or_else(|| settings.log.parse().unwrap_or(Level::WARN)));
+    let level = args.log.unwrap_or_else(|| settings.log.parse().unwrap_or(Level::WARN));
+    write_log(level, settings.log_format);
     remarks.iter().for_each(|remark| tracing::warn!("{remark}"));
     let runtime = runtime(args.threads).map_err(|error| format!("cannot start: {error}"))?;
     let done = runtime.block_on(serve(args, settings));
@@ -205,13 +258,34 @@ async fn serve(args: RatelimitArgs, settings: Settings) -> Result<(), String> {
             return Err("names no Redis: set REDIS_URL, or --store redis://HOST:PORT".to_owned());
         }
     };
+    let url = match &settings.sentinel_login {
+        Some(StoreText(login)) if args.store.is_none() => {
+            let (user, password) = login.split_once(':').unzip();
+            url.with_sentinel_login(user, password.unwrap_or(login))
+        }
+        _ => url,
+    };
     if let Err(error) = raise_file_limit() {
         tracing::warn!("cannot raise the limit of open files: {error}");
     }
     let tokens = args.admin_token_file.as_deref().map(Tokens::from_file).transpose();
     let tokens = tokens.map_err(|error| format!("--admin-token-file: {error}"))?;
+    let tls = settings.grpc_tls.map(ServerTls::open).transpose();
+    let tls = tls.map_err(|fault| format!("GRPC_SERVER_TLS_CERT: {fault}"))?;
+    let protocol = if tls.is_some() { "gRPC over TLS" } else { "gRPC" };
+    let mut rules = settings.rules;
+    match &mut rules {
+        RuleSource::Folder(folder) => folder.path = args.config.unwrap_or(folder.path.clone()),
+        RuleSource::Xds(options) => {
+            let checked = options.tls.as_ref().map_or(Ok(()), TlsFiles::check_client);
+            checked.map_err(|fault| format!("CONFIG_GRPC_XDS_SERVER_USE_TLS: {fault}"))?;
+        }
+    }
     let listeners = Listeners {
-        grpc: bind("--listen", &address(args.listen, &settings.grpc)?).await?,
+        grpc: bind("--listen", &address(args.listen, &settings.grpc)?)
+            .await?
+            .tls(tls)
+            .age(settings.grpc_age),
         http: bind("--http", &address(args.http, &settings.http)?).await?,
         debug: bind("--debug", &address(args.debug, &settings.debug)?).await?,
         admin: bind("--admin", &args.admin).await?,
@@ -222,17 +296,14 @@ async fn serve(args: RatelimitArgs, settings: Settings) -> Result<(), String> {
             None => None,
         },
     };
-    let mut rules = settings.rules;
-    rules.path = args.config.unwrap_or(rules.path);
     let (end, ending) = oneshot::channel();
     let signals = signals(args.drain, end)?;
     tracing::info!(
-        "listening on {} (gRPC), {} (HTTP) and {} (debug), admin on {}, rules in {}, store {url}",
+        "listening on {} ({protocol}), {} (HTTP) and {} (debug), admin on {}, rules from {rules}, store {url}",
         listeners.grpc.address(),
         listeners.http.address(),
         listeners.debug.address(),
         listeners.admin.address(),
-        rules.path.display(),
     );
     let store = quotagate_store::open(&url, &args.prefix);
     let app = App::new(store, None).admin_tokens(tokens).admin_hosts(args.admin_host);
@@ -255,7 +326,8 @@ async fn serve(args: RatelimitArgs, settings: Settings) -> Result<(), String> {
         precisions,
         count_refused: args.count_refused,
     };
-    let options = ServiceOptions { rules, counting, answers: settings.answers };
+    let (answers, health) = (settings.answers, settings.health);
+    let options = ServiceOptions { rules, counting, answers, health };
     let server =
         serve_rate_limits(listeners, options, app, async { ending.await.unwrap_or_default() });
     tokio::select! {

@@ -37,6 +37,17 @@ pub enum Refused {
     Faults(Vec<FileFault>),
 }
 
+impl Refused {
+    /// What is wrong, a line each.
+    pub fn lines(&self) -> Vec<String> {
+        let mut lines = vec![self.to_string()];
+        if let Self::Faults(faults) = self {
+            lines.extend(faults.iter().map(ToString::to_string));
+        }
+        lines
+    }
+}
+
 /// The rules of all domains, by their names.
 pub type RulesByDomain = BTreeMap<Arc<str>, Arc<RuleDomain>>;
 

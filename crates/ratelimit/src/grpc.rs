@@ -1,5 +1,6 @@
 //! The gRPC listener.
 
+use std::marker::PhantomData;
 use std::sync::Arc;
 
 use futures_util::future::{BoxFuture, FutureExt};
@@ -11,18 +12,28 @@ use tonic::codec::{Codec, DecodeBuf, Decoder, EncodeBuf, Encoder};
 use tonic::server::{Grpc, UnaryService};
 use tonic::{Code, Status};
 
+use crate::health::grpc::{CHECK, HealthMethod, WATCH};
+use crate::http::ServiceState;
 use crate::messages::{RateLimitRequest, RateLimitResponse, SHOULD_RATE_LIMIT};
 use crate::service::RateLimitService;
 
 /// Answers a gRPC call. Calls of other methods get the status `UNIMPLEMENTED`.
-pub async fn respond(service: Arc<RateLimitService>, request: Request<Incoming>) -> Response<Body> {
+pub async fn respond(state: ServiceState, request: Request<Incoming>) -> Response<Body> {
+    let ServiceState { service, health } = state;
     match request.uri().path() {
-        SHOULD_RATE_LIMIT => Grpc::new(MessageCodec).unary(Method(service), request).await,
+        SHOULD_RATE_LIMIT => {
+            Grpc::new(MessageCodec::default()).unary(Method(service), request).await
+        }
+        CHECK => Grpc::new(MessageCodec::default()).unary(HealthMethod(health), request).await,
+        WATCH => {
+            let mut grpc = Grpc::new(MessageCodec::default());
+            grpc.server_streaming(HealthMethod(health), request).await
+        }
         _ => Status::unimplemented("this is a rate limit service").into_http(),
     }
 }
 
-/// The only method of the service.
+/// The only method of the rate limit service.
 struct Method(Arc<RateLimitService>);
 
 impl UnaryService<RateLimitRequest> for Method {
@@ -41,45 +52,50 @@ impl UnaryService<RateLimitRequest> for Method {
     }
 }
 
-/// Reads requests and writes answers as Protocol Buffers.
-#[derive(Clone, Copy)]
-struct MessageCodec;
+/// Writes messages `E` and reads messages `D` as Protocol Buffers.
+pub(crate) struct MessageCodec<E, D>(PhantomData<fn(E) -> D>);
 
-impl Codec for MessageCodec {
-    type Encode = RateLimitResponse;
-    type Decode = RateLimitRequest;
+impl<E, D> Default for MessageCodec<E, D> {
+    fn default() -> Self {
+        Self(PhantomData)
+    }
+}
+
+impl<E, D> Codec for MessageCodec<E, D>
+where
+    E: Message + 'static,
+    D: Message + Default + 'static,
+{
+    type Encode = E;
+    type Decode = D;
     type Encoder = Self;
     type Decoder = Self;
 
     fn encoder(&mut self) -> Self {
-        *self
+        Self::default()
     }
 
     fn decoder(&mut self) -> Self {
-        *self
+        Self::default()
     }
 }
 
-impl Encoder for MessageCodec {
-    type Item = RateLimitResponse;
+impl<E: Message, D> Encoder for MessageCodec<E, D> {
+    type Item = E;
     type Error = Status;
 
-    fn encode(
-        &mut self,
-        answer: RateLimitResponse,
-        buffer: &mut EncodeBuf<'_>,
-    ) -> Result<(), Status> {
+    fn encode(&mut self, message: E, buffer: &mut EncodeBuf<'_>) -> Result<(), Status> {
         // The buffer grows, so there is always room.
-        answer.encode(buffer).map_err(|error| Status::internal(error.to_string()))
+        message.encode(buffer).map_err(|error| Status::internal(error.to_string()))
     }
 }
 
-impl Decoder for MessageCodec {
-    type Item = RateLimitRequest;
+impl<E, D: Message + Default> Decoder for MessageCodec<E, D> {
+    type Item = D;
     type Error = Status;
 
-    fn decode(&mut self, buffer: &mut DecodeBuf<'_>) -> Result<Option<RateLimitRequest>, Status> {
-        let request = RateLimitRequest::decode(buffer);
-        request.map(Some).map_err(|error| Status::internal(error.to_string()))
+    fn decode(&mut self, buffer: &mut DecodeBuf<'_>) -> Result<Option<D>, Status> {
+        let message = D::decode(buffer);
+        message.map(Some).map_err(|error| Status::internal(error.to_string()))
     }
 }

@@ -19,9 +19,9 @@ use crate::service::{Domains, RateLimitService};
 /// The largest body of `/json`, in bytes.
 const MAX_BODY: usize = 4 << 20;
 
-/// What the HTTP listeners need.
+/// What all listeners need.
 #[derive(Clone)]
-pub struct HttpState {
+pub struct ServiceState {
     /// Answers requests.
     pub service: Arc<RateLimitService>,
     /// Whether it can.
@@ -29,7 +29,7 @@ pub struct HttpState {
 }
 
 /// The paths for clients and load balancers.
-pub fn router(state: HttpState) -> Router {
+pub fn router(state: ServiceState) -> Router {
     Router::new()
         .route("/json", any(rate_limit))
         .layer(DefaultBodyLimit::max(MAX_BODY))
@@ -38,7 +38,7 @@ pub fn router(state: HttpState) -> Router {
 }
 
 /// The paths for debugging.
-pub fn debug_router(state: HttpState) -> Router {
+pub fn debug_router(state: ServiceState) -> Router {
     let index = "/rlconfig: print out the currently loaded configuration for debugging\n";
     Router::new()
         .route("/", get(move || async move { index }))
@@ -46,7 +46,7 @@ pub fn debug_router(state: HttpState) -> Router {
         .with_state(state)
 }
 
-async fn rate_limit(State(state): State<HttpState>, body: Bytes) -> Response {
+async fn rate_limit(State(state): State<ServiceState>, body: Bytes) -> Response {
     let bad = |text: String| (StatusCode::BAD_REQUEST, format!("{text}\n")).into_response();
     let request = match json::request(&body) {
         Ok(request) => request,
@@ -66,7 +66,7 @@ async fn rate_limit(State(state): State<HttpState>, body: Bytes) -> Response {
     }
 }
 
-async fn health(State(state): State<HttpState>) -> Response {
+async fn health(State(state): State<ServiceState>) -> Response {
     match state.health.faults() {
         faults if faults.is_empty() => "OK".into_response(),
         faults => {
@@ -76,7 +76,7 @@ async fn health(State(state): State<HttpState>) -> Response {
     }
 }
 
-async fn rules(State(state): State<HttpState>) -> String {
+async fn rules(State(state): State<ServiceState>) -> String {
     state.service.domains().map(|domains| written_rules(&domains)).unwrap_or_default()
 }
 

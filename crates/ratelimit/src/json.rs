@@ -166,7 +166,12 @@ const fn code(code: Code) -> &'static str {
 }
 
 fn structure(fields: &Struct) -> Value {
-    fields.fields.iter().map(|(name, member)| (name.clone(), value(member))).collect()
+    Value::Object(members(fields))
+}
+
+/// The members of a structure.
+pub(crate) fn members(of: &Struct) -> Map<String, Value> {
+    of.fields.iter().map(|(name, member)| (name.clone(), value(member))).collect()
 }
 
 fn value(of: &ProtoValue) -> Value {

@@ -2,7 +2,8 @@
 //! (`envoy.service.ratelimit.v3.RateLimitService`) from the store of quotagate.
 //!
 //! [`rules`] reads the files of envoyproxy/ratelimit and finds the rules of a request.
-//! [`settings`] reads its environment variables. [`counting`] counts the requests of a domain.
+//! [`xds`] takes rules from a server, and [`settings`] reads the environment variables of
+//! envoyproxy/ratelimit. [`counting`] counts the requests of a domain.
 
 pub mod counting;
 pub mod domain;
@@ -20,3 +21,4 @@ pub mod rules;
 pub mod serve;
 pub mod service;
 pub mod settings;
+pub mod xds;

@@ -1,8 +1,9 @@
 //! The entry point: a service that answers Envoys and operators.
 
 use std::collections::BTreeMap;
+use std::fmt;
 use std::future::Future;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use axum::Router;
@@ -16,12 +17,13 @@ use quotagate_store::store::Store;
 use tower::ServiceExt;
 
 use crate::domain::{CountingOptions, Domain};
-use crate::files::{Refused, RuleFolder, RulesByDomain};
+use crate::files::{RuleFolder, RulesByDomain};
 use crate::grpc;
-use crate::health::HealthState;
-use crate::http::{HttpState, debug_router, router};
+use crate::health::{HealthNeeds, HealthState};
+use crate::http::{ServiceState, debug_router, router};
 use crate::rules::RuleFile;
 use crate::service::{AnswerOptions, RateLimitService};
+use crate::xds::{self, XdsOptions};
 
 /// Most calls at once of one connection. An Envoy worker sends all that its clients send at once
 /// over one connection, before it learns of a limit: what is beyond the limit fails.
@@ -45,12 +47,23 @@ pub struct Listeners {
 
 /// What a service does.
 pub struct ServiceOptions {
-    /// The rule files.
-    pub rules: RuleFolder,
+    /// Where rules come from.
+    pub rules: RuleSource,
     /// How it counts.
     pub counting: CountingOptions,
     /// What it answers.
     pub answers: AnswerOptions,
+    /// What a healthy service needs.
+    pub health: HealthNeeds,
+}
+
+/// Where rules come from.
+#[derive(Clone, Debug)]
+pub enum RuleSource {
+    /// From files.
+    Folder(RuleFolder),
+    /// From an xDS server.
+    Xds(Box<XdsOptions>),
 }
 
 /// Serves until `shutdown`, which yields how long to drain. `app` has the store, and says who may
@@ -65,11 +78,12 @@ pub async fn serve(
     let accept = move |serving: Serving| async move {
         let service = Arc::new(RateLimitService::new(options.answers.clone()));
         let (store, connections) = (Arc::clone(&serving.store), Arc::clone(&serving.connections));
-        let health = Arc::new(HealthState::new(store, Arc::clone(&connections)));
-        let state = HttpState { service: Arc::clone(&service), health: Arc::clone(&health) };
+        let health = HealthState::new(options.health, store, Arc::clone(&connections));
+        let health = Arc::new(health);
+        let state = ServiceState { service: Arc::clone(&service), health: Arc::clone(&health) };
         let calls = {
-            let service = Arc::clone(&service);
-            let respond = move |request| grpc::respond(Arc::clone(&service), request);
+            let state = state.clone();
+            let respond = move |request| grpc::respond(state.clone(), request);
             let connections = &connections;
             async move {
                 let limit = connection_limits().calls;
@@ -82,6 +96,7 @@ pub async fn serve(
             health: &health,
             endpoint: Arc::clone(&serving.endpoint),
             store: Arc::clone(&serving.store),
+            complaint: Mutex::default(),
         };
         let scrapes = async {
             let Some((listener, path)) = metrics else { return };
@@ -115,30 +130,38 @@ async fn accept_http(connections: &Connections, listener: &Listener, router: Rou
     connections.accept(listener, connection_limits().admin, STREAMS, respond).await;
 }
 
-/// Keeps the rules of a service as the files are.
+/// Keeps the rules of a service as their source says.
 struct RuleReading<'s> {
     options: &'s ServiceOptions,
     service: &'s RateLimitService,
     health: &'s HealthState,
     endpoint: Arc<CallEndpoint>,
     store: Arc<dyn Store>,
+    /// What the log said last of rules that were not taken.
+    complaint: Mutex<Option<Vec<String>>>,
 }
 
 impl RuleReading<'_> {
     /// Never returns.
     async fn keep_read(&self) {
+        match &self.options.rules {
+            RuleSource::Folder(folder) => self.keep_folder_read(folder).await,
+            RuleSource::Xds(options) => xds::follow(options, &mut |read| self.take(read)).await,
+        }
+    }
+
+    async fn keep_folder_read(&self, folder: &RuleFolder) {
         let mut known: Option<Vec<RuleFile>> = None;
-        let mut complaint = None;
         loop {
-            let folder = self.options.rules.clone();
+            let own = folder.clone();
             // Reading a folder may block, above all over a network.
-            match tokio::task::spawn_blocking(move || folder.files()).await {
+            match tokio::task::spawn_blocking(move || own.files()).await {
                 Ok(Ok(files)) if known.as_ref() != Some(&files) => {
-                    self.take(self.options.rules.rules(&files), &mut complaint);
+                    self.take(folder.rules(&files).map_err(|refused| refused.lines()));
                     known = Some(files);
                 }
                 Ok(Ok(_)) => {}
-                Ok(Err(error)) => self.take(Err(error), &mut complaint),
+                Ok(Err(refused)) => self.take(Err(refused.lines())),
                 Err(error) => tracing::error!("reading the rule files: {error}"),
             }
             tokio::time::sleep(LOOK).await;
@@ -146,15 +169,16 @@ impl RuleReading<'_> {
     }
 
     /// Puts rules in force, or says once why that cannot be.
-    fn take(&self, read: Result<RulesByDomain, Refused>, complaint: &mut Option<String>) {
+    fn take(&self, read: Result<RulesByDomain, Vec<String>>) {
+        let mut complaint = self.complaint.lock().unwrap_or_else(PoisonError::into_inner);
         match read {
             Ok(rules) => {
                 self.service.metrics.loaded(true);
                 let count: usize = rules.values().map(|domain| domain.rules().len()).sum();
                 tracing::info!("{count} rules in {} domains are in force", rules.len());
                 if rules.is_empty() {
-                    let path = self.options.rules.path.display();
-                    tracing::warn!("{path} holds no rule file, so every request passes");
+                    let source = &self.options.rules;
+                    tracing::warn!("{source} has no rules, so every request passes");
                 }
                 for name in self.options.counting.unknown_names(rules.values()) {
                     tracing::warn!(
@@ -167,13 +191,8 @@ impl RuleReading<'_> {
                 self.health.set_rules(None);
                 *complaint = None;
             }
-            Err(refused) => {
-                let mut lines = vec![refused.to_string()];
-                if let Refused::Faults(faults) = &refused {
-                    lines.extend(faults.iter().map(ToString::to_string));
-                }
-                let text = lines.join("\n");
-                if complaint.as_ref() == Some(&text) {
+            Err(lines) => {
+                if complaint.as_ref() == Some(&lines) {
                     return;
                 }
                 lines.iter().for_each(|line| tracing::error!("{line}"));
@@ -181,9 +200,9 @@ impl RuleReading<'_> {
                 if self.service.domains().is_some() {
                     tracing::warn!("the rules before stay in force");
                 } else {
-                    self.health.set_rules(Some(text.clone()));
+                    self.health.set_rules(Some(lines.join("\n")));
                 }
-                *complaint = Some(text);
+                *complaint = Some(lines);
             }
         }
     }
@@ -204,5 +223,14 @@ impl RuleReading<'_> {
         };
         let domains: BTreeMap<_, _> = rules.into_iter().map(domain).collect();
         self.service.replace_domains(Arc::new(domains));
+    }
+}
+
+impl fmt::Display for RuleSource {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Folder(folder) => write!(f, "{}", folder.path.display()),
+            Self::Xds(options) => write!(f, "the xDS server {}", options.server),
+        }
     }
 }

@@ -31,14 +31,14 @@ pub struct RateLimitService {
     pub metrics: ServiceMetrics,
 }
 
-/// The part of a limit from which on its hits are near it.
-const NEAR_LIMIT: f64 = 0.8;
+/// The part of a limit from which on its hits are near it, unless a setting says another one.
+pub const NEAR_LIMIT: f64 = 0.8;
 
 /// The domains in force, by their names.
 pub type Domains = Arc<BTreeMap<Arc<str>, Arc<Domain>>>;
 
 /// What answers contain, and how strict they are.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub struct AnswerOptions {
     /// The headers for clients, if there are any.
     pub headers: Option<HeaderNames>,
@@ -48,6 +48,20 @@ pub struct AnswerOptions {
     pub shadow_mode: bool,
     /// Whether a request is refused only if all its limits are used up.
     pub quota_mode: bool,
+    /// The part of a limit from which on its hits are near it: 0 to 1. For metrics.
+    pub near_limit: f64,
+}
+
+impl Default for AnswerOptions {
+    fn default() -> Self {
+        Self {
+            headers: None,
+            metadata: false,
+            shadow_mode: false,
+            quota_mode: false,
+            near_limit: NEAR_LIMIT,
+        }
+    }
 }
 
 /// Why a request has no answer. gRPC calls get the status `UNKNOWN` with this text, and Envoy's
@@ -317,7 +331,7 @@ impl RateLimitService {
                 let quota =
                     status.current_limit.as_ref().map_or(0, |limit| limit.requests_per_unit);
                 let used = u64::from(quota.saturating_sub(status.limit_remaining));
-                let near = (f64::from(quota) * NEAR_LIMIT) as u64;
+                let near = (f64::from(quota) * self.options.near_limit) as u64;
                 HitOutcome::Within { near: used.saturating_sub(near).min(asked.hits) }
             }
             (false, true) => HitOutcome::Over,

@@ -5,46 +5,78 @@
 //! | `table` | what becomes of each variable |
 //! | `reader` | reads booleans, durations and numbers as Go does |
 //! | `redis` | makes a store URL of the variables of Redis |
+//! | `xds` | reads the variables of xDS |
 
 mod reader;
 mod redis;
 mod table;
 #[cfg(test)]
 mod tests;
+mod xds;
 
 use std::collections::BTreeMap;
 use std::fmt;
 use std::path::PathBuf;
+use std::time::Duration;
 
-use self::reader::VariableReader;
+use quotagate_store::server::ConnectionAge;
+use quotagate_store::tls::TlsFiles;
+
+use self::reader::{VariableReader, boolean};
 use self::table::{Fate, VARIABLES};
 use crate::files::RuleFolder;
 use crate::headers::HeaderNames;
+use crate::health::HealthNeeds;
 use crate::rules::SharedDomains;
-use crate::service::AnswerOptions;
+use crate::serve::RuleSource;
+use crate::service::{AnswerOptions, NEAR_LIMIT};
+
+/// The age at which connections are asked to close, and the time that they then have.
+const AGE: ConnectionAge =
+    ConnectionAge { most: Duration::from_secs(24 * 60 * 60), grace: Duration::from_secs(60 * 60) };
 
 /// The settings of a service.
 #[derive(Clone, Debug)]
 pub struct Settings {
     /// Where Envoy calls: `host:port`, or `unix:` and a path.
     pub grpc: String,
+    /// The files for TLS of that address; `None` is without TLS.
+    pub grpc_tls: Option<TlsFiles>,
+    /// How long a connection to it may exist; `None` is for ever.
+    pub grpc_age: Option<ConnectionAge>,
     /// Where `/json` and `/healthcheck` are.
     pub http: String,
     /// Where `/rlconfig` is.
     pub debug: String,
     /// Where Prometheus scrapes, and the path.
     pub metrics: Option<(String, String)>,
-    /// The rule files.
-    pub rules: RuleFolder,
+    /// Where rules come from.
+    pub rules: RuleSource,
+    /// What a healthy service needs.
+    pub health: HealthNeeds,
     /// What answers contain.
     pub answers: AnswerOptions,
     /// The URL of the store; `None` if no variable of Redis is set.
     pub store: Option<StoreText>,
+    /// `password` or `user:password` for sentinels.
+    pub sentinel_login: Option<StoreText>,
     /// The level of the log, as `tracing` calls it.
     pub log: &'static str,
+    /// How the log is written.
+    pub log_format: LogFormat,
 }
 
-/// The text of a store URL. It may hold a password, so it is never shown.
+/// How the log is written.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum LogFormat {
+    /// As text.
+    #[default]
+    Text,
+    /// Each line is an object of JSON.
+    Json,
+}
+
+/// A text that may hold a password, such as a store URL, so it is never shown.
 #[derive(Clone, PartialEq, Eq)]
 pub struct StoreText(pub String);
 
@@ -114,8 +146,34 @@ impl Settings {
             "" => reader.address("GRPC_HOST", "GRPC_PORT", 8081),
             path => format!("unix:{path}"),
         };
+        let grpc_tls = reader.boolean("GRPC_SERVER_USE_TLS").then(|| {
+            let certificate = "GRPC_SERVER_TLS_CERT";
+            let names = [
+                certificate,
+                "GRPC_SERVER_TLS_KEY",
+                "GRPC_CLIENT_TLS_CACERT",
+                "GRPC_CLIENT_TLS_SAN",
+            ];
+            let files = reader.tls(names);
+            if names.iter().take(2).all(|name| reader.given(name).is_none()) {
+                reader.fault(certificate, "is required with TLS: name the certificate");
+            }
+            if files.peer.is_some() && files.authority.is_none() {
+                let text = "is required beside GRPC_CLIENT_TLS_SAN: name the authority of clients";
+                reader.fault("GRPC_CLIENT_TLS_CACERT", text);
+            }
+            files
+        });
+        let age = ConnectionAge {
+            most: reader.duration("GRPC_MAX_CONNECTION_AGE", AGE.most),
+            grace: reader.duration("GRPC_MAX_CONNECTION_AGE_GRACE", AGE.grace),
+        };
+        let xds = xds::options(reader, shared);
+        let starts_empty = reader.boolean("FORCE_START_WITHOUT_INITIAL_CONFIG");
         Self {
             grpc,
+            grpc_tls,
+            grpc_age: (age.most > Duration::ZERO).then_some(age),
             http: reader.address("HOST", "PORT", 8080),
             debug: reader.address("DEBUG_HOST", "DEBUG_PORT", 6070),
             metrics: reader.boolean("USE_PROMETHEUS").then(|| {
@@ -123,7 +181,17 @@ impl Settings {
                 let host = if address.starts_with(':') { "0.0.0.0" } else { "" };
                 (format!("{host}{address}"), reader.text("PROMETHEUS_PATH", "/metrics").to_owned())
             }),
-            rules: RuleFolder { path, ignores_dot_files, shared },
+            rules: match reader.one_of("CONFIG_TYPE", &[("FILE", false), ("GRPC_XDS_SOTW", true)]) {
+                false => RuleSource::Folder(RuleFolder { path, ignores_dot_files, shared }),
+                true => RuleSource::Xds(Box::new(xds)),
+            },
+            health: HealthNeeds {
+                rules: !starts_empty || reader.boolean("HEALTHY_WITH_AT_LEAST_ONE_CONFIG_LOADED"),
+                store: match reader.given("REDIS_HEALTH_CHECK_ACTIVE_CONNECTION") {
+                    Some(_) => reader.boolean("REDIS_HEALTH_CHECK_ACTIVE_CONNECTION"),
+                    None => !starts_empty,
+                },
+            },
             answers: AnswerOptions {
                 headers: reader.boolean("LIMIT_RESPONSE_HEADERS_ENABLED").then(|| HeaderNames {
                     limit: reader.text("LIMIT_LIMIT_HEADER", "RateLimit-Limit").to_owned(),
@@ -135,8 +203,14 @@ impl Settings {
                 metadata: reader.boolean("RESPONSE_DYNAMIC_METADATA"),
                 shadow_mode: reader.boolean("SHADOW_MODE"),
                 quota_mode: reader.boolean("QUOTA_MODE"),
+                near_limit: reader.number("NEAR_LIMIT_RATIO", NEAR_LIMIT, 0.0..=1.0),
             },
             store: redis::store(reader),
+            sentinel_login: reader
+                .given("REDIS_SENTINEL_AUTH")
+                .map(|text| StoreText(text.to_owned())),
+            log_format: reader
+                .one_of("LOG_FORMAT", &[("text", LogFormat::Text), ("json", LogFormat::Json)]),
             log: reader.one_of(
                 "LOG_LEVEL",
                 &[
@@ -163,7 +237,11 @@ fn remarks(set: &BTreeMap<String, String>) -> Vec<Remark> {
             Some(Fate::Ignored(text)) => {
                 remarks.push(Remark { variable: name.clone(), text: text.to_owned() });
             }
-            Some(Fate::Read | Fate::Refused { .. }) => {}
+            Some(Fate::ReadWith { other, value }) if !is_set(set, other, value) => {
+                let text = format!("has no effect without {other}={value}");
+                remarks.push(Remark { variable: name.clone(), text });
+            }
+            Some(Fate::Read | Fate::Refused { .. } | Fate::ReadWith { .. }) => {}
             None => {
                 // Only names that are long enough to be mistyped ones of the service's.
                 let similar = VARIABLES.iter().find(|variable| {
@@ -177,4 +255,10 @@ fn remarks(set: &BTreeMap<String, String>) -> Vec<Remark> {
         }
     }
     remarks
+}
+
+/// Whether a variable has this value.
+fn is_set(set: &BTreeMap<String, String>, name: &str, value: &str) -> bool {
+    let set = set.get(name).map_or("", String::as_str);
+    set.eq_ignore_ascii_case(value) || value == "true" && boolean(set) == Some(true)
 }

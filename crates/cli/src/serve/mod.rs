@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use quotagate_control::{App, serve as serve_store};
 use quotagate_quota::duration;
+use quotagate_ratelimit::settings::LogFormat;
 use quotagate_store::secret::PasswordFile;
 use quotagate_store::server::{ListenAddr, Listener, Tokens, raise_file_limit};
 use quotagate_store::url::StoreUrl;
@@ -46,8 +47,8 @@ pub struct ServeArgs {
     admin_host: Vec<String>,
     /// The store of the counters: memory:, redis://[user:password@]host:port/db, rediss:// (TLS),
     /// redis+unix:///path.sock, redis-cluster://h1:p1,h2:p2, rediss-cluster://,
-    /// redis-sentinel://h1,h2/mymaster; parameters after a ?: client_cert, client_key, server_name,
-    /// sentinel_user, sentinel_password_file
+    /// redis-sentinel://h1,h2/mymaster; parameters after a ?: client_cert, client_key, ca_cert,
+    /// server_name, sentinel_user, sentinel_password_file
     // A string, so that no error of the argument parser shows the password in it.
     #[arg(
         long,
@@ -97,7 +98,7 @@ pub(crate) fn drain(text: &str) -> Result<Duration, String> {
 /// # Errors
 /// One sentence about a wrong flag or a failed system call, without credentials.
 pub fn run(args: ServeArgs) -> Result<(), String> {
-    write_log(args.log);
+    write_log(args.log, LogFormat::Text);
     let runtime = runtime(args.threads).map_err(|error| format!("cannot start: {error}"))?;
     let done = runtime.block_on(serve(args));
     // A name lookup that hangs must not delay the end.
@@ -106,13 +107,16 @@ pub fn run(args: ServeArgs) -> Result<(), String> {
 }
 
 /// Writes the log to standard error, from this level on.
-pub(crate) fn write_log(level: Level) {
-    tracing_subscriber::fmt()
+pub(crate) fn write_log(level: Level, format: LogFormat) {
+    let log = tracing_subscriber::fmt()
         .with_writer(std::io::stderr)
         .with_ansi(std::io::stderr().is_terminal())
         .with_target(false)
-        .with_max_level(level)
-        .init();
+        .with_max_level(level);
+    match format {
+        LogFormat::Text => log.init(),
+        LogFormat::Json => log.json().init(),
+    }
 }
 
 /// A call is cheapest with one thread, since nothing moves between threads. One thread serves some

@@ -2,6 +2,12 @@
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
+use std::ops::RangeInclusive;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use quotagate_quota::duration;
+use quotagate_store::tls::TlsFiles;
 
 use super::Remark;
 use super::table::{Fate, VARIABLES};
@@ -61,6 +67,67 @@ impl<'v> VariableReader<'v> {
         })
     }
 
+    /// A time; zero is none.
+    pub(super) fn duration(&self, name: &str, default: Duration) -> Duration {
+        let Some(value) = self.given(name) else { return default };
+        match duration::parse(value) {
+            Ok(time) => time,
+            Err(_) if value == "0" => Duration::ZERO,
+            Err(error) => {
+                self.fault(name, format!("{error}, is {value:?}"));
+                default
+            }
+        }
+    }
+
+    /// A number between two others.
+    pub(super) fn number<T>(&self, name: &str, default: T, bounds: RangeInclusive<T>) -> T
+    where
+        T: std::str::FromStr + PartialOrd + std::fmt::Display,
+    {
+        let Some(value) = self.given(name) else { return default };
+        let number = value.parse().ok().filter(|number| bounds.contains(number));
+        number.unwrap_or_else(|| {
+            let (least, most) = (bounds.start(), bounds.end());
+            self.fault(name, format!("must be a number from {least} to {most}, is {value:?}"));
+            default
+        })
+    }
+
+    /// Pairs that commas separate. The text of a fault shows no value, which may be a secret.
+    pub(super) fn pairs(&self, name: &str, separator: char) -> Vec<(&'v str, &'v str)> {
+        let pairs = self.text(name, "").split(',').map(str::trim).filter(|pair| !pair.is_empty());
+        let split = pairs.filter_map(|pair| {
+            let split = pair.split_once(separator);
+            if split.is_none() {
+                let text =
+                    format!("must be pairs such as name{separator}value, separated by commas");
+                self.fault(name, text);
+            }
+            split
+        });
+        split.collect()
+    }
+
+    /// The files of one side of TLS: its certificate, key, and what it demands of its peer.
+    pub(super) fn tls(&self, [chain, key, authority, peer]: [&str; 4]) -> TlsFiles {
+        let path = |name: &str| self.given(name).map(PathBuf::from);
+        let own = match (path(chain), path(key)) {
+            (Some(chain), Some(key)) => Some((chain, key)),
+            (None, None) => None,
+            (Some(_), None) => {
+                self.fault(key, format!("is required beside {chain}: name the private key"));
+                None
+            }
+            (None, Some(_)) => {
+                self.fault(chain, format!("is required beside {key}: name the certificate"));
+                None
+            }
+        };
+        let peer = self.given(peer).map(str::to_owned);
+        TlsFiles { own, authority: path(authority), peer }
+    }
+
     /// An address of a host and a port.
     pub(super) fn address(&self, host: &str, port: &str, default: u16) -> String {
         let host = self.text(host, "0.0.0.0");
@@ -90,7 +157,7 @@ impl<'v> VariableReader<'v> {
     }
 }
 
-fn boolean(text: &str) -> Option<bool> {
+pub(super) fn boolean(text: &str) -> Option<bool> {
     match text {
         "1" | "t" | "T" | "true" | "TRUE" | "True" => Some(true),
         "0" | "f" | "F" | "false" | "FALSE" | "False" => Some(false),

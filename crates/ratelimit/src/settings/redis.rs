@@ -46,9 +46,11 @@ pub(super) fn store(reader: &VariableReader<'_>) -> Option<StoreText> {
     };
     let mut url = format!("{of_url}{kind}://{}{servers}", login(reader, of_target));
     let mut separator = '?';
-    for (name, parameter) in
-        [("REDIS_TLS_CLIENT_CERT", "client_cert"), ("REDIS_TLS_CLIENT_KEY", "client_key")]
-    {
+    for (name, parameter) in [
+        ("REDIS_TLS_CLIENT_CERT", "client_cert"),
+        ("REDIS_TLS_CLIENT_KEY", "client_key"),
+        ("REDIS_TLS_CACERT", "ca_cert"),
+    ] {
         if let Some(path) = reader.given(name) {
             let path = escaped(path);
             // Writing to a String cannot fail.

@@ -15,9 +15,12 @@ pub(super) enum Fate {
     Ignored(&'static str),
     /// It does not start, unless the variable has this value.
     Refused { unless: &'static str, text: &'static str },
+    /// It does what the variable says, if another variable has this value. Otherwise it says at
+    /// start that the variable has no effect.
+    ReadWith { other: &'static str, value: &'static str },
 }
 
-use Fate::{Ignored, Read, Refused};
+use Fate::{Ignored, Read, ReadWith, Refused};
 
 const fn read(name: &'static str) -> Variable {
     Variable { name, fate: Read }
@@ -31,15 +34,20 @@ const fn refused(name: &'static str, unless: &'static str, text: &'static str) -
     Variable { name, fate: Refused { unless, text } }
 }
 
+const fn with(name: &'static str, other: &'static str, value: &'static str) -> Variable {
+    Variable { name, fate: ReadWith { other, value } }
+}
+
+const fn of_xds(name: &'static str) -> Variable {
+    with(name, "CONFIG_TYPE", "GRPC_XDS_SOTW")
+}
+
 const STATSD: &str = "has no effect: metrics are served to Prometheus only. Set USE_PROMETHEUS=true, and let a \
                       Prometheus exporter pass them on to statsd";
 const POOL: &str = "has no effect: the service keeps one connection to each Redis, over which requests share calls";
 const MEMCACHE: &str = "has no effect: counters are kept in Redis only";
 const TRACING: &str = "has no effect: the service exports no traces";
 const PER_SECOND: &str = "has no effect: all counters are kept in one Redis";
-const SERVER_TLS: &str =
-    "is not supported: let a proxy on the same machine take the TLS connection, and unset it";
-const XDS: &str = "has no effect: rules come from files";
 const STARTUP: &str = "has no effect: the service starts without Redis, and connects when it can";
 
 /// All variables of the original, in the order of its settings.
@@ -51,42 +59,32 @@ pub(super) const VARIABLES: &[Variable] = &[
     read("GRPC_UDS"),
     read("GRPC_HOST"),
     read("GRPC_PORT"),
-    ignored(
-        "GRPC_MAX_CONNECTION_AGE",
-        "has no effect: connections stay open until the service drains",
-    ),
-    ignored("GRPC_MAX_CONNECTION_AGE_GRACE", "has no effect: connections have no longest age"),
-    refused("GRPC_SERVER_USE_TLS", "false", SERVER_TLS),
-    ignored("GRPC_SERVER_TLS_CERT", "has no effect without GRPC_SERVER_USE_TLS"),
-    ignored("GRPC_SERVER_TLS_KEY", "has no effect without GRPC_SERVER_USE_TLS"),
-    ignored("GRPC_CLIENT_TLS_CACERT", "has no effect without GRPC_SERVER_USE_TLS"),
-    ignored("GRPC_CLIENT_TLS_SAN", "has no effect without GRPC_SERVER_USE_TLS"),
+    read("GRPC_MAX_CONNECTION_AGE"),
+    read("GRPC_MAX_CONNECTION_AGE_GRACE"),
+    read("GRPC_SERVER_USE_TLS"),
+    with("GRPC_SERVER_TLS_CERT", "GRPC_SERVER_USE_TLS", "true"),
+    with("GRPC_SERVER_TLS_KEY", "GRPC_SERVER_USE_TLS", "true"),
+    with("GRPC_CLIENT_TLS_CACERT", "GRPC_SERVER_USE_TLS", "true"),
+    with("GRPC_CLIENT_TLS_SAN", "GRPC_SERVER_USE_TLS", "true"),
     read("LOG_LEVEL"),
-    refused("LOG_FORMAT", "text", "must be text: logs have no other format"),
-    refused(
-        "CONFIG_TYPE",
-        "FILE",
-        "must be FILE: the service reads rules from files. Put them where RUNTIME_ROOT says",
-    ),
-    ignored(
-        "FORCE_START_WITHOUT_INITIAL_CONFIG",
-        "has no effect: the service always starts, and /healthcheck fails until rules are in force",
-    ),
-    ignored("CONFIG_GRPC_XDS_NODE_ID", XDS),
-    ignored("CONFIG_GRPC_XDS_NODE_METADATA", XDS),
-    ignored("CONFIG_GRPC_XDS_SERVER_URL", XDS),
-    ignored("CONFIG_GRPC_XDS_SERVER_CONNECT_RETRY_INTERVAL", XDS),
-    ignored("CONFIG_GRPC_XDS_CLIENT_ADDITIONAL_HEADERS", XDS),
-    ignored("CONFIG_GRPC_XDS_SERVER_USE_TLS", XDS),
-    ignored("CONFIG_GRPC_XDS_CLIENT_TLS_CERT", XDS),
-    ignored("CONFIG_GRPC_XDS_CLIENT_TLS_KEY", XDS),
-    ignored("CONFIG_GRPC_XDS_SERVER_TLS_CACERT", XDS),
-    ignored("CONFIG_GRPC_XDS_SERVER_TLS_SAN", XDS),
-    ignored("XDS_CLIENT_BACKOFF_INITIAL_INTERVAL", XDS),
-    ignored("XDS_CLIENT_BACKOFF_MAX_INTERVAL", XDS),
-    ignored("XDS_CLIENT_BACKOFF_RANDOM_FACTOR", XDS),
-    ignored("XDS_CLIENT_BACKOFF_JITTER", XDS),
-    ignored("XDS_CLIENT_MAX_MSG_SIZE_IN_BYTES", XDS),
+    read("LOG_FORMAT"),
+    read("CONFIG_TYPE"),
+    read("FORCE_START_WITHOUT_INITIAL_CONFIG"),
+    of_xds("CONFIG_GRPC_XDS_NODE_ID"),
+    of_xds("CONFIG_GRPC_XDS_NODE_METADATA"),
+    of_xds("CONFIG_GRPC_XDS_SERVER_URL"),
+    of_xds("CONFIG_GRPC_XDS_SERVER_CONNECT_RETRY_INTERVAL"),
+    of_xds("CONFIG_GRPC_XDS_CLIENT_ADDITIONAL_HEADERS"),
+    of_xds("CONFIG_GRPC_XDS_SERVER_USE_TLS"),
+    with("CONFIG_GRPC_XDS_CLIENT_TLS_CERT", "CONFIG_GRPC_XDS_SERVER_USE_TLS", "true"),
+    with("CONFIG_GRPC_XDS_CLIENT_TLS_KEY", "CONFIG_GRPC_XDS_SERVER_USE_TLS", "true"),
+    with("CONFIG_GRPC_XDS_SERVER_TLS_CACERT", "CONFIG_GRPC_XDS_SERVER_USE_TLS", "true"),
+    with("CONFIG_GRPC_XDS_SERVER_TLS_SAN", "CONFIG_GRPC_XDS_SERVER_USE_TLS", "true"),
+    of_xds("XDS_CLIENT_BACKOFF_INITIAL_INTERVAL"),
+    of_xds("XDS_CLIENT_BACKOFF_MAX_INTERVAL"),
+    of_xds("XDS_CLIENT_BACKOFF_RANDOM_FACTOR"),
+    of_xds("XDS_CLIENT_BACKOFF_JITTER"),
+    of_xds("XDS_CLIENT_MAX_MSG_SIZE_IN_BYTES"),
     ignored("USE_DOG_STATSD", STATSD),
     ignored("USE_DOG_STATSD_MOGRIFIERS", STATSD),
     read("USE_STATSD"),
@@ -122,7 +120,7 @@ pub(super) const VARIABLES: &[Variable] = &[
         "LOCAL_CACHE_SIZE_IN_BYTES",
         "has no effect: the service always remembers which counters are spent",
     ),
-    ignored("NEAR_LIMIT_RATIO", "has no effect: no metric counts requests near a limit"),
+    read("NEAR_LIMIT_RATIO"),
     ignored("CACHE_KEY_PREFIX", "has no effect: set QUOTAGATE_PREFIX, the prefix of every key"),
     refused("BACKEND_TYPE", "redis", "must be redis: counters are kept in Redis only"),
     ignored(
@@ -133,10 +131,7 @@ pub(super) const VARIABLES: &[Variable] = &[
     read("LIMIT_LIMIT_HEADER"),
     read("LIMIT_REMAINING_HEADER"),
     read("LIMIT_RESET_HEADER"),
-    ignored(
-        "HEALTHY_WITH_AT_LEAST_ONE_CONFIG_LOADED",
-        "has no effect: /healthcheck always fails until rules are in force",
-    ),
+    read("HEALTHY_WITH_AT_LEAST_ONE_CONFIG_LOADED"),
     read("REDIS_SOCKET_TYPE"),
     read("REDIS_TYPE"),
     read("REDIS_URL"),
@@ -145,11 +140,7 @@ pub(super) const VARIABLES: &[Variable] = &[
     read("REDIS_TLS"),
     read("REDIS_TLS_CLIENT_CERT"),
     read("REDIS_TLS_CLIENT_KEY"),
-    refused(
-        "REDIS_TLS_CACERT",
-        "",
-        "is not read: name the same file in SSL_CERT_FILE, and unset it",
-    ),
+    read("REDIS_TLS_CACERT"),
     refused(
         "REDIS_TLS_SKIP_HOSTNAME_VERIFICATION",
         "false",
@@ -166,20 +157,12 @@ pub(super) const VARIABLES: &[Variable] = &[
     ignored("REDIS_PERSECOND_POOL_SIZE", PER_SECOND),
     ignored("REDIS_PERSECOND_AUTH", PER_SECOND),
     ignored("REDIS_PERSECOND_TLS", PER_SECOND),
-    refused(
-        "REDIS_SENTINEL_AUTH",
-        "",
-        "is not read: begin with --store redis-sentinel://...?sentinel_password_file=FILE, and \
-         unset it",
-    ),
+    with("REDIS_SENTINEL_AUTH", "REDIS_TYPE", "SENTINEL"),
     ignored("REDIS_PERSECOND_SENTINEL_AUTH", PER_SECOND),
     ignored("REDIS_PERSECOND_PIPELINE_WINDOW", PER_SECOND),
     ignored("REDIS_PERSECOND_PIPELINE_LIMIT", PER_SECOND),
     ignored("REDIS_PERSECOND_CLUSTER_PIPELINE_PARALLELISM", PER_SECOND),
-    ignored(
-        "REDIS_HEALTH_CHECK_ACTIVE_CONNECTION",
-        "has no effect: /healthcheck always asks Redis",
-    ),
+    read("REDIS_HEALTH_CHECK_ACTIVE_CONNECTION"),
     ignored("REDIS_TIMEOUT", "has no effect: set --timeout, the longest that a request waits"),
     ignored("REDIS_PERSECOND_TIMEOUT", PER_SECOND),
     ignored("REDIS_POOL_ON_EMPTY_BEHAVIOR", POOL),

@@ -1,4 +1,5 @@
 use super::*;
+use crate::xds::Backoff;
 
 fn read(variables: &[(&str, &str)]) -> Result<(Settings, Vec<Remark>), Vec<Remark>> {
     let owned = variables.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned()));
@@ -16,11 +17,16 @@ fn without_variables_the_settings_are_those_of_the_original() {
     assert_eq!(found.http, "0.0.0.0:8080");
     assert_eq!(found.debug, "0.0.0.0:6070");
     assert_eq!(found.metrics, None);
-    assert_eq!(found.rules.path, PathBuf::from("/srv/runtime_data/current/config"));
-    assert!(!found.rules.ignores_dot_files && found.rules.shared == SharedDomains::Refuse);
+    let RuleSource::Folder(folder) = found.rules else { panic!("{:?}", found.rules) };
+    assert_eq!(folder.path, PathBuf::from("/srv/runtime_data/current/config"));
+    assert!(!folder.ignores_dot_files && folder.shared == SharedDomains::Refuse);
+    assert_eq!(found.health, HealthNeeds { rules: true, store: true });
+    assert_eq!((found.grpc_tls, found.grpc_age), (None, Some(AGE)));
     assert!(found.answers.headers.is_none() && !found.answers.metadata);
     assert!(!found.answers.shadow_mode && !found.answers.quota_mode);
-    assert_eq!((found.store, found.log), (None, "warn"));
+    assert!((found.answers.near_limit - 0.8).abs() < 1e-9);
+    assert_eq!((found.store, found.sentinel_login), (None, None));
+    assert_eq!((found.log, found.log_format), ("warn", LogFormat::Text));
 }
 
 #[test]
@@ -48,6 +54,10 @@ fn variables_of_redis_become_a_store_url() {
             ],
             "rediss://r:1?client_cert=%2Fc%2Ftls%2Ecrt&client_key=%2Fc%2Ftls%2Ekey",
         ),
+        (
+            &[("REDIS_URL", "r:1"), ("REDIS_TLS", "true"), ("REDIS_TLS_CACERT", "/c/ca.crt")],
+            "rediss://r:1?ca_cert=%2Fc%2Fca%2Ecrt",
+        ),
     ] {
         let StoreText(found) = settings(variables).store.unwrap();
         assert_eq!(found, url);
@@ -62,8 +72,18 @@ fn wrong_variables_are_all_named_with_their_remedies() {
         ("PORT", "http"),
         ("SHADOW_MODE", "yes"),
         ("BACKEND_TYPE", "memcache"),
-        ("CONFIG_TYPE", "GRPC_XDS_SOTW"),
+        ("CONFIG_TYPE", "xds"),
+        ("CONFIG_GRPC_XDS_SERVER_URL", "https://gateway:18001"),
+        ("CONFIG_GRPC_XDS_CLIENT_ADDITIONAL_HEADERS", "x-ok:1,bad name:hidden,hidden"),
+        ("CONFIG_GRPC_XDS_SERVER_USE_TLS", "true"),
+        ("CONFIG_GRPC_XDS_CLIENT_TLS_KEY", "/c/tls.key"),
+        ("CONFIG_GRPC_XDS_SERVER_CONNECT_RETRY_INTERVAL", "3"),
+        ("XDS_CLIENT_BACKOFF_RANDOM_FACTOR", "2"),
+        ("XDS_CLIENT_MAX_MSG_SIZE_IN_BYTES", "-1"),
         ("GRPC_SERVER_USE_TLS", "true"),
+        ("GRPC_CLIENT_TLS_SAN", "envoy"),
+        ("NEAR_LIMIT_RATIO", "80"),
+        ("LOG_FORMAT", "xml"),
         ("LOG_LEVEL", "loud"),
         ("REDIS_URL", "main"),
         ("REDIS_TYPE", "sentinel"),
@@ -74,14 +94,25 @@ fn wrong_variables_are_all_named_with_their_remedies() {
         "PORT: must be a port",
         "SHADOW_MODE: must be true or false, is \"yes\"",
         "BACKEND_TYPE: must be redis",
-        "CONFIG_TYPE: must be FILE",
-        "GRPC_SERVER_USE_TLS: is not supported",
+        "CONFIG_TYPE: must be one of FILE, GRPC_XDS_SOTW, is \"xds\"",
+        "CONFIG_GRPC_XDS_SERVER_URL: must be host:port, is \"https://gateway:18001\"",
+        "CONFIG_GRPC_XDS_CLIENT_ADDITIONAL_HEADERS: must be pairs such as name:value",
+        "CONFIG_GRPC_XDS_CLIENT_ADDITIONAL_HEADERS: must be names and values of headers",
+        "CONFIG_GRPC_XDS_CLIENT_TLS_CERT: is required beside CONFIG_GRPC_XDS_CLIENT_TLS_KEY",
+        "CONFIG_GRPC_XDS_SERVER_CONNECT_RETRY_INTERVAL: must be a duration",
+        "XDS_CLIENT_BACKOFF_RANDOM_FACTOR: must be a number from 0 to 1, is \"2\"",
+        "XDS_CLIENT_MAX_MSG_SIZE_IN_BYTES: must be a number from 0 to",
+        "GRPC_SERVER_TLS_CERT: is required with TLS",
+        "GRPC_CLIENT_TLS_CACERT: is required beside GRPC_CLIENT_TLS_SAN",
+        "NEAR_LIMIT_RATIO: must be a number from 0 to 1",
+        "LOG_FORMAT: must be one of text, json",
         "LOG_LEVEL: must be one of warn",
         "REDIS_URL: must be the name of the primary",
     ] {
         assert!(lines.iter().any(|line| line.starts_with(begin)), "{begin}: {lines:#?}");
     }
-    assert_eq!(lines.len(), 7, "{lines:#?}");
+    assert_eq!(lines.len(), 17, "{lines:#?}");
+    assert!(!lines.concat().contains("hidden"), "{lines:#?}");
     assert!(read(&[("GRPC_SERVER_USE_TLS", "0"), ("BACKEND_TYPE", "Redis")]).is_ok());
 }
 
@@ -90,10 +121,22 @@ fn variables_without_effect_and_mistyped_ones_are_named() {
     let remarks = |variables: &[(&str, &str)]| -> Vec<String> {
         read(variables).unwrap().1.iter().map(ToString::to_string).collect()
     };
-    let found = remarks(&[("REDIS_POOL_SIZE", "20"), ("USE_PROMETEUS", "true"), ("PATH", "/bin")]);
-    assert_eq!(found.len(), 2, "{found:?}");
+    let found = remarks(&[
+        ("REDIS_POOL_SIZE", "20"),
+        ("USE_PROMETEUS", "true"),
+        ("PATH", "/bin"),
+        ("CONFIG_GRPC_XDS_NODE_ID", "node"),
+        ("GRPC_SERVER_TLS_CERT", "/tls.crt"),
+        ("GRPC_SERVER_USE_TLS", "false"),
+    ]);
+    let found: Vec<_> = ["REDIS", "USE", "CONFIG", "GRPC"]
+        .map(|begin| found.iter().find(|line| line.starts_with(begin)).cloned().unwrap())
+        .into();
     assert!(found[0].starts_with("REDIS_POOL_SIZE: has no effect: "), "{found:?}");
     assert_eq!(found[1], "USE_PROMETEUS: is not read: did you mean USE_PROMETHEUS?");
+    let without = "has no effect without";
+    assert_eq!(found[2], format!("CONFIG_GRPC_XDS_NODE_ID: {without} CONFIG_TYPE=GRPC_XDS_SOTW"));
+    assert_eq!(found[3], format!("GRPC_SERVER_TLS_CERT: {without} GRPC_SERVER_USE_TLS=true"));
     assert!(remarks(&[("USE_STATSD", "false"), ("STATSD_HOST", "")]).is_empty());
 }
 
@@ -103,8 +146,83 @@ fn passwords_are_never_shown() {
         [("REDIS_URL", "r:1"), ("REDIS_AUTH", "hidden"), ("REDIS_PERSECOND_AUTH", "hidden")];
     let (settings, remarks) = read(&variables).unwrap();
     assert!(!format!("{settings:?} {remarks:?}").contains("hidden"));
-    let faults = read(&[("REDIS_SENTINEL_AUTH", "hidden")]).unwrap_err();
-    assert!(!format!("{faults:?}").contains("hidden"));
+    let (settings, remarks) = read(&[
+        ("REDIS_SENTINEL_AUTH", "hidden"),
+        ("CONFIG_GRPC_XDS_CLIENT_ADDITIONAL_HEADERS", "authorization:hidden"),
+        ("CONFIG_TYPE", "GRPC_XDS_SOTW"),
+    ])
+    .unwrap();
+    assert!(!format!("{settings:?} {remarks:?}").contains("hidden"));
+}
+
+#[test]
+fn variables_of_xds_and_tls_are_read() {
+    let variables = [
+        ("CONFIG_TYPE", "GRPC_XDS_SOTW"),
+        ("CONFIG_GRPC_XDS_SERVER_URL", "dns:///gateway:18001"),
+        ("CONFIG_GRPC_XDS_NODE_ID", "node"),
+        ("CONFIG_GRPC_XDS_NODE_METADATA", "zone=a, rack=b=c"),
+        ("CONFIG_GRPC_XDS_CLIENT_ADDITIONAL_HEADERS", "x-a:1:2,x-b: 3"),
+        ("CONFIG_GRPC_XDS_SERVER_CONNECT_RETRY_INTERVAL", "1m30s"),
+        ("CONFIG_GRPC_XDS_SERVER_USE_TLS", "t"),
+        ("CONFIG_GRPC_XDS_CLIENT_TLS_CERT", "/c/tls.crt"),
+        ("CONFIG_GRPC_XDS_CLIENT_TLS_KEY", "/c/tls.key"),
+        ("CONFIG_GRPC_XDS_SERVER_TLS_CACERT", "/c/ca.crt"),
+        ("CONFIG_GRPC_XDS_SERVER_TLS_SAN", "gateway.example"),
+        ("XDS_CLIENT_BACKOFF_INITIAL_INTERVAL", "5s"),
+        ("XDS_CLIENT_BACKOFF_MAX_INTERVAL", "10s"),
+        ("XDS_CLIENT_BACKOFF_JITTER", "false"),
+        ("XDS_CLIENT_MAX_MSG_SIZE_IN_BYTES", "1000"),
+        ("MERGE_DOMAIN_CONFIG", "true"),
+        ("GRPC_SERVER_USE_TLS", "true"),
+        ("GRPC_SERVER_TLS_CERT", "/s/tls.crt"),
+        ("GRPC_SERVER_TLS_KEY", "/s/tls.key"),
+        ("GRPC_CLIENT_TLS_CACERT", "/s/ca.crt"),
+        ("GRPC_CLIENT_TLS_SAN", "envoy.example"),
+        ("GRPC_MAX_CONNECTION_AGE", "0"),
+        ("FORCE_START_WITHOUT_INITIAL_CONFIG", "true"),
+        ("NEAR_LIMIT_RATIO", "0.5"),
+        ("LOG_FORMAT", "json"),
+        ("REDIS_TYPE", "sentinel"),
+        ("REDIS_SENTINEL_AUTH", "me:secret"),
+    ];
+    let (found, remarks) = read(&variables).unwrap();
+    assert!(remarks.is_empty(), "{remarks:?}");
+    let RuleSource::Xds(xds) = found.rules else { panic!("{:?}", found.rules) };
+    assert_eq!((&*xds.server, &*xds.node), ("gateway:18001", "node"));
+    assert_eq!(xds.metadata.values().collect::<Vec<_>>(), ["b=c", "a"]);
+    assert_eq!(xds.headers.get("x-a").unwrap(), "1:2");
+    assert_eq!(xds.headers.len(), 2);
+    assert_eq!((xds.retry, xds.max_message), (Duration::from_secs(90), 1000));
+    let (first, longest) = (Duration::from_secs(5), Duration::from_secs(10));
+    assert_eq!(xds.backoff, Backoff { first, longest, jitter: 0.0 });
+    assert_eq!(xds.shared, SharedDomains::Merge);
+    let files = |folder: &str, peer: &str| TlsFiles {
+        own: Some((format!("{folder}/tls.crt").into(), format!("{folder}/tls.key").into())),
+        authority: Some(format!("{folder}/ca.crt").into()),
+        peer: Some(peer.to_owned()),
+    };
+    assert_eq!(xds.tls, Some(files("/c", "gateway.example")));
+    assert_eq!(found.grpc_tls, Some(files("/s", "envoy.example")));
+    assert_eq!(found.grpc_age, None);
+    assert_eq!(found.health, HealthNeeds { rules: false, store: false });
+    assert!((found.answers.near_limit - 0.5).abs() < 1e-9);
+    assert_eq!(found.log_format, LogFormat::Json);
+    assert_eq!(found.sentinel_login, Some(StoreText("me:secret".to_owned())));
+}
+
+#[test]
+fn health_needs_what_the_variables_say() {
+    let start = ("FORCE_START_WITHOUT_INITIAL_CONFIG", "true");
+    let loaded = ("HEALTHY_WITH_AT_LEAST_ONE_CONFIG_LOADED", "true");
+    let active = |value| ("REDIS_HEALTH_CHECK_ACTIVE_CONNECTION", value);
+    for (variables, rules, store) in [
+        (&[start, loaded][..], true, false),
+        (&[start, active("true")], false, true),
+        (&[active("false")], true, false),
+    ] {
+        assert_eq!(settings(variables).health, HealthNeeds { rules, store }, "{variables:?}");
+    }
 }
 
 #[test]

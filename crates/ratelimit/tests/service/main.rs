@@ -5,10 +5,15 @@
 mod answers;
 mod bench;
 mod cases;
+mod health;
 mod hostile_rules;
 mod matching;
 mod modes;
 mod precision;
 mod refunds;
+mod resources;
+mod running;
+mod tls;
 mod units;
 mod wrong_rules;
+mod xds;
