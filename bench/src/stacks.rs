@@ -63,6 +63,8 @@ pub enum Stack {
     R,
     /// As M, with access log fields.
     S,
+    /// As N, with access log fields.
+    T,
 }
 
 /// Where a store counts.
@@ -110,6 +112,7 @@ impl Stack {
             Self::Q => "native, no policy applies",
             Self::R => "native lease, no headers",
             Self::S => "native lease, with log fields",
+            Self::T => "native exact, with log fields",
         }
     }
 
@@ -124,7 +127,7 @@ impl Stack {
             Self::A | Self::B | Self::C | Self::K | Self::L | Self::Q => None,
             Self::D => Some(Backend::Memory),
             Self::E | Self::G | Self::H | Self::I | Self::J => Some(Backend::Redis),
-            Self::M | Self::N | Self::P | Self::R | Self::S => Some(Backend::Redis),
+            Self::M | Self::N | Self::P | Self::R | Self::S | Self::T => Some(Backend::Redis),
             Self::F | Self::O => Some(Backend::Cluster),
         }
     }
@@ -134,7 +137,7 @@ impl Stack {
         match self {
             Self::A | Self::B | Self::C | Self::K | Self::Q | Self::R => Due::Uncounted,
             Self::D | Self::E | Self::F | Self::G | Self::H | Self::J | Self::L => Due::Counted,
-            Self::M | Self::N | Self::O | Self::S => Due::Counted,
+            Self::M | Self::N | Self::O | Self::S | Self::T => Due::Counted,
             Self::I | Self::P => Due::Refused,
         }
     }
@@ -161,7 +164,7 @@ impl Stack {
                 fields.insert("lease".to_owned(), json!({ "ahead": "10s" }));
             }
             Self::C | Self::D | Self::E | Self::F | Self::H | Self::I => {}
-            Self::N | Self::O | Self::P | Self::Q => {}
+            Self::N | Self::O | Self::P | Self::Q | Self::T => {}
         }
         let headers = if self == Self::R { json!([]) } else { json!(["ietf", "x_ratelimit"]) };
         let mut document = json!({
@@ -172,7 +175,7 @@ impl Stack {
             "policies": [policy],
             "response": { "headers": headers },
         });
-        if self == Self::S {
+        if matches!(self, Self::S | Self::T) {
             let fields = json!(["decision", "policy", "partition", "used"]);
             document.as_object_mut()?.insert("access_log".to_owned(), fields);
         }

@@ -121,7 +121,9 @@ fn fault(stack: Stack, load: Load, counts: &Counts, seen: &Seen) -> Option<Strin
         // A worker of the native module asks once for each user, and then refuses by itself.
         Stack::P => *calls == 0,
         // The native module does not call through Envoy.
-        Stack::M | Stack::N | Stack::O | Stack::R | Stack::S => *calls == 0 && counts.scripts > 0,
+        Stack::M | Stack::N | Stack::O | Stack::R | Stack::S | Stack::T => {
+            *calls == 0 && counts.scripts > 0
+        }
         Stack::G | Stack::I | Stack::J => true,
     };
     (!called).then(|| format!("{calls} calls for {answers} requests: wrong for this stack"))
