@@ -7,7 +7,7 @@
 //! top-level keys can be read.
 
 use std::borrow::Cow;
-use std::cell::{OnceCell, RefCell};
+use std::cell::{Cell, OnceCell, RefCell};
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use quotagate_quota::request::{HeaderValues, Request};
@@ -23,18 +23,30 @@ const COPIES: &str = "quotagate.metadata";
 
 /// The request of the stream whose `on_http_filter_request_headers` runs.
 ///
-/// The first header that is no pseudo-header fetches all headers.
+/// The first header that is no pseudo-header fetches all headers. Policies need similar facts of
+/// every request: if the last one needed such a header, this one begins with fetching all.
 pub struct RequestFacts<'h> {
     host: &'h Host<'h>,
     headers: OnceCell<HeaderMap<'h>>,
+    needs_all: Cell<bool>,
     /// The metadata of each filter that a policy asked for.
     metadata: RefCell<Vec<(String, Option<Value>)>>,
 }
 
 impl<'h> RequestFacts<'h> {
-    /// Reads nothing yet.
-    pub fn new(host: &'h Host<'h>) -> Self {
-        Self { host, headers: OnceCell::new(), metadata: RefCell::default() }
+    /// Reads nothing yet. `needed_all`: what [`needs_all`](Self::needs_all) said of the last
+    /// request.
+    pub fn new(host: &'h Host<'h>, needed_all: bool) -> Self {
+        let headers = OnceCell::new();
+        if needed_all {
+            headers.get_or_init(|| host.headers(REQUEST));
+        }
+        Self { host, headers, needs_all: Cell::new(false), metadata: RefCell::default() }
+    }
+
+    /// Whether a policy needed a header that is no pseudo-header.
+    pub fn needs_all(&self) -> bool {
+        self.needs_all.get()
     }
 
     fn pseudo_header(&self, name: &str) -> Option<Cow<'_, [u8]>> {
@@ -78,6 +90,7 @@ impl Request for RequestFacts<'_> {
     }
 
     fn header(&self, name: &str) -> HeaderValues<'_> {
+        self.needs_all.set(true);
         let headers = self.headers.get_or_init(|| self.host.headers(REQUEST));
         headers.values(name).map(Cow::from).collect()
     }
@@ -141,7 +154,12 @@ impl Upstream for ResponseFacts<'_> {
     }
 
     fn has_any(&self, names: &[&str]) -> bool {
-        let is_one = |known: &[u8]| names.iter().any(|name| name.as_bytes() == known);
+        // Hardly any header has a name of such a length, so few names are compared.
+        let bit = |len: usize| 1_u64 << (len % 64);
+        let lengths = names.iter().fold(0, |lengths, name| lengths | bit(name.len()));
+        let is_one = |known: &[u8]| {
+            lengths & bit(known.len()) != 0 && names.iter().any(|name| name.as_bytes() == known)
+        };
         self.headers().names().any(is_one)
     }
 

@@ -6,6 +6,7 @@
 
 use std::ffi::{c_char, c_void};
 use std::io::Write;
+use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -53,6 +54,24 @@ unsafe fn share<T>(pointer: ModulePtr) -> Option<Arc<T>> {
     unsafe {
         Arc::increment_strong_count(pointer);
         Some(Arc::from_raw(pointer))
+    }
+}
+
+/// A stream by the pointer that `filter_new` returned, for as long as a hook needs it: Envoy may
+/// destroy the stream meanwhile.
+///
+/// # Safety
+/// `pointer` is null, or comes from `filter_new` and `filter_destroy` has not run for it. Envoy runs
+/// all three on one worker.
+unsafe fn stream(pointer: ModulePtr) -> Option<Rc<Stream>> {
+    if pointer.is_null() {
+        return None;
+    }
+    let pointer = pointer.cast::<Stream>();
+    // SAFETY: not null, so it came from `Rc::into_raw` and is live, by the caller's contract.
+    unsafe {
+        Rc::increment_strong_count(pointer);
+        Some(Rc::from_raw(pointer))
     }
 }
 
@@ -159,12 +178,12 @@ pub unsafe extern "C" fn envoy_dynamic_module_on_http_filter_per_route_config_de
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn envoy_dynamic_module_on_http_filter_new(
     module: ModulePtr,
-    filter: FilterPtr,
+    _filter: FilterPtr,
 ) -> ModulePtr {
     guard("begin of a stream", std::ptr::null(), || {
-        // SAFETY: Envoy's stream is valid during this hook, and the configuration outlives it.
-        let (host, setup) = unsafe { (Host::new(filter), share::<Setup>(module)) };
-        setup.map_or(std::ptr::null(), |setup| into_pointer(Arc::new(Stream::new(setup, &host))))
+        // SAFETY: the configuration outlives its streams.
+        let setup = unsafe { share::<Setup>(module) };
+        setup.map_or(std::ptr::null(), |setup| Rc::into_raw(Rc::new(Stream::new(setup))).cast())
     })
 }
 
@@ -176,7 +195,7 @@ pub unsafe extern "C" fn envoy_dynamic_module_on_http_filter_request_headers(
     end: bool,
 ) -> u32 {
     // SAFETY: Envoy's stream is valid during this hook, and `module` came from `filter_new`.
-    let (mut host, stream) = unsafe { (Host::new(filter), share::<Stream>(module)) };
+    let (mut host, stream) = unsafe { (Host::new(filter), stream(module)) };
     let Some(stream) = stream else { return headers_status::CONTINUE };
     if stream.setup().config().marks {
         guard("mark", (), || host.remove_mark());
@@ -244,7 +263,7 @@ unsafe fn request_body(filter: FilterPtr, module: ModulePtr, end: bool) -> Actio
         return Action::Continue;
     }
     // SAFETY: as above.
-    let (mut host, stream) = unsafe { (Host::new(filter), share::<Stream>(module)) };
+    let (mut host, stream) = unsafe { (Host::new(filter), stream(module)) };
     let Some(stream) = stream else { return Action::Continue };
     let action = guard("request body", None, || Some(stream.request_body(&mut host, end)));
     let action = action.or_else(|| guard("answer", None, || Some(stream.give_up_body(&mut host))));
@@ -331,9 +350,8 @@ pub unsafe extern "C" fn envoy_dynamic_module_on_http_filter_stream_complete(
 pub unsafe extern "C" fn envoy_dynamic_module_on_http_filter_destroy(module: ModulePtr) {
     guard("destruction of a stream", (), || {
         // SAFETY: Envoy returns what `filter_new` gave it, for the last time.
-        if let Some(stream) = unsafe { release::<Stream>(module) } {
-            stream.destroy();
-        }
+        let stream = (!module.is_null()).then(|| unsafe { Rc::from_raw(module.cast::<Stream>()) });
+        stream.inspect(|stream| stream.destroy());
     });
 }
 
@@ -346,7 +364,7 @@ pub unsafe extern "C" fn envoy_dynamic_module_on_http_filter_scheduled(
 ) {
     guard("decisions", (), || {
         // SAFETY: Envoy's stream is valid during this hook, and `module` came from `filter_new`.
-        let (mut host, stream) = unsafe { (Host::new(filter), share::<Stream>(module)) };
+        let (mut host, stream) = unsafe { (Host::new(filter), stream(module)) };
         if let Some(stream) = stream {
             stream.woken(&mut host);
         }

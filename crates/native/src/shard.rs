@@ -36,13 +36,13 @@ use crate::panics::guard;
 use crate::redirects::Redirect;
 use crate::runtime;
 use crate::test_faults;
-use crate::waiter::Waiter;
+use crate::waiter::{RequestState, Waiter};
 
 /// A shard of an old configuration keeps its leases no longer than this.
 const LINGER: Duration = Duration::from_secs(60);
 
 /// The driver of one Envoy worker. It identifies streams by their number.
-pub type StreamDriver = Driver<u64, Arc<Waiter>>;
+pub type StreamDriver = Driver<u64, u64>;
 
 /// One Envoy worker's quotas under one configuration.
 pub struct Shard {
@@ -51,6 +51,8 @@ pub struct Shard {
     inbox: Mailbox,
     /// The streams that wait for their decision, by their number.
     waiting: Mutex<BTreeMap<u64, Arc<Waiter>>>,
+    /// How many they are. Most hooks only ask whether there is one.
+    waits: AtomicUsize,
     /// Whether a stream was woken and has not run yet.
     is_woken: AtomicBool,
     /// The streams that it counts and that are not over.
@@ -69,6 +71,10 @@ pub struct Shard {
 
 struct Core {
     driver: StreamDriver,
+    /// The streams whose body is read, or about which shadow policies ask the store.
+    aside: BTreeMap<u64, Arc<Waiter>>,
+    /// Whether policies needed all headers of the last request.
+    needs_all_headers: bool,
     ticked: Monotonic,
     /// Since when a request waits for others of the same turn of the event loop.
     gathers: Option<Monotonic>,
@@ -84,6 +90,8 @@ impl Shard {
     pub fn new(config: Arc<Config>, link: Link, main: Option<Arc<MainThread>>) -> Arc<Self> {
         let core = Core {
             driver: Driver::new(config, seed()),
+            aside: BTreeMap::new(),
+            needs_all_headers: false,
             ticked: now(),
             gathers: None,
             orphans: Vec::new(),
@@ -93,6 +101,7 @@ impl Shard {
             core: Mutex::new(core),
             inbox: Mailbox::default(),
             waiting: Mutex::default(),
+            waits: AtomicUsize::new(0),
             is_woken: AtomicBool::new(false),
             streams: AtomicUsize::new(0),
             redirect: format!("quotagate.redirected.{:016x}", seed()),
@@ -107,7 +116,7 @@ impl Shard {
     /// with.
     pub fn arrive(
         self: &Arc<Self>,
-        stream: &Arc<Waiter>,
+        stream: &RequestState,
         host: &mut Host<'_>,
         whole: bool,
     ) -> (Arrival, Arc<Config>) {
@@ -122,17 +131,18 @@ impl Shard {
             if config.marks {
                 host.remove_mark();
             }
-            let evaluation = config.evaluate(&RequestFacts::new(host));
+            let evaluation = {
+                let facts = RequestFacts::new(host, core.needs_all_headers);
+                let evaluation = config.evaluate(&facts);
+                core.needs_all_headers = facts.needs_all();
+                evaluation
+            };
             let body = if whole { RequestBody::Absent } else { RequestBody::Follows };
             // Envoy chose the route again before policies saw it.
             let mark = ClientMark::Harmless;
             let arriving = Arriving { evaluation, earlier, body, mark };
-            let mut exchange = stream.exchange();
-            let arrival = core.driver.arrive(stream.for_driver(&mut exchange), arriving, now);
-            if arrival == Arrival::Reading {
-                stream.prepare_to_wake(host);
-            }
-            self.await_decision(core, stream, host, &arrival, now);
+            let arrival = stream.drive(|stream| core.driver.arrive(stream, arriving, now));
+            self.wait(core, stream, host, &arrival, now);
             (arrival, config)
         });
         self.streams.fetch_add(1, Ordering::Relaxed);
@@ -142,53 +152,68 @@ impl Shard {
     /// The next piece of a request's body has come. `None`: more is needed.
     pub fn request_body(
         self: &Arc<Self>,
-        stream: &Arc<Waiter>,
+        stream: &RequestState,
         host: &Host<'_>,
         end: bool,
     ) -> Option<Arrival> {
         self.with_core(|core, now| {
-            let mut exchange = stream.exchange();
             let mut arrival = None;
             let mut read = |chunk: &[u8], end| {
                 if arrival.is_none() {
-                    let stream = stream.for_driver(&mut exchange);
-                    arrival = core.driver.request_body(stream, chunk, end, now);
+                    let driver = &mut core.driver;
+                    arrival = stream.drive(|stream| driver.request_body(stream, chunk, end, now));
                 }
             };
             host.request_body(|chunk| read(chunk, false));
             if end {
                 read(&[], true);
             }
-            let arrival = arrival?;
-            self.await_decision(core, stream, host, &arrival, now);
-            Some(arrival)
+            self.wait(core, stream, host, arrival.as_ref()?, now);
+            arrival
         })
     }
 
     /// A stream was woken. Stops reading its request's body if that takes too long.
-    pub fn late_body(self: &Arc<Self>, stream: &Arc<Waiter>, host: &Host<'_>) -> Option<Arrival> {
+    pub fn late_body(self: &Arc<Self>, stream: &RequestState, host: &Host<'_>) -> Option<Arrival> {
         self.with_core(|core, now| {
-            let mut exchange = stream.exchange();
-            let arrival = core.driver.request_body_late(stream.for_driver(&mut exchange), now)?;
+            let driver = &mut core.driver;
+            let arrival = stream.drive(|stream| driver.request_body_late(stream, now))?;
             test_faults::trip("late");
-            self.await_decision(core, stream, host, &arrival, now);
+            self.wait(core, stream, host, &arrival, now);
             Some(arrival)
         })
     }
 
-    fn await_decision(
+    /// Keeps a stream that something will be reported for: its decision, its body, or what shadow
+    /// policies say.
+    fn wait(
         &self,
         core: &mut Core,
-        stream: &Arc<Waiter>,
+        stream: &RequestState,
         host: &Host<'_>,
         arrival: &Arrival,
         now: Monotonic,
     ) {
-        if *arrival == Arrival::Waiting {
-            stream.prepare_to_wake(host);
-            self.waiting().insert(stream.number, Arc::clone(stream));
-            core.gathers.get_or_insert(now);
-            test_faults::trip("waits");
+        match arrival {
+            Arrival::Waiting => {
+                let waiter = stream.share(host);
+                waiter.prepare_to_wake(host);
+                let mut waiting = self.waiting();
+                waiting.insert(stream.number, Arc::clone(waiter));
+                self.waits.store(waiting.len(), Ordering::Relaxed);
+                drop(waiting);
+                core.gathers.get_or_insert(now);
+                test_faults::trip("waits");
+            }
+            Arrival::Reading | Arrival::Counting => {
+                let waiter = stream.share(host);
+                if *arrival == Arrival::Reading {
+                    waiter.prepare_to_wake(host);
+                }
+                stream.is_aside.set(true);
+                core.aside.insert(stream.number, Arc::clone(waiter));
+            }
+            _ => {}
         }
     }
 
@@ -201,7 +226,7 @@ impl Shard {
     /// else of the shard, so that any traffic of an Envoy worker keeps its deadlines.
     pub fn keep_time(self: &Arc<Self>) {
         // A look at the clock costs more than one at the requests.
-        if self.waiting().is_empty() {
+        if self.waits.load(Ordering::Relaxed) == 0 {
             return;
         }
         let since = millis(now()).saturating_sub(self.ticked_ms.load(Ordering::Relaxed));
@@ -242,10 +267,10 @@ impl Shard {
         // One at a time: what Envoy does with one stream may end another one.
         let next = |core: &mut Core, now| {
             core.gathers = None;
-            core.next_decision(now)
+            self.next_decision(core, now)
         };
         while let Some((stream, config)) = self.with_core(next) {
-            if self.waits_no_more(&stream)
+            if self.waits_no_more(stream.number)
                 && let Some(mut host) = stream.handle.enter(host)
             {
                 carry_out(&mut host, &stream, &config);
@@ -254,22 +279,29 @@ impl Shard {
     }
 
     /// The stream does not wait any more. Returns whether it did until now, so that it is held.
-    fn waits_no_more(&self, stream: &Waiter) -> bool {
-        self.waiting().remove(&stream.number).is_some()
+    fn waits_no_more(&self, number: u64) -> bool {
+        let mut waiting = self.waiting();
+        let did = waiting.remove(&number).is_some();
+        self.waits.store(waiting.len(), Ordering::Relaxed);
+        did
     }
 
-    /// The stream ends, or does not wait after all. If it was woken, its hook does not run any
+    /// The stream has ended, or does not wait after all. If it was woken, its hook does not run any
     /// more, so another one is woken.
-    pub fn leaves(&self, stream: &Waiter) {
-        if self.waits_no_more(stream) {
+    pub fn leaves(self: &Arc<Self>, stream: &RequestState) {
+        let number = stream.number;
+        if stream.is_aside.get() {
+            // After a panic the driver may still read its body.
+            let forget = |core: &mut Core, _| {
+                core.driver.stop_reading(&number);
+                core.aside.remove(&number);
+            };
+            guard("request body", (), || self.with_core(forget));
+        }
+        if self.waits_no_more(number) {
             self.is_woken.store(false, Ordering::SeqCst);
             self.wake();
         }
-    }
-
-    /// A panic left it open whether the body of the stream's request is read.
-    pub fn stop_reading(self: &Arc<Self>, stream: &Waiter) {
-        guard("request body", (), || self.work(|driver, _| driver.stop_reading(&stream.number)));
     }
 
     /// A stream ends. Returns whether it is the last one for now.
@@ -324,10 +356,13 @@ impl Shard {
                     core.driver.replace_worker(seed());
                 }
             }
-            let late: Vec<_> = core.driver.late_bodies(now).cloned().collect();
-            for stream in late.iter().filter(|stream| !stream.wake()) {
-                // Envoy has destroyed it.
-                core.driver.stop_reading(&stream.number);
+            let Core { driver, aside, .. } = core;
+            let late: Vec<_> = driver.late_bodies(now).copied().collect();
+            for number in late {
+                if !aside.get(&number).is_some_and(|stream| stream.wake()) {
+                    // Envoy has destroyed it.
+                    driver.stop_reading(&number);
+                }
             }
             core.driver.needs_next_tick(core.work())
         });
@@ -410,7 +445,7 @@ impl Shard {
         }
         if core.has_decisions() && !self.wake() {
             // Nobody waits, so these are results of shadow policies.
-            while core.next_decision(now).is_some() {}
+            while self.next_decision(core, now).is_some() {}
         }
         let work = core.work();
         if core.driver.begins_ticks(work) {
@@ -426,6 +461,24 @@ impl Shard {
         }
         for notice in core.driver.take_notices() {
             log::warn(&notice.to_string());
+        }
+    }
+
+    /// The next request that is decided.
+    fn next_decision(&self, core: &mut Core, now: Monotonic) -> Option<Decided> {
+        if let Some(orphan) = core.orphans.pop() {
+            return Some(orphan);
+        }
+        loop {
+            let (number, decision) = core.driver.next_decision()?;
+            let waits = || self.waiting().get(&number).cloned();
+            // What shadow policies say of a stream that is gone says nothing any more.
+            let Some(stream) = core.aside.remove(&number).or_else(waits) else { continue };
+            let exists = stream.handle.exists();
+            let state = if exists { StreamState::Open } else { StreamState::Gone };
+            test_faults::trip("decide");
+            core.driver.decided(&mut stream.exchange(), decision, state, now);
+            return Some((stream, Arc::clone(core.driver.config())));
         }
     }
 
@@ -484,18 +537,6 @@ impl Core {
 
     fn work(&self) -> HostWork {
         if self.orphans.is_empty() { HostWork::None } else { HostWork::Pending }
-    }
-
-    fn next_decision(&mut self, now: Monotonic) -> Option<Decided> {
-        if let Some(orphan) = self.orphans.pop() {
-            return Some(orphan);
-        }
-        let (stream, decision) = self.driver.next_decision()?;
-        let exists = stream.handle.exists();
-        let state = if exists { StreamState::Open } else { StreamState::Gone };
-        test_faults::trip("decide");
-        self.driver.decided(&mut stream.exchange(), decision, state, now);
-        Some((stream, Arc::clone(self.driver.config())))
     }
 }
 

@@ -1,7 +1,8 @@
 //! One request on its Envoy worker.
 
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, OnceLock};
+use std::cell::{Cell, OnceCell};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use quotagate_quota::access_log;
 use quotagate_quota::config::Config;
@@ -17,7 +18,7 @@ use crate::panics::guard;
 use crate::setup::Setup;
 use crate::shard::{Shard, StreamDriver};
 use crate::test_faults;
-use crate::waiter::Waiter;
+use crate::waiter::{RequestState, Waiter};
 
 /// What Envoy shall do with the request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -35,25 +36,25 @@ pub enum Action {
 /// One request. Its hooks run on one Envoy worker.
 pub struct Stream {
     setup: Arc<Setup>,
-    waiter: Arc<Waiter>,
+    state: RequestState,
     /// The shard that counts it, and the configuration that it was evaluated with.
-    counted: OnceLock<(Arc<Shard>, Arc<Config>)>,
+    counted: OnceCell<(Arc<Shard>, Arc<Config>)>,
     /// Whether its request's body came here, and waits as long as it does.
-    reads_request: AtomicBool,
+    reads_request: Cell<bool>,
     /// Whether its response's body is read.
-    reads_response: AtomicBool,
+    reads_response: Cell<bool>,
 }
 
 impl Stream {
     /// A request that Envoy serves with this configuration.
-    pub fn new(setup: Arc<Setup>, host: &Host<'_>) -> Self {
+    pub fn new(setup: Arc<Setup>) -> Self {
         static NUMBER: AtomicU64 = AtomicU64::new(0);
         Self {
             setup,
-            waiter: Waiter::new(NUMBER.fetch_add(1, Ordering::Relaxed), host),
-            counted: OnceLock::new(),
-            reads_request: AtomicBool::new(false),
-            reads_response: AtomicBool::new(false),
+            state: RequestState::new(NUMBER.fetch_add(1, Ordering::Relaxed)),
+            counted: OnceCell::new(),
+            reads_request: Cell::new(false),
+            reads_response: Cell::new(false),
         }
     }
 
@@ -68,10 +69,10 @@ impl Stream {
         let Some(shard) = setup.shard(host.worker_index()) else {
             return failed(host, setup.config());
         };
-        let (arrival, config) = shard.arrive(&self.waiter, host, whole);
+        let (arrival, config) = shard.arrive(&self.state, host, whole);
         // Once only: Envoy calls this hook once per stream.
-        let _ = self.counted.set((Arc::clone(shard), Arc::clone(&config)));
-        self.arrived(&arrival, host, &config)
+        let (_, config) = self.counted.get_or_init(|| (Arc::clone(shard), config));
+        self.arrived(&arrival, host, config)
     }
 
     fn arrived(&self, arrival: &Arrival, host: &mut Host<'_>, config: &Config) -> Action {
@@ -80,26 +81,28 @@ impl Stream {
         {
             host.note(&entry);
         }
-        let exchange = self.waiter.exchange();
-        let action = driver::Action::on_arrival(arrival, &exchange, config, response_time);
-        drop(exchange);
-        self.reads_request.fetch_or(action == driver::Action::Read, Ordering::Relaxed);
+        let action = self
+            .state
+            .with(|exchange| driver::Action::on_arrival(arrival, exchange, config, response_time));
+        if matches!(action, driver::Action::Read) {
+            self.reads_request.set(true);
+        }
         apply(action, host)
     }
 
     /// Whether its request's body comes to the module.
     pub fn reads_request(&self) -> bool {
-        self.reads_request.load(Ordering::Relaxed)
+        self.reads_request.get()
     }
 
     /// A piece of the request's body has come, or its trailers (`end`).
     pub fn request_body(&self, host: &mut Host<'_>, end: bool) -> Action {
         let Some((shard, config)) = self.counted.get() else { return Action::Continue };
-        if !self.waiter.exchange().is_reading() {
-            let waits = self.waiter.exchange().is_waiting();
+        if !self.state.with(|exchange| exchange.is_reading()) {
+            let waits = self.state.with(|exchange| exchange.is_waiting());
             return if waits { Action::Hold } else { Action::Continue };
         }
-        match shard.request_body(&self.waiter, host, end) {
+        match shard.request_body(&self.state, host, end) {
             Some(arrival) => self.arrived(&arrival, host, config),
             None => Action::Read,
         }
@@ -114,11 +117,11 @@ impl Stream {
 
     /// Its request's body may take too long.
     fn late_body(&self, shard: &Arc<Shard>, config: &Config, host: &mut Host<'_>) {
-        if !self.waiter.exchange().is_reading() {
+        if !self.state.with(|exchange| exchange.is_reading()) {
             return;
         }
         let action = guard("request body", None, || {
-            let arrival = shard.late_body(&self.waiter, host);
+            let arrival = shard.late_body(&self.state, host);
             Some(arrival.map(|arrival| self.arrived(&arrival, host, config)))
         });
         // After a panic nothing else would resume or answer it.
@@ -133,17 +136,15 @@ impl Stream {
     /// The module panicked while the request's headers were read. The request does not wait.
     pub fn give_up(&self, host: &Host<'_>, setup: &Setup) {
         if let Some(shard) = setup.shard(host.worker_index()) {
-            shard.stop_reading(&self.waiter);
-            shard.leaves(&self.waiter);
+            shard.leaves(&self.state);
         }
     }
 
     /// The module panicked while the request's body was read. The request does not wait.
     pub fn give_up_body(&self, host: &mut Host<'_>) -> Action {
-        self.reads_request.store(false, Ordering::Relaxed);
+        self.reads_request.set(false);
         let Some((shard, config)) = self.counted.get() else { return Action::Continue };
-        shard.stop_reading(&self.waiter);
-        shard.leaves(&self.waiter);
+        shard.leaves(&self.state);
         failed(host, config)
     }
 
@@ -152,19 +153,24 @@ impl Stream {
         test_faults::trip("response");
         let Some((shard, config)) = self.counted.get() else { return };
         shard.keep_time();
-        {
-            let mut exchange = self.waiter.exchange();
+        let is_settled = {
+            let mut exchange = self.state.exchange();
             exchange.response_begins();
             if exchange.admission().is_none() {
                 return;
             }
-        }
+            exchange.is_settled()
+        };
         let upstream = ResponseFacts::new(host);
-        self.settle(shard, |driver, exchange, now| {
-            driver.response_headers(exchange, &upstream, whole, now);
-        });
-        let exchange = self.waiter.exchange();
-        self.reads_response.store(exchange.reads_body(), Ordering::Relaxed);
+        if !is_settled {
+            shard.work(|driver, now| {
+                self.state.with(|exchange| {
+                    driver.response_headers(exchange, &upstream, whole, now);
+                    self.reads_response.set(exchange.reads_body());
+                });
+            });
+        }
+        let exchange = self.state.exchange();
         let Some(admission) = exchange.admission() else { return };
         let headers =
             response::response_headers(config, &admission.standings, &upstream, response_time);
@@ -178,10 +184,10 @@ impl Stream {
     pub fn response_body(&self, host: &Host<'_>, end: bool) {
         let Some((shard, _)) = self.counted.get() else { return };
         shard.keep_time();
-        if !self.reads_response.load(Ordering::Relaxed) {
+        if !self.reads_response.get() {
             return;
         }
-        host.response_body(|chunk| self.waiter.exchange().body(chunk));
+        host.response_body(|chunk| self.state.with(|exchange| exchange.body(chunk)));
         if end {
             self.settle(shard, |driver, exchange, now| {
                 driver.response_ends(exchange, &ResponseFacts::new(host), now);
@@ -205,34 +211,33 @@ impl Stream {
         let is_last = shard.stream_ends();
         test_faults::trip("complete");
         shard.keep_time();
-        let redirected = self.waiter.exchange().redirected(|| host.is_redirected());
+        let redirected = self.state.with(|exchange| exchange.redirected(|| host.is_redirected()));
         if let Some(admission) = redirected {
             shard.redirect(host, admission);
         }
         self.end(shard, &ResponseFacts::new(host));
-        if let Some(decision) = self.waiter.exchange().decision()
-            && let Some(entry) = access_log::entry(config, decision)
-        {
-            host.note(&entry);
-        }
+        self.state.with(|exchange| {
+            if let Some(decision) = exchange.decision()
+                && let Some(entry) = access_log::entry(config, decision)
+            {
+                host.note(&entry);
+            }
+        });
         shard.write_metrics(host, self.setup.metrics(), is_last);
     }
 
     /// Envoy destroys the stream.
     pub fn destroy(&self) {
+        let waiter = self.state.waiter();
         // Before anything that may panic: nothing may wait for this stream's wake.
-        let waited = self.waiter.forget();
-        if let Some((shard, _)) = self.counted.get() {
-            // A decided request is not read any more.
-            if self.reads_request() && self.waiter.exchange().decision().is_none() {
-                shard.stop_reading(&self.waiter);
-            }
-            if waited {
-                // After a panic its decision may be there although nobody carried it out.
-                shard.leaves(&self.waiter);
-            }
-            self.end(shard, &());
+        waiter.inspect(|waiter| waiter.forget());
+        let Some((shard, _)) = self.counted.get() else { return };
+        if waiter.is_none() {
+            return self.end(shard, &());
         }
+        guard("destruction of a stream", (), || self.end(shard, &()));
+        // Last: a decision that comes before `end` must find the stream.
+        shard.leaves(&self.state);
     }
 
     /// Does what a part of the response needs, unless the request is settled.
@@ -241,18 +246,15 @@ impl Stream {
         shard: &Arc<Shard>,
         part: impl FnOnce(&mut StreamDriver, &mut Exchange, Monotonic),
     ) {
-        if !self.waiter.exchange().is_settled() {
-            shard.work(|driver, now| part(driver, &mut self.waiter.exchange(), now));
+        if !self.state.with(|exchange| exchange.is_settled()) {
+            shard.work(|driver, now| self.state.with(|exchange| part(driver, exchange, now)));
         }
     }
 
     fn end(&self, shard: &Arc<Shard>, response: &impl Upstream) {
-        if !self.waiter.exchange().is_settled() {
-            shard.work(|driver, now| {
-                driver.end(&self.waiter.number, &mut self.waiter.exchange(), response, now);
-            });
-            shard.leaves(&self.waiter);
-        }
+        self.settle(shard, |driver, exchange, now| {
+            driver.end(&self.state.number, exchange, response, now);
+        });
     }
 }
 
