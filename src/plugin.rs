@@ -104,6 +104,12 @@ impl Plugin {
         Now { monotonic: self.now(), epoch }
     }
 
+    /// Whether [`dispatch`](Self::dispatch) has something to do. It needs the context of the root,
+    /// and to change that twice costs more than this.
+    pub fn has_messages(&self, now: Monotonic) -> bool {
+        self.driver.borrow_mut().has_messages(now)
+    }
+
     /// Sends the calls and the fetch of dials that are due, and logs notices. The active context
     /// must be the root.
     pub fn dispatch(&self) {

@@ -38,6 +38,7 @@ impl Stream {
         &self,
         arrival: &Arrival,
         config: &Config,
+        now: Monotonic,
         is_grpc: impl FnOnce() -> bool,
     ) -> Action {
         let plugin = &self.plugin;
@@ -53,8 +54,9 @@ impl Stream {
             host::carry_out(driver::Action::on_arrival(arrival, &exchange, config, time), is_grpc)
         };
         match arrival {
-            // A call may be due.
-            Arrival::Waiting | Arrival::Counting => host::run_root(plugin.root, self.who.stream),
+            Arrival::Waiting | Arrival::Counting if plugin.has_messages(now) => {
+                host::run_root(plugin.root, self.who.stream);
+            }
             _ => plugin.wake(),
         }
         action
@@ -68,22 +70,22 @@ impl Stream {
             return if waits { Action::Pause } else { Action::Continue };
         }
         let plugin = &self.plugin;
-        plugin.driver.borrow_mut().body_came(&self.who.stream, size, plugin.now());
+        let now = plugin.now();
+        plugin.driver.borrow_mut().body_came(&self.who.stream, size, now);
         let pieces = host::pieces(Body::Request, size).map(|piece| (piece, false));
         for (piece, end) in pieces.chain(end.then_some((Vec::new(), true))) {
-            if let Some(arrival) = self.read(&piece, end) {
+            if let Some(arrival) = self.read(&piece, end, now) {
                 let config = self.plugin.config();
-                return self.arrived(&arrival, &config, host::is_grpc_request);
+                return self.arrived(&arrival, &config, now, host::is_grpc_request);
             }
         }
         Action::Pause
     }
 
-    fn read(&self, piece: &[u8], end: bool) -> Option<Arrival> {
-        let plugin = &self.plugin;
+    fn read(&self, piece: &[u8], end: bool, now: Monotonic) -> Option<Arrival> {
         let mut exchange = self.exchange().borrow_mut();
         let stream = self.who.for_driver(&mut exchange);
-        plugin.driver.borrow_mut().request_body(stream, piece, end, plugin.now())
+        self.plugin.driver.borrow_mut().request_body(stream, piece, end, now)
     }
 
     /// Does what a part of the response needs, unless the request is settled. `part` returns
@@ -133,7 +135,7 @@ impl HttpContext for Stream {
             let stream = self.who.for_driver(&mut exchange);
             plugin.driver.borrow_mut().arrive(stream, arriving, now)
         };
-        self.arrived(&arrival, &config, || facts.is_grpc())
+        self.arrived(&arrival, &config, now, || facts.is_grpc())
     }
 
     // The file without bodies has no such callbacks: see `xtask/src/build/exports.rs`.

@@ -69,7 +69,7 @@ pub struct Reservation {
     #[serde(default, skip_serializing_if = "is_default")]
     pub window_s: u32,
     /// Shift of the window's boundaries in seconds, less than its length.
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "is_default")]
     pub offset_s: u32,
     /// The quota of the window, 0 to [`MAX_UNITS`].
     pub quota: u64,
@@ -80,10 +80,10 @@ pub struct Reservation {
     pub min: u64,
     /// Units to prefetch for a lease, 0 to [`MAX_UNITS`]. The store grants them only after all of
     /// `want`, and at most an eighth of what is left then.
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "is_default")]
     pub spare: u64,
     /// Whether refused units count as used, too.
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "is_default")]
     pub count_denied: bool,
     /// Whether only policies that mark, or in shadow mode, need it, so that it never refuses a
     /// request.

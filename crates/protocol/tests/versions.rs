@@ -38,8 +38,8 @@ where
 }
 
 fn reservation(kind: &Value) -> Value {
-    json!({"key": "s:p:{*}", "kind": kind, "window_s": 60, "offset_s": 0, "quota": 5, "want": 3,
-        "min": 1, "spare": 2, "count_denied": true, "shadow": true})
+    json!({"key": "s:p:{*}", "kind": kind, "window_s": 60, "quota": 5, "want": 3, "min": 1,
+        "spare": 2, "count_denied": true, "shadow": true})
 }
 
 fn adjustment(kind: &Value) -> Value {

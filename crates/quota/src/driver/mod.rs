@@ -366,6 +366,12 @@ impl<K: Copy + Ord, W: Clone> Driver<K, W> {
         abandon(Some(admission), &mut self.worker, now);
     }
 
+    /// Whether [`next_send`](Self::next_send) or [`take_notices`](Self::take_notices) may return
+    /// something. For hosts in which asking these two costs more.
+    pub fn has_messages(&mut self, now: Monotonic) -> bool {
+        self.worker.call_is_due(now) || self.worker.fetch_is_due(now) || self.worker.has_notices()
+    }
+
     /// The next message to the store that is due.
     pub fn next_send(&mut self, now: Monotonic) -> Option<Outgoing> {
         let call = self.worker.next_call(now).map(Outgoing::Call);

@@ -147,11 +147,9 @@ impl<'s> Shown<'s> {
             }
             HeaderFamily::Draft07 => {
                 value.clear();
-                for (label, number) in
-                    ["limit=", ", remaining=", ", reset="].iter().zip(self.limit())
-                {
-                    value.push_str(label);
-                    value.push_str(Buffer::new().format(integer(number)));
+                let labels = ["limit=", ", remaining=", ", reset="];
+                for (label, number) in labels.into_iter().zip(self.limit()) {
+                    parameter(value, label, integer(number));
                 }
                 names.for_each(|name| field(name, value));
             }
@@ -163,8 +161,9 @@ impl<'s> Shown<'s> {
     fn policies(&self, list: &mut String) {
         for Standing { policy, balance, .. } in enforced(self.standings) {
             let Some(policy) = self.config.policies.get(*policy) else { continue };
-            let window = u64::from(balance.window_s);
-            item(list, &policy.name, &[(";q=", integer(balance.quota)), (";w=", window)]);
+            item(list, &policy.name);
+            parameter(list, ";q=", integer(balance.quota));
+            parameter(list, ";w=", u64::from(balance.window_s));
         }
     }
 
@@ -173,11 +172,12 @@ impl<'s> Shown<'s> {
         for Standing { policy, balance, .. } in enforced(self.standings) {
             let Balance { quota, remaining, resets, .. } = *balance;
             let Some(policy) = self.config.policies.get(*policy) else { continue };
-            let (left, reset) =
-                ((";r=", integer(remaining)), (";t=", seconds_until(resets, self.now)));
+            item(list, &policy.name);
+            parameter(list, ";r=", integer(remaining));
             // With a quota of 0, no reset grants more.
-            let parameters: &[_] = if quota == 0 { &[left] } else { &[left, reset] };
-            item(list, &policy.name, parameters);
+            if quota > 0 {
+                parameter(list, ";t=", seconds_until(resets, self.now));
+            }
         }
     }
 
@@ -200,15 +200,21 @@ fn enforced(standings: &[Standing]) -> impl Iterator<Item = &Standing> {
     standings.iter().filter(|standing| standing.enforced())
 }
 
-/// Appends a policy's item to a List: its name, and its parameters.
-fn item(list: &mut String, name: &str, parameters: &[(&str, u64)]) {
-    list.push_str(if list.is_empty() { "\"" } else { ", \"" });
+/// Appends a policy's item to a List: its name. Its parameters follow.
+fn item(list: &mut String, name: &str) {
+    if !list.is_empty() {
+        list.push_str(", ");
+    }
+    list.push('"');
     list.push_str(name);
     list.push('"');
-    for (parameter, number) in parameters {
-        list.push_str(parameter);
-        list.push_str(Buffer::new().format(*number));
-    }
+}
+
+/// Appends a parameter of an item.
+#[inline]
+fn parameter(list: &mut String, label: &'static str, number: u64) {
+    list.push_str(label);
+    list.push_str(Buffer::new().format(number));
 }
 
 /// The tightest standing: the one with the fewest units left. Among equals, the one that resets

@@ -160,6 +160,7 @@ impl<W> Worker<W> {
     ) -> Admission {
         let failed = self.uncounted(wants, |_| true);
         let mut admission = Admission { uncounted: failed, ..Admission::default() };
+        admission.standings.reserve_exact(wants.len());
         for want in wants {
             let (counter, cost) = (&want.check.counter, want.check.cost.get());
             let taken = match want.stage {

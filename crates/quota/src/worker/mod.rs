@@ -175,6 +175,13 @@ pub struct OutgoingCall {
     pub timeout: Duration,
 }
 
+/// Reads the reply to a call.
+fn read_reply(body: &[u8]) -> Result<ReserveReply, Misread> {
+    // As a whole, because the parser would look for invalid text in each name of a field.
+    let text = std::str::from_utf8(body).map_err(|error| Misread::Form(error.to_string()))?;
+    serde_json::from_str(text).map_err(|error| Misread::Form(error.to_string()))
+}
+
 impl OutgoingCall {
     /// The body for [`RESERVE_PATH`](quotagate_protocol::RESERVE_PATH).
     pub fn body(&self) -> Vec<u8> {
@@ -230,9 +237,7 @@ impl<W> Worker<W> {
         match end.body() {
             Ok(body) if self.fetch_ended(id, &Ok(body), now) => (),
             Ok(body) => {
-                let reply = serde_json::from_slice(body);
-                let reply = reply.map_err(|error| Misread::Form(error.to_string()));
-                self.call_replied(id, reply, now);
+                self.call_replied(id, read_reply(body), now);
             }
             Err(fault) => self.call_not_sent(id, &fault, now),
         }
@@ -340,6 +345,11 @@ impl<W> Worker<W> {
     /// Takes the counts since the last call, for metrics.
     pub fn take_tally(&mut self) -> Vec<(Counted, u64)> {
         self.telemetry.tally.take()
+    }
+
+    /// Whether [`take_notices`](Self::take_notices) has lines.
+    pub(crate) const fn has_notices(&self) -> bool {
+        self.telemetry.notices.are_due()
     }
 
     /// Takes the lines for the log.

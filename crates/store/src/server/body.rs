@@ -38,18 +38,21 @@ where
 /// # Errors
 /// The path of the first wrong field, and the reason.
 pub fn read_json<T: DeserializeOwned>(body: &[u8]) -> Result<T, Refusal> {
-    // A second pass finds the path of a wrong field, so good bodies do not pay for it.
-    serde_json::from_slice(body).or_else(|_| {
-        let mut text = serde_json::Deserializer::from_slice(body);
-        let value =
-            serde_path_to_error::deserialize(&mut text).map_err(|error| Refusal::Malformed {
-                field: error.path().to_string(),
-                reason: error.inner().to_string(),
-            })?;
-        let trailing = |error: serde_json::Error| Refusal::Malformed {
-            field: ".".to_owned(),
-            reason: error.to_string(),
-        };
-        text.end().map_err(trailing).map(|()| value)
-    })
+    // Text as a whole, because the parser would look for invalid text in each name of a field. A
+    // second pass finds the path of a wrong field, so good bodies do not pay for it.
+    let good = std::str::from_utf8(body).ok().and_then(|text| serde_json::from_str(text).ok());
+    good.map_or_else(|| fault_of(body), Ok)
+}
+
+/// Reads a body that is not what it should be.
+fn fault_of<T: DeserializeOwned>(body: &[u8]) -> Result<T, Refusal> {
+    let mut text = serde_json::Deserializer::from_slice(body);
+    let value = serde_path_to_error::deserialize(&mut text).map_err(|error| {
+        Refusal::Malformed { field: error.path().to_string(), reason: error.inner().to_string() }
+    })?;
+    let trailing = |error: serde_json::Error| Refusal::Malformed {
+        field: ".".to_owned(),
+        reason: error.to_string(),
+    };
+    text.end().map_err(trailing).map(|()| value)
 }

@@ -5,7 +5,7 @@
 //! then see a spent counter until the refund. A counter has at most [`MAX_COSTS`] reservations in a
 //! call, and further costs share the last one, so that no client can fill a call by itself.
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -35,8 +35,9 @@ const ITEM_BYTES: usize = 192;
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Batch {
     reserved: Vec<Reserved>,
-    /// The index of the first reservation of each counter that a request waits for.
-    first: HashMap<Counter, usize>,
+    /// The index of the first reservation of each counter that a request waits for. Most calls have
+    /// few, which are compared sooner than hashed.
+    first: BTreeMap<Counter, usize>,
     bytes: usize,
 }
 

@@ -23,11 +23,17 @@ pub(crate) const LOST_AFTER: Duration = Duration::from_secs(1);
 const SHORTEST_TIMEOUT: Duration = Duration::from_millis(1);
 
 impl<W> Worker<W> {
+    /// Whether [`next_call`](Self::next_call) may return a call.
+    pub(crate) fn call_is_due(&mut self, now: Monotonic) -> bool {
+        self.calls.under_way.len() < MAX_IN_FLIGHT
+            && (self.batch_is_due(now)
+                || self.adjustments_are_due(now)
+                || self.refills_are_due(now))
+    }
+
     /// The next call that is due. Repeat until it returns `None`.
     pub fn next_call(&mut self, now: Monotonic) -> Option<OutgoingCall> {
-        let is_due =
-            self.batch_is_due(now) || self.adjustments_are_due(now) || self.refills_are_due(now);
-        if self.calls.under_way.len() >= MAX_IN_FLIGHT || !is_due {
+        if !self.call_is_due(now) {
             return None;
         }
         let charges = self.calls.charges.take(MAX_CHARGES, now);

@@ -45,6 +45,10 @@ impl<V> Expiring<V> {
 
     /// Removes the value of `counter`.
     pub(crate) fn forget(&mut self, counter: &Counter) {
+        // Mostly, no counter is known, and then none needs a hash.
+        if self.values.is_empty() {
+            return;
+        }
         if let Some((counter, (ends, _))) = self.values.remove_entry(counter) {
             self.by_end.remove(&(ends, counter));
         }

@@ -173,9 +173,14 @@ impl<W> Worker<W> {
         self.revert_dials(now);
     }
 
+    /// Whether [`next_fetch`](Self::next_fetch) may return a fetch.
+    pub(crate) fn fetch_is_due(&self, now: Monotonic) -> bool {
+        self.overrides.schedule.is_due(now)
+    }
+
     /// The fetch of dials that is due, if any.
     pub fn next_fetch(&mut self, now: Monotonic) -> Option<OutgoingFetch> {
-        if !self.overrides.schedule.is_due(now) {
+        if !self.fetch_is_due(now) {
             return None;
         }
         let id = CallId(self.next_serial());

@@ -160,6 +160,11 @@ impl Notices {
         self.is_given_up == self.said_given_up
     }
 
+    /// Whether there are notices to take.
+    pub(crate) const fn are_due(&self) -> bool {
+        !self.due.is_empty()
+    }
+
     /// Takes the notices.
     pub(crate) fn take(&mut self) -> Vec<Notice> {
         std::mem::take(&mut self.due)
