@@ -19,6 +19,6 @@ pub mod wait;
 pub mod xds;
 
 pub use envoy::{access_log, edits, prometheus, yaml};
-pub use http::{http2, jwt};
+pub use http::{grpc, http2, jwt};
 pub use quotagate_workspace::{paths, tools};
 pub use redis::{cluster, resp, rights};

@@ -1,6 +1,8 @@
 //! The store as a user runs it: `quotagate serve`, or inside `quotagate ratelimit`.
 
 use std::{
+    ffi::OsString,
+    fs,
     path::{Path, PathBuf},
     process::Command,
     time::Duration,
@@ -12,8 +14,8 @@ use serde_json::Value;
 use tempfile::TempDir;
 
 use crate::{
-    http::{Client, Request},
-    paths,
+    http::{self, Client, Request},
+    paths, ports,
     process::Process,
 };
 
@@ -37,6 +39,8 @@ pub struct StoreOptions {
     pub environment: Vec<(String, String)>,
     /// The command; without one, that of [`paths::command`].
     pub program: Option<PathBuf>,
+    /// A command that runs it, such as valgrind with its arguments.
+    pub under: Vec<OsString>,
 }
 
 impl StoreOptions {
@@ -52,6 +56,7 @@ impl StoreOptions {
             arguments: Vec::new(),
             environment: Vec::new(),
             program: None,
+            under: Vec::new(),
         }
     }
 
@@ -106,6 +111,7 @@ pub struct StoreProcess {
     process: Process,
     port: u16,
     admin_port: u16,
+    http_port: Option<u16>,
     _directory: TempDir,
 }
 
@@ -138,8 +144,9 @@ impl StoreProcess {
             bail!("{} is not there: run `cargo xtask build --dev`", program.display());
         }
         let directory = tempfile::tempdir()?;
-        let mut command = Command::new(program);
-        command.arg(options.subcommand).args([
+        let mut words = options.under.iter().cloned().chain([program.into()]);
+        let mut command = Command::new(words.next().context("no program")?);
+        command.args(words).arg(options.subcommand).args([
             "--store",
             &options.store,
             "--listen",
@@ -161,7 +168,46 @@ impl StoreProcess {
             };
             Ok(port.zip(port_after(&log, "admin on http://")))
         })?;
-        Ok(Self { process, port, admin_port, _directory: directory })
+        let http_port = port_after(&process.log(), "(gRPC), http://");
+        Ok(Self { process, port, admin_port, http_port, _directory: directory })
+    }
+
+    /// Starts envoyproxy/ratelimit itself with the rules in a folder, to compare with: this
+    /// program, and the Redis on this port. Its admin port is that of its debug address.
+    ///
+    /// # Errors
+    /// When it does not come up.
+    pub fn start_original(
+        program: &Path,
+        redis: u16,
+        rules: &Path,
+        environment: &[(&str, &str)],
+    ) -> Result<Self> {
+        let directory = tempfile::tempdir()?;
+        // It follows no link to the folder.
+        let config = directory.path().join("rules").join("config");
+        fs::create_dir_all(&config)?;
+        for file in fs::read_dir(rules)? {
+            let file = file?;
+            fs::copy(file.path(), config.join(file.file_name()))?;
+        }
+        let (port, http, debug) = (ports::free()?, ports::free()?, ports::free()?);
+        let mut command = Command::new(program);
+        command.env("RUNTIME_ROOT", directory.path()).env("RUNTIME_SUBDIRECTORY", "rules");
+        command.env("RUNTIME_WATCH_ROOT", "false").env("USE_STATSD", "false");
+        command.env("REDIS_SOCKET_TYPE", "tcp").env("REDIS_URL", format!("127.0.0.1:{redis}"));
+        for (name, port) in [("GRPC", port), ("", http), ("DEBUG", debug)] {
+            let name = |last| format!("{name}_{last}").trim_start_matches('_').to_owned();
+            command.env(name("HOST"), "127.0.0.1").env(name("PORT"), port.to_string());
+        }
+        command.envs(environment.iter().copied());
+        let log = directory.path().join("original.log");
+        let mut process = Process::spawn("envoyproxy/ratelimit", &mut command, &log)?;
+        process.wait_until("its health", START, |_| {
+            let health = http::get(http, "/healthcheck")?;
+            Ok((health.status == 200 && http::Client::connect(port).is_ok()).then_some(()))
+        })?;
+        Ok(Self { process, port, admin_port: debug, http_port: Some(http), _directory: directory })
     }
 
     /// The port that filters call; 0 for a Unix socket.
@@ -174,6 +220,14 @@ impl StoreProcess {
     #[must_use]
     pub fn admin_port(&self) -> u16 {
         self.admin_port
+    }
+
+    /// The port of `/json` and `/healthcheck`, which only rate limit services have.
+    ///
+    /// # Errors
+    /// When it is none.
+    pub fn http_port(&self) -> Result<u16> {
+        self.http_port.context("this is no rate limit service")
     }
 
     /// Sends JSON to its admin address, as an operator does. Returns the answer, which must be 200.

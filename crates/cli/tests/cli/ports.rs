@@ -9,6 +9,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::time::{Duration, Instant};
 
 use quotagate_protocol::MAX_WINDOW_S;
+use quotagate_support::grpc::frame;
 use quotagate_support::http::{self, Client, Request, Response};
 use quotagate_support::process::raise_file_limit;
 use quotagate_support::redis::Redis;
@@ -44,7 +45,7 @@ fn used_by_one_more(store: &StoreProcess) -> u64 {
     used(&Client::connect(store.port()).unwrap().send(&call(&body("shop:p:{*}"))).unwrap())
 }
 
-fn raw(port: u16, bytes: &[u8]) -> TcpStream {
+pub(crate) fn raw(port: u16, bytes: &[u8]) -> TcpStream {
     let mut stream = TcpStream::connect((Ipv4Addr::LOCALHOST, port)).unwrap();
     stream.set_read_timeout(Some(PATIENCE)).unwrap();
     // The store may have refused the part that it has read.
@@ -53,7 +54,7 @@ fn raw(port: u16, bytes: &[u8]) -> TcpStream {
 }
 
 /// All bytes until the store closes the connection.
-fn rest(mut stream: TcpStream) -> String {
+pub(crate) fn rest(mut stream: TcpStream) -> String {
     let mut bytes = Vec::new();
     match stream.read_to_end(&mut bytes) {
         Ok(_) => {}
@@ -207,13 +208,7 @@ fn deep_and_large_bodies_are_refused() {
     store.check().unwrap();
 }
 
-/// An HTTP/2 frame.
-fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
-    let length = u32::try_from(payload.len()).unwrap().to_be_bytes();
-    [&length[1..], &[kind, flags], &stream.to_be_bytes(), payload].concat()
-}
-
-fn resident_kib(store: &StoreProcess) -> u64 {
+pub(crate) fn resident_kib(store: &StoreProcess) -> u64 {
     let status = fs::read_to_string(format!("/proc/{}/status", store.pid())).unwrap();
     let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();
     line.trim().trim_end_matches(" kB").parse().unwrap()

@@ -1,6 +1,7 @@
 //! A small blocking HTTP/1.1 client that sends exactly the given bytes and shows exactly what came
 //! back.
 
+pub mod grpc;
 pub mod http2;
 pub mod jwt;
 pub(crate) mod message;
