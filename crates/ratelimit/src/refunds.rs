@@ -7,9 +7,9 @@
 //! with the window.
 //!
 //! Credits are kept in this process until the first refund of a rule shows that requests refund,
-//! and in the store from then on, where all services see them. If two services use up one credit at
-//! the same moment, the counter stays higher than it should until its window ends: it admits fewer
-//! requests, never more.
+//! and in the store from then on, where all services see them. There, one counter has the refused
+//! hits, and a second one those of them that were used up. A call uses credits up by a reservation
+//! of the second counter whose quota is the first one, so no two calls use up the same credit.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -25,7 +25,9 @@ const MAX_CREDITS: usize = 65_536;
 /// How often credits of ended windows are removed at most, because that visits all of them.
 const SWEEP: Duration = Duration::from_secs(1);
 /// What the policy of a counter of credits ends with.
-const CREDITS: &str = "~refused";
+const REFUSED: &str = "~refused";
+/// The same of the credits that were used up.
+const USED_UP: &str = "~returned";
 
 /// Refunds hits, for the counters of one domain.
 pub struct NegativeHits {
@@ -63,7 +65,7 @@ impl NegativeHits {
     /// Why the store did not answer.
     pub async fn look(&self, counter: &Counter) -> Result<Grant, StoreError> {
         // More than any quota of a rule has, so the store grants nothing.
-        let grant = self.reserve(counter, MAX_UNITS).await?;
+        let grant = self.reserve(counter, MAX_UNITS, MAX_UNITS).await?;
         if grant.granted > 0 {
             self.lower(counter, &grant, grant.granted).await;
             return Ok(Grant { granted: 0, used: grant.used - grant.granted, ..grant });
@@ -75,7 +77,7 @@ impl NegativeHits {
     pub async fn refused(&self, policy: usize, counter: &Counter, hits: u64, reset: Duration) {
         if self.is_used(policy) {
             // A credit that is lost only admits more than it should by what was never taken.
-            let _ = self.reserve(&credits(counter), hits).await;
+            let _ = self.reserve(&credits(counter), hits, hits).await;
             return;
         }
         self.local().add(&counter.key, hits, reset);
@@ -97,11 +99,11 @@ impl NegativeHits {
         }
         let mut left = hits - self.local().take(&counter.key, hits);
         if left > 0 {
-            let credits = credits(counter);
-            let known = self.look(&credits).await?;
-            let absorbed = known.used.min(left);
-            self.lower(&credits, &known, absorbed).await;
-            left -= absorbed;
+            let refused = self.look(&credits(counter)).await?.used;
+            if refused > 0 {
+                let used_up = Counter { quota: refused, ..beside(counter, USED_UP) };
+                left -= self.reserve(&used_up, left, 1).await?.granted.min(left);
+            }
         }
         let grant = self.look(counter).await?;
         Ok((grant, grant.used.min(left)))
@@ -115,7 +117,7 @@ impl NegativeHits {
         self.local.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    async fn reserve(&self, counter: &Counter, units: u64) -> Result<Grant, StoreError> {
+    async fn reserve(&self, counter: &Counter, want: u64, min: u64) -> Result<Grant, StoreError> {
         let (kind, window_s, offset_s) = counter.window.parts();
         let reservation = CheckedReservation::new(Reservation {
             key: Arc::clone(&counter.key),
@@ -123,8 +125,8 @@ impl NegativeHits {
             window_s,
             offset_s,
             quota: counter.quota,
-            want: units,
-            min: units,
+            want,
+            min,
             ..Reservation::default()
         })
         .map_err(|invalid| StoreError::Refused(invalid.to_string()))?;
@@ -184,8 +186,13 @@ impl LocalCredits {
 /// The counter of the credits of a counter. Its quota is never reached, and less than what a look
 /// asks for, so that a look takes nothing of it.
 fn credits(counter: &Counter) -> Counter {
-    let key = counter.key.replacen(":{", &format!("{CREDITS}:{{"), 1).into();
-    Counter { key, quota: MAX_UNITS - 1, window: counter.window.clone() }
+    Counter { quota: MAX_UNITS - 1, ..beside(counter, REFUSED) }
+}
+
+/// A counter with the same partition and window, whose policy has another name.
+fn beside(counter: &Counter, name: &str) -> Counter {
+    let key = counter.key.replacen(":{", &format!("{name}:{{"), 1).into();
+    Counter { key, ..counter.clone() }
 }
 
 #[cfg(test)]
