@@ -3,21 +3,19 @@
 use std::sync::Arc;
 
 use axum::Router;
-use axum::body::Bytes;
-use axum::extract::{DefaultBodyLimit, State};
+use axum::body::Body;
+use axum::extract::State;
 use axum::http::StatusCode;
 use axum::http::header::CONTENT_TYPE;
 use axum::response::{IntoResponse, Response};
 use axum::routing::{any, get};
 
+use crate::body::{MAX_MESSAGE, receive};
 use crate::health::HealthState;
 use crate::json;
 use crate::messages::Code;
 use crate::rules::{Rule, RuleLimit};
 use crate::service::{Domains, RateLimitService};
-
-/// The largest body of `/json`, in bytes.
-const MAX_BODY: usize = 4 << 20;
 
 /// What all listeners need.
 #[derive(Clone)]
@@ -32,7 +30,6 @@ pub struct ServiceState {
 pub fn router(state: ServiceState) -> Router {
     Router::new()
         .route("/json", any(rate_limit))
-        .layer(DefaultBodyLimit::max(MAX_BODY))
         .route("/healthcheck", get(health))
         .with_state(state)
 }
@@ -46,8 +43,12 @@ pub fn debug_router(state: ServiceState) -> Router {
         .with_state(state)
 }
 
-async fn rate_limit(State(state): State<ServiceState>, body: Bytes) -> Response {
+async fn rate_limit(State(state): State<ServiceState>, body: Body) -> Response {
     let bad = |text: String| (StatusCode::BAD_REQUEST, format!("{text}\n")).into_response();
+    let body = match receive(body, MAX_MESSAGE).await {
+        Ok(body) => body,
+        Err(refusal) => return (refusal.status(), format!("{refusal}\n")).into_response(),
+    };
     let request = match json::request(&body) {
         Ok(request) => request,
         Err(fault) => return bad(fault),

@@ -10,6 +10,9 @@ use crate::messages::{
     RequestLimit, Unit,
 };
 
+/// Below 2^53, a number of a message holds every whole number.
+const EXACT: f64 = 9_007_199_254_740_992.0;
+
 #[derive(Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 struct RequestJson {
@@ -178,6 +181,10 @@ fn value(of: &ProtoValue) -> Value {
     match &of.kind {
         None | Some(Kind::NullValue(_)) => Value::Null,
         Some(Kind::BoolValue(truth)) => Value::Bool(*truth),
+        // Whole numbers have no fraction.
+        Some(Kind::NumberValue(number)) if number.fract() == 0.0 && number.abs() < EXACT => {
+            json!(*number as i64)
+        }
         Some(Kind::NumberValue(number)) => json!(number),
         Some(Kind::StringValue(text)) => Value::String(text.clone()),
         Some(Kind::ListValue(list)) => list.values.iter().map(value).collect(),

@@ -5,6 +5,7 @@
 //! [`xds`] takes rules from a server, and [`settings`] reads the environment variables of
 //! envoyproxy/ratelimit. [`counting`] counts the requests of a domain.
 
+mod body;
 pub mod counting;
 pub mod domain;
 pub mod files;

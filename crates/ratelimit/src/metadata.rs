@@ -36,7 +36,10 @@ fn descriptor(descriptor: &Descriptor) -> Value {
     fields.fields.insert("entries".to_owned(), list(entries.collect()));
     if let Some(limit) = descriptor.limit {
         let unit = limit.unit().name();
-        let limit = format!("requests_per_unit:{} unit:{unit}", limit.requests_per_unit);
+        let limit = match limit.requests_per_unit {
+            0 => format!("unit:{unit}"),
+            hits => format!("requests_per_unit:{hits} unit:{unit}"),
+        };
         fields.fields.insert("limit".to_owned(), text(limit));
     }
     if let Some(hits) = descriptor.hits_addend {

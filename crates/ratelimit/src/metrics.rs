@@ -1,6 +1,6 @@
 //! The metrics of envoyproxy/ratelimit, by the names that its default mapper gives them.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::fmt::Write as _;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -8,6 +8,8 @@ use std::time::Duration;
 /// Most rules and values that metrics tell apart. Beyond that, a rule counts under its own path
 /// only.
 const MAX_SERIES: usize = 10_000;
+/// The longest path that is told apart. A request can have values of megabytes.
+const MAX_PATH: usize = 1024;
 /// Upper bounds in seconds of the time that an answer took.
 const BOUNDS: [f64; 11] =
     [0.000_1, 0.000_25, 0.000_5, 0.001, 0.002_5, 0.005, 0.01, 0.025, 0.05, 0.1, 1.0];
@@ -43,7 +45,11 @@ pub struct ServiceMetrics {
 
 #[derive(Default)]
 struct Counts {
-    rules: BTreeMap<Labels, RuleCounts>,
+    rules: Vec<RuleCounts>,
+    /// The indexes of rules and values.
+    series: BTreeMap<Labels, usize>,
+    /// The same by paths, because labels take longer to make than a request should.
+    paths: HashMap<Box<str>, usize>,
     redis_errors: u64,
     service_errors: u64,
     requests: u64,
@@ -71,11 +77,8 @@ impl ServiceMetrics {
     /// `fallback` if there are too many.
     pub fn count(&self, path: &str, fallback: &str, hits: u64, outcome: HitOutcome) {
         let mut counts = self.lock();
-        let mut labels = Labels::of(path);
-        if counts.rules.len() >= MAX_SERIES && !counts.rules.contains_key(&labels) {
-            labels = Labels::of(fallback);
-        }
-        let rule = counts.rules.entry(labels).or_default();
+        let index = counts.index(path, fallback);
+        let Some(rule) = counts.rules.get_mut(index) else { return };
         rule.total_hits += hits;
         match outcome {
             HitOutcome::Within { near } => {
@@ -134,6 +137,24 @@ impl ServiceMetrics {
 }
 
 impl Counts {
+    fn index(&mut self, path: &str, fallback: &str) -> usize {
+        if let Some(&index) = self.paths.get(path) {
+            return index;
+        }
+        let is_told_apart = self.paths.len() < MAX_SERIES && path.len() <= MAX_PATH;
+        let path = if is_told_apart { path } else { fallback };
+        if let Some(&index) = self.paths.get(path) {
+            return index;
+        }
+        let next = self.rules.len();
+        let index = *self.series.entry(Labels::of(path)).or_insert(next);
+        if index == next {
+            self.rules.push(RuleCounts::default());
+        }
+        self.paths.insert(path.into(), index);
+        index
+    }
+
     fn write(&self, out: &mut String) -> std::fmt::Result {
         type Read = fn(&RuleCounts) -> u64;
         let families: [(&str, Read); 5] = [
@@ -145,7 +166,8 @@ impl Counts {
         ];
         for (name, read) in families {
             writeln!(out, "# TYPE ratelimit_service_rate_limit_{name} counter")?;
-            for (Labels(domain, key1, key2), rule) in &self.rules {
+            for (Labels(domain, key1, key2), &index) in &self.series {
+                let Some(rule) = self.rules.get(index) else { continue };
                 let (domain, key1) = (escaped(domain), escaped(key1));
                 write!(
                     out,
@@ -276,5 +298,13 @@ mod tests {
             metrics.count(&format!("d.k_{number}"), "d.k", 1, HitOutcome::Over);
         }
         assert!(metrics.text().contains("over_limit{domain=\"d\",key1=\"k\"} 1"));
+    }
+
+    #[test]
+    fn long_value_counts_under_its_rule() {
+        let metrics = ServiceMetrics::default();
+        metrics.count(&format!("d.k_{}", "x".repeat(MAX_PATH)), "d.k", 1, HitOutcome::Over);
+        assert!(metrics.text().contains("over_limit{domain=\"d\",key1=\"k\"} 1"));
+        assert!(metrics.text().len() < 4 * MAX_PATH);
     }
 }

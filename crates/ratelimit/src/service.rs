@@ -3,9 +3,9 @@
 use std::collections::BTreeMap;
 use std::num::NonZeroU64;
 use std::sync::{Arc, PoisonError, RwLock};
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
-use quotagate_protocol::{MAX_UNITS, Mode};
+use quotagate_protocol::{MAX_UNITS, Mode, Window};
 use quotagate_quota::config::Config;
 use quotagate_quota::decision::{Admission, Balance, Decision, GrantedUnits, Held, Standing};
 use quotagate_quota::time::Monotonic;
@@ -218,7 +218,7 @@ impl RateLimitService {
                         refuses: refuses(config, limit),
                         balance: standing.map(|standing| standing.balance),
                     };
-                    let status = self.status(domain, limit, &standing, now);
+                    let status = self.status(domain, limit, asked.hits, &standing, now);
                     self.count_hits(domain, asked, &status, &standing);
                     status
                 }
@@ -387,6 +387,7 @@ impl RateLimitService {
         &self,
         domain: &Domain,
         limit: &AppliedLimit,
+        hits: u64,
         standing: &StandingOf,
         now: Monotonic,
     ) -> DescriptorStatus {
@@ -404,9 +405,27 @@ impl RateLimitService {
                 unit: limit.unit.into(),
             }),
             limit_remaining: if granted { remaining } else { 0 },
-            duration_until_reset: balance.map(|balance| seconds(balance.resets, now)),
+            duration_until_reset: reset(limit, hits, standing, now),
         }
     }
+}
+
+/// Until the window of a limit ends. Redis says when, unless it was not asked: because the hits are
+/// more than the limit, or because another limit refused the request. Then it is the end of a fixed
+/// window by this machine's clock.
+fn reset(
+    limit: &AppliedLimit,
+    hits: u64,
+    standing: &StandingOf,
+    now: Monotonic,
+) -> Option<prost_types::Duration> {
+    let StandingOf { granted, balance, .. } = *standing;
+    let was_asked = balance.is_some_and(|balance| granted || hits <= balance.quota);
+    if let (false, Window::Fixed(window)) = (was_asked, &limit.counter.window) {
+        let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+        return Some(whole_seconds(window.remaining_at(now)));
+    }
+    balance.map(|balance| seconds(balance.resets, now))
 }
 
 /// Whether a limit may refuse: by its rule, or by a dial.

@@ -1,0 +1,45 @@
+//! Bodies of requests. Those that do not arrive at once may be large or slow, so only some of them
+//! are received at a time.
+
+use http_body_util::BodyExt;
+use hyper::body::{Body, Bytes};
+use quotagate_store::server::{MAX_ARRIVAL, Refusal};
+use tokio::sync::Semaphore;
+use tokio::time::timeout;
+
+/// The longest message, in bytes: that of gRPC, unless a server says otherwise.
+pub(crate) const MAX_MESSAGE: usize = 4 << 20;
+
+/// How many bodies may be under way of which a part has arrived: what they hold is bounded. Bodies
+/// of Envoy arrive in one part, and need no permit.
+static IN_PARTS: Semaphore = Semaphore::const_new(32);
+
+/// Receives a body of at most `most` bytes.
+///
+/// # Errors
+/// When the body is larger, breaks off or takes too long.
+pub(crate) async fn receive<B>(mut body: B, most: usize) -> Result<Bytes, Refusal>
+where
+    B: Body<Data = Bytes> + Unpin,
+    B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
+{
+    let slow = |_| Refusal::Slow(MAX_ARRIVAL.as_secs());
+    let first = match timeout(MAX_ARRIVAL, body.frame()).await.map_err(slow)? {
+        None => return Ok(Bytes::new()),
+        Some(Ok(frame)) => frame.into_data().unwrap_or_default(),
+        Some(Err(error)) => return Err(Refusal::Body(error.into().to_string())),
+    };
+    if body.is_end_stream() && first.len() <= most {
+        return Ok(first);
+    }
+    // The semaphore is never closed.
+    let _permit = timeout(MAX_ARRIVAL, IN_PARTS.acquire()).await.map_err(slow)?;
+    let left = most.saturating_sub(first.len());
+    let rest = quotagate_store::server::receive(body, left).await.map_err(|error| match error {
+        Refusal::TooLarge(_) => {
+            Refusal::TooLarge(format!("the body must be at most {most} bytes long"))
+        }
+        other => other,
+    })?;
+    Ok([first, rest].concat().into())
+}
