@@ -26,7 +26,7 @@ use quotagate_support::http::Request;
 use quotagate_support::{http2, jwt};
 use serde_json::json;
 
-use random::Random;
+pub(crate) use random::Random;
 use target::{SECRET, Target};
 
 fn every_byte() -> Vec<Vec<u8>> {

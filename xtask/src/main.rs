@@ -120,7 +120,7 @@ fn command() -> Command {
         Command::new("sanitize")
             .about("Test the native module under sanitizers: needs a nightly Rust with its source"),
         Command::new("versions")
-            .about("Test this version beside an earlier one, and with each supported Envoy")
+            .about("Test this version beside an earlier one, beside envoyproxy/ratelimit, and with each supported Envoy")
             .args([
                 yes(),
                 Arg::new("previous")
@@ -132,6 +132,11 @@ fn command() -> Command {
                     .value_name("NAME")
                     .requires("previous")
                     .help("Also record its messages, for the two recorded.rs of crates/quota and crates/store"),
+                Arg::new("original")
+                    .long("original")
+                    .value_name("PATH")
+                    .value_parser(value_parser!(PathBuf))
+                    .help("The rate limit service beside this program of envoyproxy/ratelimit: the same requests, the same answers"),
                 Arg::new("envoy")
                     .long("envoy")
                     .value_name("VERSION")
@@ -197,6 +202,7 @@ fn perform(task: &str, arguments: &ArgMatches) -> Result<()> {
             versions::Versions {
                 previous: text("previous"),
                 record: text("record"),
+                original: arguments.get_one::<PathBuf>("original").map(PathBuf::as_path),
                 envoys: envoys.or_else(|| named.then(Vec::new)),
             }
             .run(consent)

@@ -1,4 +1,5 @@
-//! `cargo xtask versions`: this version beside an earlier one, and with every supported Envoy.
+//! `cargo xtask versions`: this version beside an earlier one, the rate limit service beside
+//! envoyproxy/ratelimit, and the filter with every supported Envoy.
 
 use std::{
     env,
@@ -48,6 +49,8 @@ pub struct Versions<'a> {
     pub previous: Option<&'a str>,
     /// The name of the record to write of it.
     pub record: Option<&'a str>,
+    /// The program of envoyproxy/ratelimit.
+    pub original: Option<&'a Path>,
     /// The versions of Envoy for the short suite, or all of [`ENVOYS`] if it is empty. Absent: the
     /// suite does not run.
     pub envoys: Option<Vec<&'a str>>,
@@ -56,14 +59,22 @@ pub struct Versions<'a> {
 impl Versions<'_> {
     /// Builds, and runs them.
     pub fn run(&self, consent: Consent) -> Result<()> {
-        if self.previous.is_none() && self.envoys.is_none() {
-            bail!("name what to run: --previous REV, --envoy [VERSION]..., or both");
+        if self.previous.is_none() && self.envoys.is_none() && self.original.is_none() {
+            bail!("name what to run: --previous REV, --original PATH, --envoy [VERSION]...");
         }
         setup::run(&[Part::WasmTarget, Part::Envoy, Part::Redis], consent)?;
         let built = build::tests()?;
         let tests = end_to_end(&built)?;
         if let Some(revision) = self.previous {
             combinations(&tests, &previous_parts(revision)?, revision, self.record)?;
+        }
+        if let Some(original) = self.original {
+            let original = original.canonicalize();
+            let original = original.context("--original names no program")?;
+            task::step("versions: the rate limit service beside envoyproxy/ratelimit");
+            let mut command = in_form(&tests, "wasm");
+            command.env("QUOTAGATE_ORIGINAL", original).args(["--ignored", "--nocapture"]);
+            task::visibly(command.arg("rate_limit_service::original"))?;
         }
         match &self.envoys {
             None => Ok(()),

@@ -6,17 +6,17 @@ use super::VALUES;
 use super::target::SECRET;
 
 /// A small pseudorandom number generator: xorshift.
-pub(super) struct Random(pub(super) u64);
+pub(crate) struct Random(pub(crate) u64);
 
 impl Random {
-    fn below(&mut self, bound: usize) -> usize {
+    pub(crate) fn below(&mut self, bound: usize) -> usize {
         self.0 ^= self.0 << 13;
         self.0 ^= self.0 >> 7;
         self.0 ^= self.0 << 17;
         (self.0 % bound as u64) as usize
     }
 
-    fn one_of<'a, T: ?Sized>(&mut self, choices: &[&'a T]) -> &'a T {
+    pub(crate) fn one_of<'a, T: ?Sized>(&mut self, choices: &[&'a T]) -> &'a T {
         choices[self.below(choices.len())]
     }
 

@@ -7,6 +7,7 @@ mod check;
 mod health;
 mod operate;
 mod ports;
+mod rate_limits;
 mod readiness;
 mod schema;
 mod secrets;

@@ -39,6 +39,19 @@ async fn each_descriptor_has_its_status() {
 }
 
 #[tokio::test]
+async fn hits_beyond_the_limit_reset_when_the_window_ends() {
+    let bench = Bench::new(
+        "domain: d\ndescriptors:\n- {key: k, rate_limit: {unit: hour, requests_per_unit: 2}}\n",
+    );
+    let reset = async |asked| {
+        bench.ask(&[asked]).await.statuses[0].duration_until_reset.as_ref().unwrap().seconds
+    };
+    let (refused, passed) = (reset(hits("k=a", 3)).await, reset(descriptor("k=a")).await);
+    // An hour may end between the two.
+    assert!((refused - passed).abs() <= 10 || passed > 3590, "{refused} {passed}");
+}
+
+#[tokio::test]
 async fn headers_are_of_the_limit_that_is_nearest() {
     let names = HeaderNames { limit: "L".into(), remaining: "R".into(), reset: "T".into() };
     let bench = with(AnswerOptions { headers: Some(names), ..AnswerOptions::default() });

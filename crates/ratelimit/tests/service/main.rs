@@ -10,6 +10,7 @@ mod hostile_rules;
 mod matching;
 mod modes;
 mod precision;
+mod readme;
 mod refunds;
 mod resources;
 mod running;
