@@ -11,6 +11,7 @@ mod micro;
 mod plan;
 mod report;
 mod rig;
+mod service;
 mod session;
 mod stacks;
 
@@ -32,6 +33,7 @@ use measure::{cpu, load::Wrk, machine::Circumstances};
 use plan::BenchArgs;
 use report::table::Memory;
 use rig::{Filters, Rig, Running};
+use service::ServiceParts;
 use session::Session;
 use stacks::Stack;
 
@@ -57,13 +59,17 @@ fn perform(arguments: &BenchArgs) -> Result<()> {
     if arguments.micro {
         return micro::run();
     }
+    let services = ServiceParts::new(arguments.original.as_deref())?;
+    if arguments.service && arguments.instructions {
+        println!("\n{}", service::instructions(&services)?);
+        return Ok(());
+    }
     if arguments.instructions {
-        return instructions::run(arguments, filters);
+        return instructions::run(arguments, |stacks| filters(stacks, services));
     }
     cpu::machine().context("this task reads /proc: it needs Linux")?;
     let plan = arguments.plan()?;
     let wrk = tools::wrk()?;
-    let filters = filters(&plan.stacks)?;
     let circumstances = Circumstances::of(&wrk)?;
     let interrupted = Arc::new(AtomicBool::new(false));
     let flag = Arc::clone(&interrupted);
@@ -71,6 +77,8 @@ fn perform(arguments: &BenchArgs) -> Result<()> {
         .context("cannot listen for Ctrl-C")?;
 
     process::raise_file_limit()?;
+    let alone = arguments.service.then(|| service::run(&services, &interrupted)).transpose()?;
+    let filters = filters(&plan.stacks, services)?;
     task::step("bench: starting the parts");
     let rig = Rig::start(&plan.stacks, &filters)?;
     let minutes = plan.time().as_secs().div_ceil(60);
@@ -79,11 +87,14 @@ fn perform(arguments: &BenchArgs) -> Result<()> {
     let session = Session { rig: &rig, wrk: Wrk::new(wrk)?, patience, interrupted: &interrupted };
     let measured = session.measure(&plan)?;
     let memory = rig.stacks().iter().map(memory).collect::<Result<Vec<_>>>()?;
-    report::write(&plan, &measured, &memory, &circumstances)
+    match alone {
+        Some(alone) => report::write_service(&plan, &alone, &measured, &memory, &circumstances),
+        None => report::write(&plan, &measured, &memory, &circumstances),
+    }
 }
 
 /// The filters of these stacks. Builds those that only this task needs.
-fn filters(stacks: &[Stack]) -> Result<Filters> {
+fn filters(stacks: &[Stack], services: ServiceParts) -> Result<Filters> {
     let needs = |some: &[Stack]| stacks.iter().any(|stack| some.contains(stack));
     let build = |flag, filter| {
         task::visibly(task::cargo().args(["xtask", "build", flag]))?;
@@ -94,7 +105,7 @@ fn filters(stacks: &[Stack]) -> Result<Filters> {
     let without_logic = needs(&[Stack::K, Stack::L])
         .then(|| build("--without-logic", paths::filter_without_logic()))
         .transpose()?;
-    Ok(Filters { shipped: paths::filter(), unbatched, without_logic })
+    Ok(Filters { shipped: paths::filter(), unbatched, without_logic, services })
 }
 
 fn memory(running: &Running) -> Result<Memory> {

@@ -11,6 +11,9 @@ use crate::{measure::load::Load, stacks::Stack};
 /// wrk's longest warm-up before each measurement, in seconds.
 pub const WARM_UP: u32 = 1;
 
+/// The rate limit services behind Envoy, and the native module to compare with.
+const SERVICES: [Stack; 5] = [Stack::M, Stack::N, Stack::T, Stack::U, Stack::V];
+
 /// How to measure.
 #[derive(Debug, Args)]
 pub struct BenchArgs {
@@ -28,6 +31,13 @@ pub struct BenchArgs {
     /// write no report; with RENEW=1 in the environment, set the budgets
     #[arg(long, requires = "instructions", conflicts_with_all = ["only", "out"])]
     pub budgets: bool,
+    /// The rate limit service alone, and then behind Envoy, instead: nine minutes; the report goes
+    /// to rate-limit-service.md in docs/bench. With --instructions: only the service's instructions
+    #[arg(long, conflicts_with_all = ["quick", "micro", "budgets", "only", "connections", "users", "rounds", "seconds"])]
+    pub service: bool,
+    /// The program of envoyproxy/ratelimit, to measure it beside the service
+    #[arg(long, value_name = "PATH")]
+    pub original: Option<PathBuf>,
     /// Only these stacks, such as A,E,G; A is always among them
     #[arg(long, value_delimiter = ',', ignore_case = true)]
     only: Vec<Stack>,
@@ -69,7 +79,9 @@ pub struct Plan {
 impl BenchArgs {
     /// The plan of these options.
     pub fn plan(&self) -> Result<Plan> {
-        let (connections, users, rounds, seconds) = if self.quick {
+        let (connections, users, rounds, seconds) = if self.service {
+            (&[1, 32][..], &[1, 1_000][..], 3, 2)
+        } else if self.quick {
             (&[1, 32][..], &[1_000][..], 2, 2)
         } else {
             (&[1, 8, 32, 128][..], &[1, 1_000][..], 5, 4)
@@ -104,7 +116,11 @@ impl BenchArgs {
     /// The stacks to measure.
     pub fn stacks(&self) -> Vec<Stack> {
         let all = if self.instructions { Stack::value_variants().to_vec() } else { Stack::timed() };
+        let all = if self.service { SERVICES.to_vec() } else { all };
         let mut stacks = if self.only.is_empty() { all } else { self.only.clone() };
+        if self.only.is_empty() && self.original.is_none() {
+            stacks.retain(|stack| *stack != Stack::V);
+        }
         stacks.push(Stack::A);
         stacks.sort_unstable();
         stacks.dedup();
@@ -155,15 +171,15 @@ mod tests {
     #[test]
     fn quick_plan_takes_about_three_minutes() {
         let seconds = plan(&["--quick"]).unwrap().time().as_secs();
-        assert!((120..=210).contains(&seconds), "{seconds}");
+        assert!((120..=220).contains(&seconds), "{seconds}");
         assert_eq!(plan(&["--quick"]).unwrap().out, paths::root().join("target/bench"));
     }
 
     #[test]
     fn full_plan_has_every_stack_under_every_load() {
         let full = plan(&[]).unwrap();
-        assert_eq!((full.stacks.len(), full.loads.len(), full.rounds), (16, 8, 5));
-        assert_eq!(full.len(), 640);
+        assert_eq!((full.stacks.len(), full.loads.len(), full.rounds), (18, 8, 5));
+        assert_eq!(full.len(), 720);
         assert_eq!(full.out, paths::root().join("docs/bench"));
     }
 
@@ -182,5 +198,15 @@ mod tests {
         assert!(plan(&["--connections", "8,8"]).is_err());
         assert!(plan(&["--only", "Z"]).is_err());
         assert!(plan(&["--micro", "--quick"]).is_err());
+    }
+
+    #[test]
+    fn original_is_measured_if_it_is_given() {
+        let stacks = |arguments: &[&str]| plan(arguments).unwrap().stacks;
+        let service = [Stack::A, Stack::M, Stack::N, Stack::T, Stack::U, Stack::V];
+        assert_eq!(stacks(&["--service"]), service[..5]);
+        assert_eq!(stacks(&["--service", "--original", "/x"]), service);
+        assert!(stacks(&["--original", "/x"]).contains(&Stack::V));
+        assert!(plan(&["--service", "--quick"]).is_err());
     }
 }

@@ -21,6 +21,7 @@ use quotagate_workspace::task;
 
 use crate::{
     measure::cpu,
+    service::ServiceParts,
     stacks::{self, Backend, Due, Stack, USER_HEADER},
 };
 
@@ -73,6 +74,8 @@ pub struct Filters {
     pub unbatched: Option<PathBuf>,
     /// Without logic.
     pub without_logic: Option<PathBuf>,
+    /// The services that Envoy's own filter calls.
+    pub services: ServiceParts,
 }
 
 impl Filters {
@@ -149,7 +152,10 @@ impl Rig {
 
     fn start_stack(&self, stack: Stack, filters: &Filters, under: &[OsString]) -> Result<Running> {
         let (url, ports) = self.backend(stack)?;
-        let (store, redis) = if stack.is_native() {
+        let (store, redis) = if let Some(subject) = stack.service() {
+            let redis = self.redis.as_ref().context("no Redis was started")?;
+            (Some(filters.services.start(subject, redis, &[])?), None)
+        } else if stack.is_native() {
             (None, url)
         } else {
             (url.map(|url| StoreProcess::start(&url, &[])).transpose()?, None)
@@ -192,7 +198,8 @@ impl Running {
     fn answers(&self) -> Result<bool> {
         let request = Request::get("/api/items").header(USER_HEADER, "user-1");
         let response = Client::connect(self.envoy.port())?.send(&request)?;
-        let counted = response.header("ratelimit").is_some();
+        let names = ["ratelimit", "ratelimit-limit"];
+        let counted = names.iter().any(|name| response.header(name).is_some());
         let right = match self.stack.due() {
             Due::Uncounted => response.status == 200 && !counted,
             Due::Counted => response.status == 200 && counted,

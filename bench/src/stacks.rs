@@ -7,13 +7,17 @@ use std::fmt;
 use anyhow::{Context, Result};
 use clap::ValueEnum;
 use quotagate_support::{
-    envoy::{EnvoyOptions, Form},
+    envoy::{EnvoyOptions, Form, manager},
     yaml,
 };
 use serde_json::{Value, json};
 
+use crate::service::{self, Subject};
+
 /// The header that names the user.
 pub const USER_HEADER: &str = "x-user";
+/// The cluster of the store, or of the rate limit service.
+const STORE: &str = "quota_store";
 /// No measurement reaches this quota.
 const PLENTY: u64 = 1_000_000_000;
 const FILTERS: &str =
@@ -63,8 +67,14 @@ pub enum Stack {
     R,
     /// As M, with access log fields.
     S,
-    /// As N, with access log fields.
+    /// Envoy's own rate limit filter, with the rate limit service.
     T,
+    /// As T, with leases.
+    U,
+    /// As T, with envoyproxy/ratelimit.
+    V,
+    /// As N, with access log fields.
+    W,
 }
 
 /// Where a store counts.
@@ -112,13 +122,26 @@ impl Stack {
             Self::Q => "native, no policy applies",
             Self::R => "native lease, no headers",
             Self::S => "native lease, with log fields",
-            Self::T => "native exact, with log fields",
+            Self::T => "rate limit service, exact",
+            Self::U => "rate limit service, lease",
+            Self::V => "envoyproxy/ratelimit",
+            Self::W => "native exact, with log fields",
         }
     }
 
     /// Whether the filter is the native module, which counts without a store beside Envoy.
     pub fn is_native(self) -> bool {
-        self >= Self::M
+        (Self::M..=Self::S).contains(&self) || self == Self::W
+    }
+
+    /// The rate limit service that Envoy's own filter calls, if there is one.
+    pub const fn service(self) -> Option<Subject> {
+        match self {
+            Self::T => Some(Subject::Exact),
+            Self::U => Some(Subject::Lease),
+            Self::V => Some(Subject::Original),
+            _ => None,
+        }
     }
 
     /// Where its store, or its native module, counts; `None` if nothing is counted.
@@ -127,7 +150,8 @@ impl Stack {
             Self::A | Self::B | Self::C | Self::K | Self::L | Self::Q => None,
             Self::D => Some(Backend::Memory),
             Self::E | Self::G | Self::H | Self::I | Self::J => Some(Backend::Redis),
-            Self::M | Self::N | Self::P | Self::R | Self::S | Self::T => Some(Backend::Redis),
+            Self::M | Self::N | Self::P | Self::R | Self::S | Self::W => Some(Backend::Redis),
+            Self::T | Self::U | Self::V => Some(Backend::Redis),
             Self::F | Self::O => Some(Backend::Cluster),
         }
     }
@@ -137,7 +161,8 @@ impl Stack {
         match self {
             Self::A | Self::B | Self::C | Self::K | Self::Q | Self::R => Due::Uncounted,
             Self::D | Self::E | Self::F | Self::G | Self::H | Self::J | Self::L => Due::Counted,
-            Self::M | Self::N | Self::O | Self::S | Self::T => Due::Counted,
+            Self::M | Self::N | Self::O | Self::S | Self::W => Due::Counted,
+            Self::T | Self::U | Self::V => Due::Counted,
             Self::I | Self::P => Due::Refused,
         }
     }
@@ -152,7 +177,7 @@ impl Stack {
             "quota": quota, "window": window,
         });
         match self {
-            Self::A | Self::B => return None,
+            Self::A | Self::B | Self::T | Self::U | Self::V => return None,
             Self::K => return Some(json!({})),
             Self::L => return Some(json!({ "host_calls": true })),
             Self::G | Self::M | Self::R | Self::S => {
@@ -164,18 +189,18 @@ impl Stack {
                 fields.insert("lease".to_owned(), json!({ "ahead": "10s" }));
             }
             Self::C | Self::D | Self::E | Self::F | Self::H | Self::I => {}
-            Self::N | Self::O | Self::P | Self::Q | Self::T => {}
+            Self::N | Self::O | Self::P | Self::Q | Self::W => {}
         }
         let headers = if self == Self::R { json!([]) } else { json!(["ietf", "x_ratelimit"]) };
         let mut document = json!({
             "domain": format!("bench-{self}").to_lowercase(),
             // A request that cannot be counted would be cheap, so it must fail the measurement.
-            "store": { "cluster": "quota_store", "timeout": "1s", "on_failure": "deny" },
+            "store": { "cluster": STORE, "timeout": "1s", "on_failure": "deny" },
             "identities": { "user": [{ "header": { "name": USER_HEADER } }] },
             "policies": [policy],
             "response": { "headers": headers },
         });
-        if matches!(self, Self::S | Self::T) {
+        if matches!(self, Self::S | Self::W) {
             let fields = json!(["decision", "policy", "partition", "used"]);
             document.as_object_mut()?.insert("access_log".to_owned(), fields);
         }
@@ -185,7 +210,8 @@ impl Stack {
     /// The stacks whose requests are also timed. The others show only what parts of a stack cost,
     /// which is less than the noise of times.
     pub fn timed() -> Vec<Self> {
-        Self::value_variants().iter().copied().filter(|stack| *stack < Self::Q).collect()
+        let is_timed = |stack: &Self| !matches!(stack, Self::Q | Self::R | Self::S | Self::W);
+        Self::value_variants().iter().copied().filter(is_timed).collect()
     }
 
     /// The configuration of its Envoy. `options` give the addresses of upstream and store, and the
@@ -203,6 +229,10 @@ impl Stack {
         });
         if self == Self::B {
             filters.insert(0, local_rate_limit());
+        }
+        if self.service().is_some() {
+            filters.insert(0, rate_limit());
+            call_the_service(&mut config)?;
         }
         Ok(config)
     }
@@ -225,6 +255,40 @@ fn local_rate_limit() -> Value {
             "filter_enabled": always, "filter_enforced": always,
         },
     })
+}
+
+fn rate_limit() -> Value {
+    json!({
+        "name": "envoy.filters.http.ratelimit",
+        "typed_config": {
+            "@type": "type.googleapis.com/envoy.extensions.filters.http.ratelimit.v3.RateLimit",
+            "domain": service::DOMAIN, "timeout": "1s", "failure_mode_deny": true,
+            "rate_limit_service": {
+                "transport_api_version": "V3",
+                "grpc_service": { "envoy_grpc": { "cluster_name": STORE } },
+            },
+        },
+    })
+}
+
+/// Makes the store's cluster speak gRPC, and the route describe its requests.
+fn call_the_service(config: &mut Value) -> Result<()> {
+    let cluster = yaml::named(yaml::at(config, "/static_resources/clusters")?, STORE)?;
+    let options = json!({ "envoy.extensions.upstreams.http.v3.HttpProtocolOptions": {
+        "@type": "type.googleapis.com/envoy.extensions.upstreams.http.v3.HttpProtocolOptions",
+        "explicit_http_config": { "http2_protocol_options": {} },
+    } });
+    let set = |object: &mut Value, name: &str, value| {
+        let object = object.as_object_mut().context("no object")?;
+        object.insert(name.to_owned(), value);
+        anyhow::Ok(())
+    };
+    set(cluster, "typed_extension_protocol_options", options)?;
+    let actions = json!([{ "actions": [{
+        "request_headers": { "header_name": USER_HEADER, "descriptor_key": service::KEY },
+    }] }]);
+    let route = "/route_config/virtual_hosts/0/routes/0/route";
+    set(yaml::at(manager(config)?, route)?, "rate_limits", actions)
 }
 
 /// The upstream: an Envoy that answers by itself, on any port.
@@ -275,6 +339,7 @@ mod tests {
             let own = match stack {
                 Stack::A => vec!["router"],
                 Stack::B => vec!["local_ratelimit", "router"],
+                Stack::T | Stack::U | Stack::V => vec!["ratelimit", "router"],
                 native if native.is_native() => vec!["dynamic_modules", "router"],
                 _ => vec!["wasm", "router"],
             };
@@ -289,6 +354,7 @@ mod tests {
                 stack.document().and_then(|document| document["policies"][0]["quota"].as_u64());
             match (stack.due(), stack.backend()) {
                 (Due::Refused, Some(_)) => assert_eq!(quota, Some(1)),
+                (Due::Counted, Some(_)) if stack.service().is_some() => assert_eq!(quota, None),
                 (Due::Counted, Some(_)) => assert_eq!(quota, Some(PLENTY)),
                 (Due::Uncounted, None) => {}
                 (Due::Uncounted, Some(_)) => assert_eq!((*stack, quota), (Stack::R, Some(PLENTY))),

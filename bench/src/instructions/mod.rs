@@ -5,7 +5,7 @@
 //! they are the same within 0.5 % on a busy machine, so several stacks run at a time.
 
 mod budgets;
-mod callgrind;
+pub mod callgrind;
 mod operations;
 mod report;
 
@@ -101,7 +101,7 @@ impl Measurement {
 }
 
 /// Counts, and writes the report, or compares with the budgets.
-pub fn run(arguments: &BenchArgs, filters: impl Fn(&[Stack]) -> Result<Filters>) -> Result<()> {
+pub fn run(arguments: &BenchArgs, filters: impl FnOnce(&[Stack]) -> Result<Filters>) -> Result<()> {
     let (stacks, connections) = if arguments.budgets {
         (budgets::STACKS.to_vec(), CONNECTIONS.split_at(1).0)
     } else {

@@ -116,12 +116,12 @@ fn fault(stack: Stack, load: Load, counts: &Counts, seen: &Seen) -> Option<Strin
     let answers = counts.answers();
     let called = match stack {
         Stack::D | Stack::E | Stack::F => *calls > 0,
-        Stack::H => calls * 10 >= answers * 9,
+        Stack::H | Stack::T | Stack::U | Stack::V => calls * 10 >= answers * 9,
         Stack::A | Stack::B | Stack::C | Stack::K | Stack::L | Stack::Q => *calls == 0,
         // A worker of the native module asks once for each user, and then refuses by itself.
         Stack::P => *calls == 0,
         // The native module does not call through Envoy.
-        Stack::M | Stack::N | Stack::O | Stack::R | Stack::S | Stack::T => {
+        Stack::M | Stack::N | Stack::O | Stack::R | Stack::S | Stack::W => {
             *calls == 0 && counts.scripts > 0
         }
         Stack::G | Stack::I | Stack::J => true,

@@ -1,7 +1,7 @@
 //! The report: tables as Markdown, and a picture.
 
 mod picture;
-mod stats;
+pub mod stats;
 mod summary;
 pub mod table;
 
@@ -47,6 +47,31 @@ pub fn write(
     picture::draw(&groups, &circumstances.to_string(), &picture)?;
     task::note(&format!("written: {}", shown(&picture)));
     Ok(())
+}
+
+/// Prints the tables of the rate limit service, and writes `rate-limit-service.md`. `alone` is the
+/// report of the service without Envoy.
+pub fn write_service(
+    plan: &Plan,
+    alone: &str,
+    measured: &Measured,
+    memory: &[Memory],
+    circumstances: &Circumstances,
+) -> Result<()> {
+    let tables = summary::groups(&measured.samples);
+    let tables = tables.iter().map(table::group).chain([table::memory(memory)]);
+    let markdown = format!(
+        "# What a decision of the rate limit service costs\n\n{circumstances}. Written by \
+         `cargo xtask bench --service`.\n\n## The service alone\n\n{alone}\n## Behind Envoy\n\n\
+         In each stack, one Envoy worker stands in front of the same upstream ([the \
+         bench](README.md)). Figures are medians of {} rounds; ratios are to A, Envoy alone, of \
+         the same round. `store µs` is the processor time of the service.\n\n{}",
+        plan.rounds,
+        tables.collect::<Vec<_>>().join("\n"),
+    );
+    println!("\n{markdown}");
+    fs::create_dir_all(&plan.out).with_context(|| format!("cannot make {}", plan.out.display()))?;
+    save(&plan.out.join("rate-limit-service.md"), &markdown)
 }
 
 fn preface(plan: &Plan, measured: &Measured, circumstances: &Circumstances) -> String {
