@@ -13,6 +13,8 @@ mod text;
 mod values;
 
 use std::{
+    env,
+    ffi::{OsStr, OsString},
     path::{Path, PathBuf},
     process::ExitCode,
     sync::LazyLock,
@@ -73,7 +75,7 @@ static VERSION: LazyLock<String> =
     LazyLock::new(|| version(env!("CARGO_PKG_VERSION"), option_env!("QUOTAGATE_COMMIT")));
 
 fn main() -> ExitCode {
-    let cli = match Cli::try_parse() {
+    let cli = match Cli::try_parse_from(arguments(env::args_os().collect())) {
         Ok(cli) => cli,
         // Help and the version are no errors.
         Err(error)
@@ -102,6 +104,19 @@ fn main() -> ExitCode {
         Ok(status) => status,
         Err(sentence) => refuse(&sentence),
     }
+}
+
+/// The arguments, with those that a name of the program stands for: `/bin/ratelimit`, as the program
+/// of envoyproxy/ratelimit is called, is `quotagate ratelimit`.
+fn arguments(mut given: Vec<OsString>) -> Vec<OsString> {
+    let is_service = |word: &OsString| Path::new(word).file_name() == Some(OsStr::new("ratelimit"));
+    if given.first().is_some_and(is_service) {
+        // That program reads no arguments. Where an image has it as its entry point, and a compose
+        // file as the command, its own name is one.
+        let names = if given.get(1).is_some_and(is_service) { 2 } else { 1 };
+        given.splice(..names, ["quotagate", "ratelimit"].map(OsString::from));
+    }
+    given
 }
 
 fn completions(shell: Shell) -> Result<ExitCode, String> {
@@ -153,6 +168,24 @@ mod tests {
         assert_eq!(version("0.1.0", Some("abcdef123456")), "0.1.0 (abcdef123456)");
         assert_eq!(version("0.1.0", None), "0.1.0");
         assert_eq!(version("0.1.0", Some("")), "0.1.0");
+    }
+
+    #[test]
+    fn command_named_ratelimit_is_the_rate_limit_service() {
+        let read = |given: &[&str]| -> Vec<String> {
+            let read = arguments(given.iter().map(OsString::from).collect());
+            read.into_iter().map(|word| word.into_string().unwrap()).collect()
+        };
+        let service = ["quotagate", "ratelimit"];
+        assert_eq!(read(&["/bin/ratelimit"]), service);
+        assert_eq!(read(&["ratelimit"]), service);
+        assert_eq!(read(&["/bin/ratelimit", "/bin/ratelimit"]), service);
+        let flags = ["--config", "ratelimit"];
+        let with = |words: &[&str]| read(&[words, &flags].concat());
+        assert_eq!(with(&["/bin/ratelimit"]), [service, flags].concat());
+        for other in [&["/quotagate", "serve"][..], &["/ratelimit/quotagate", "ratelimit"], &[]] {
+            assert_eq!(read(other), other);
+        }
     }
 
     #[test]
