@@ -204,9 +204,10 @@ pub fn checks<'l>(
 }
 
 fn policy(domain: &str, rule: &Rule, options: &CountingOptions) -> HostedPolicy {
-    // Unlimited rules have a policy, too, so that the indexes are the same. It counts nothing.
+    // Unlimited rules have a policy, too, so that the indexes are the same. It counts nothing, and
+    // operators see the greatest limit.
     let (hits, unit) = match rule.limit {
-        RuleLimit::Unlimited => (0, Unit::Second),
+        RuleLimit::Unlimited => (u32::MAX, Unit::Second),
         RuleLimit::Hits(hits, unit) => (hits, unit),
     };
     let mode = if rule.shadow_mode { Mode::Shadow } else { Mode::Enforce };

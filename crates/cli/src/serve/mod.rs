@@ -19,6 +19,9 @@ use tokio::runtime::{Builder, Runtime};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::oneshot;
 use tracing::Level;
+use tracing_subscriber::filter::Targets;
+use tracing_subscriber::layer::SubscriberExt as _;
+use tracing_subscriber::util::SubscriberInitExt as _;
 
 use crate::values;
 
@@ -114,9 +117,16 @@ pub(crate) fn write_log(level: Level, format: LogFormat) {
         .with_target(false)
         .with_max_level(level);
     match format {
-        LogFormat::Text => log.init(),
-        LogFormat::Json => log.json().init(),
+        LogFormat::Text => log.finish().with(log_filter(level)).init(),
+        LogFormat::Json => log.json().finish().with(log_filter(level)).init(),
     }
+}
+
+/// What is written at a level. At `debug`, HTTP libraries write several lines for each call, which
+/// nobody wants who looks for a reason of the service's: only `trace` shows them.
+fn log_filter(level: Level) -> Targets {
+    let of_others = if level == Level::TRACE { level } else { level.min(Level::INFO) };
+    Targets::new().with_default(of_others).with_target("quotagate", level)
 }
 
 /// A call is cheapest with one thread, since nothing moves between threads. One thread serves some
@@ -220,4 +230,24 @@ async fn serve(args: ServeArgs) -> Result<(), String> {
         () = signals => tracing::warn!("stopped at once after a second signal"),
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn log_of_debug_has_no_frames_of_http() {
+        let [own, of_others] = ["quotagate_store::server", "h2::codec::framed_read"];
+        let written =
+            |level: Level, target: &str, of: Level| log_filter(level).would_enable(target, &of);
+        assert!(written(Level::DEBUG, own, Level::DEBUG));
+        assert!(!written(Level::DEBUG, of_others, Level::DEBUG));
+        assert!(written(Level::DEBUG, of_others, Level::INFO));
+        assert!(written(Level::TRACE, of_others, Level::TRACE));
+        assert!(
+            !written(Level::WARN, own, Level::INFO)
+                && !written(Level::WARN, of_others, Level::INFO)
+        );
+    }
 }
