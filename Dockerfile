@@ -1,11 +1,11 @@
-# Four images, built from this source tree: `docker build --target store .` (the store and the
-# commands), `--target envoy` (Envoy with both forms of the filter), and the Wasm filter alone, for
-# Istio's WasmPlugin and Envoy Gateway's EnvoyExtensionPolicy: `--target filter`, or
-# `--target filter-bodies` for policies that read bodies. It needs BuildKit, which Docker 23 and
-# later use by default.
+# Five images, built from this source tree: `docker build --target store .` (the store and the
+# commands), `--target ratelimit` (the same program as Envoy's rate limit service), `--target envoy`
+# (Envoy with both forms of the filter), and the Wasm filter alone, for Istio's WasmPlugin and Envoy
+# Gateway's EnvoyExtensionPolicy: `--target filter`, or `--target filter-bodies` for policies that
+# read bodies. It needs BuildKit, which Docker 23 and later use by default.
 #
-# Without a compiler: `cargo xtask package` writes the images of the store and of the filter for a
-# release, and docker/envoy.Dockerfile adds the archive of a release to Envoy's image.
+# Without a compiler: `cargo xtask package` writes all images but Envoy's for a release, and
+# docker/envoy.Dockerfile adds the archive of a release to that one.
 
 FROM rust:1.95.0-bookworm AS build
 # The Rust of this image, whatever rust-toolchain.toml names.
@@ -21,20 +21,31 @@ RUN --mount=type=cache,target=/usr/local/cargo/registry --mount=type=cache,targe
  && cargo build --locked --release --package quotagate-cli --target "$(uname -m)-unknown-linux-musl" \
  && mkdir -p /dist/bin /dist/lib /dist/wasm \
  && cp "target/$(uname -m)-unknown-linux-musl/release/quotagate" /dist/bin/ \
+ && mkdir -p /command/bin && cp /dist/bin/quotagate /command/ \
+ && ln -s ../quotagate /command/bin/quotagate && ln -s ../quotagate /command/bin/ratelimit \
  && cp dist/libquotagate.so /dist/lib/ \
  && cp dist/quotagate.wasm dist/quotagate-bodies.wasm /dist/wasm/
 
 # One static program, and nothing else that could have faults or be run.
-FROM scratch AS store
+FROM scratch AS command
 # For Redis over TLS (rediss://).
 COPY --from=build /etc/ssl/certs/ca-certificates.crt /etc/ssl/certs/ca-certificates.crt
-COPY --from=build /dist/bin/quotagate /quotagate
+COPY --from=build /command /
+
+FROM command AS store
 ENV QUOTAGATE_LISTEN=0.0.0.0:9180 QUOTAGATE_ADMIN=0.0.0.0:9181
 EXPOSE 9180 9181
 USER 65532:65532
 HEALTHCHECK --interval=2s --timeout=2s --start-period=10s --retries=15 CMD ["/quotagate", "health"]
 ENTRYPOINT ["/quotagate"]
 CMD ["serve"]
+
+# The same program under the name of envoyproxy/ratelimit's.
+FROM command AS ratelimit
+EXPOSE 8081 8080 6070
+USER 65532:65532
+HEALTHCHECK --interval=2s --timeout=2s --start-period=10s --retries=15 CMD ["/quotagate", "health", "http://127.0.0.1:8080/healthcheck"]
+ENTRYPOINT ["/bin/ratelimit"]
 
 # Istio and Envoy Gateway expect one layer with one file of this name.
 FROM scratch AS filter

@@ -22,17 +22,27 @@ pub struct Tarball(BTreeMap<String, Entry>);
 #[derive(Debug, Clone)]
 enum Entry {
     File { mode: u32, content: Vec<u8> },
+    Link { target: String },
     Folder,
 }
 
 impl Tarball {
     /// Adds a file. The path has no leading slash.
     pub fn file(&mut self, path: &str, mode: u32, content: impl Into<Vec<u8>>) {
+        self.add(path, Entry::File { mode, content: content.into() });
+    }
+
+    /// Adds a symbolic link. The target is relative to the folder of the link.
+    pub fn link(&mut self, path: &str, target: &str) {
+        self.add(path, Entry::Link { target: target.to_owned() });
+    }
+
+    fn add(&mut self, path: &str, entry: Entry) {
         for (end, _) in path.match_indices('/') {
             let folder = path.get(..end).unwrap_or_default().to_owned();
             self.0.entry(folder).or_insert(Entry::Folder);
         }
-        self.0.insert(path.to_owned(), Entry::File { mode, content: content.into() });
+        self.0.insert(path.to_owned(), entry);
     }
 
     /// The tar file. `epoch` is the time of every entry, in seconds since 1970.
@@ -52,6 +62,12 @@ impl Tarball {
                     header.set_mode(*mode);
                     header.set_size(content.len() as u64);
                     tar.append_data(&mut header, path, content.as_slice())
+                }
+                Entry::Link { target } => {
+                    header.set_entry_type(EntryType::Symlink);
+                    header.set_mode(0o777);
+                    header.set_size(0);
+                    tar.append_link(&mut header, path, target)
                 }
                 Entry::Folder => {
                     header.set_entry_type(EntryType::Directory);
@@ -115,6 +131,18 @@ mod tests {
         let expected =
             [("a/", 0o755), ("a/b/", 0o755), ("a/b-c", 0o644), ("a/b/c", 0o644), ("d", 0o644)];
         assert!(found.iter().map(|(name, mode)| (name.as_str(), *mode)).eq(expected), "{found:?}");
+    }
+
+    #[test]
+    fn links_name_their_targets() {
+        let mut tar = Tarball::default();
+        tar.link("bin/b", "../a");
+        let bytes = tar.bytes(7).unwrap();
+        let mut archive = tar::Archive::new(bytes.as_slice());
+        let link = archive.entries().unwrap().nth(1).unwrap().unwrap();
+        assert_eq!(link.header().entry_type(), EntryType::Symlink);
+        assert_eq!(link.path().unwrap().to_str(), Some("bin/b"));
+        assert_eq!(link.link_name().unwrap().unwrap().to_str(), Some("../a"));
     }
 
     #[test]

@@ -18,7 +18,7 @@ use sha2::{Digest as _, Sha256};
 use crate::tarball::Tarball;
 
 /// The blobs of an image. Add layers, then what names them, and [`archive`](Self::archive) last.
-#[derive(Default)]
+#[derive(Clone, Default)]
 pub struct ImageLayout {
     blobs: BTreeMap<String, Vec<u8>>,
 }

@@ -1,11 +1,11 @@
 //! The images of a release, as OCI archives: files that `skopeo copy oci-archive:FILE docker://...`
 //! reads.
 
+mod command;
 mod filter;
 mod layout;
 mod manifest;
 mod roots;
-mod store;
 
 use std::{collections::HashMap, fs, path::Path};
 
@@ -19,8 +19,8 @@ use oci_spec::image::{
 use crate::Parts;
 use layout::ImageLayout;
 
-/// Writes the store's image and those of both Wasm filters, each of these in two forms. `licences`
-/// are those of the crates that are linked in.
+/// Writes the images of the command, and those of both Wasm filters, each of these in two forms.
+/// `licences` are those of the crates that are linked in.
 ///
 /// # Errors
 /// When a part cannot be read, or a file cannot be written.
@@ -30,9 +30,13 @@ pub fn write(parts: &Parts, licences: &str, folder: &Path) -> Result<()> {
         let archive = layout.archive(root, &parts.version, parts.epoch)?;
         fs::write(&file, archive).with_context(|| format!("cannot write {}", file.display()))
     };
-    let mut layout = ImageLayout::default();
-    let root = store::image(parts, licences, &mut layout)?;
-    write("store", layout, root)?;
+    let mut shared = ImageLayout::default();
+    let layers = command::layers(parts, licences, &mut shared)?;
+    for image in command::IMAGES {
+        let mut layout = shared.clone();
+        let root = image.index(parts, &layers, &mut layout)?;
+        write(image.name, layout, root)?;
+    }
     for (form, file) in [("", &parts.filter), ("-bodies", &parts.bodies_filter)] {
         let module = read(file)?;
         let title = format!("quotagate-filter{form}");

@@ -34,12 +34,16 @@ fn packed(module: &[u8], commands: [&[u8]; 2]) -> Files {
         .collect()
 }
 
+/// The content of files, and the targets of links.
 fn unpacked(tar: &[u8]) -> Files {
     let mut archive = tar::Archive::new(tar);
     let entries = archive.entries().unwrap().map(|entry| {
         let mut entry = entry.unwrap();
         let mut content = Vec::new();
-        entry.read_to_end(&mut content).unwrap();
+        match entry.link_name_bytes() {
+            Some(target) => content.extend_from_slice(&target),
+            None => _ = entry.read_to_end(&mut content).unwrap(),
+        }
         (entry.path().unwrap().to_str().unwrap().to_owned(), content)
     });
     entries.collect()
@@ -72,35 +76,34 @@ fn same_input_gives_the_same_bytes() {
 fn one_changed_byte_gives_another_digest() {
     let before = packed(b"module", [b"one", b"two"]);
     let after = packed(b"modulf", [b"one", b"twp"]);
-    assert_eq!(before.len(), 5);
+    assert_eq!(before.len(), 6);
     for (name, archive) in &before {
         assert_ne!(root(archive).digest(), root(&after[name]).digest(), "{name}");
     }
 }
 
-#[test]
-fn store_runs_without_root_on_each_architecture() {
-    let files =
-        unpacked(&packed(b"", [b"one", b"two"])[&format!("quotagate-store-{VERSION}.oci.tar")]);
+/// The image of a command for an architecture: its configuration, its files, and their digests.
+struct Built {
+    image: ImageConfiguration,
+    files: Files,
+    layers: Vec<Descriptor>,
+}
+
+/// The images of this name that [`packed`] made of the commands `one` and `two`, by architecture.
+fn built(name: &str) -> Vec<Built> {
+    let archives = packed(b"", [b"one", b"two"]);
+    let files = unpacked(&archives[&format!("quotagate-{name}-{VERSION}.oci.tar")]);
     let root = ImageIndex::from_reader(files["index.json"].as_slice()).unwrap();
     let root = &root.manifests()[0];
     assert_eq!(root.annotations().as_ref().unwrap()["org.opencontainers.image.ref.name"], VERSION);
     let index = ImageIndex::from_reader(blob(&files, root)).unwrap();
-    assert_eq!(index.manifests().len(), 2);
-    for (manifest, (name, command)) in
-        index.manifests().iter().zip([("amd64", "one"), ("arm64", "two")])
-    {
+    let title = &index.annotations().as_ref().unwrap()["org.opencontainers.image.title"];
+    assert_eq!(*title, format!("quotagate-{name}"));
+    let of = |manifest: &Descriptor| {
         let platform = manifest.platform().as_ref().unwrap();
-        assert_eq!(platform.architecture().to_string(), name);
         let manifest = ImageManifest::from_reader(blob(&files, manifest)).unwrap();
         let image = ImageConfiguration::from_reader(blob(&files, manifest.config())).unwrap();
         assert_eq!(image.architecture(), platform.architecture());
-        let config = image.config().as_ref().unwrap();
-        assert_eq!(config.user().as_deref(), Some("65532:65532"));
-        assert_eq!(config.entrypoint().as_deref(), Some(["/quotagate".to_owned()].as_slice()));
-        let labels = config.labels().as_ref().unwrap();
-        assert_eq!(labels["org.opencontainers.image.revision"], "abcdef123456");
-        assert_eq!(labels["org.opencontainers.image.created"], "2023-11-14T22:13:20Z");
         let mut content = Files::new();
         for (layer, diff_id) in manifest.layers().iter().zip(image.rootfs().diff_ids()) {
             let mut tar = Vec::new();
@@ -109,13 +112,57 @@ fn store_runs_without_root_on_each_architecture() {
             content.extend(unpacked(&tar));
         }
         content.retain(|path, _| !path.ends_with('/'));
-        assert_eq!(content.remove("quotagate").unwrap(), command.as_bytes());
-        let certificates = content.remove("etc/ssl/certs/ca-certificates.crt").unwrap();
-        assert!(pem::parse_many(certificates).unwrap().len() > 100);
-        let licence = content.remove("licenses/LICENSE").unwrap();
-        assert!(String::from_utf8(licence).unwrap().contains("Apache License"));
-        assert_eq!(content.remove("licenses/THIRD-PARTY-LICENSES").unwrap(), b"of crates");
-        assert!(content.is_empty(), "{content:?}");
+        Built { image, files: content, layers: manifest.layers().clone() }
+    };
+    index.manifests().iter().map(of).collect()
+}
+
+#[test]
+fn images_of_the_command_run_without_root_on_each_architecture() {
+    for name in ["store", "ratelimit"] {
+        let built = built(name);
+        let architectures: Vec<String> =
+            built.iter().map(|built| built.image.architecture().to_string()).collect();
+        assert_eq!(architectures, ["amd64", "arm64"]);
+        for (mut built, command) in built.into_iter().zip(["one", "two"]) {
+            let config = built.image.config().as_ref().unwrap();
+            assert_eq!(config.user().as_deref(), Some("65532:65532"));
+            let labels = config.labels().as_ref().unwrap();
+            assert_eq!(labels["org.opencontainers.image.revision"], "abcdef123456");
+            assert_eq!(labels["org.opencontainers.image.created"], "2023-11-14T22:13:20Z");
+            let files = &mut built.files;
+            assert_eq!(files.remove("quotagate").unwrap(), command.as_bytes());
+            for link in ["bin/quotagate", "bin/ratelimit"] {
+                assert_eq!(files.remove(link).unwrap(), b"../quotagate");
+            }
+            let certificates = files.remove("etc/ssl/certs/ca-certificates.crt").unwrap();
+            assert!(pem::parse_many(certificates).unwrap().len() > 100);
+            let licence = files.remove("licenses/LICENSE").unwrap();
+            assert!(String::from_utf8(licence).unwrap().contains("Apache License"));
+            assert_eq!(files.remove("licenses/THIRD-PARTY-LICENSES").unwrap(), b"of crates");
+            assert!(files.is_empty(), "{files:?}");
+        }
+    }
+}
+
+#[test]
+fn images_of_the_command_differ_in_how_they_start_and_share_their_layers() {
+    let (stores, services) = (built("store"), built("ratelimit"));
+    for (store, service) in stores.iter().zip(&services) {
+        assert_eq!(store.layers, service.layers);
+        let [store, service] = [store, service].map(|built| built.image.config().clone().unwrap());
+        let starts = |config: &oci_spec::image::Config| {
+            [config.entrypoint(), config.cmd()].map(|words| words.clone().unwrap()).concat()
+        };
+        assert_eq!(starts(&store), ["/quotagate", "serve"]);
+        assert_eq!(starts(&service), ["/bin/ratelimit"]);
+        let ports = |config: &oci_spec::image::Config| {
+            let mut ports = config.exposed_ports().clone().unwrap();
+            ports.sort();
+            ports
+        };
+        assert_eq!(ports(&store), ["9180/tcp", "9181/tcp"]);
+        assert_eq!(ports(&service), ["6070/tcp", "8080/tcp", "8081/tcp"]);
     }
 }
 

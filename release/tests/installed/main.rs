@@ -12,6 +12,8 @@ mod deb;
 mod debian;
 mod fetchers;
 mod programs;
+mod ratelimit_image;
 mod registry;
 mod store;
 mod store_image;
+mod unpacked;

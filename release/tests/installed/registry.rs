@@ -19,8 +19,8 @@ use crate::{
 
 const START: Duration = Duration::from_secs(20);
 /// All images of a release.
-const IMAGES: [&str; 5] =
-    ["store", "filter", "filter-artifact", "filter-bodies", "filter-bodies-artifact"];
+const IMAGES: [&str; 6] =
+    ["store", "ratelimit", "filter", "filter-artifact", "filter-bodies", "filter-bodies-artifact"];
 
 /// A running registry, ended when dropped.
 pub struct Registry {

@@ -19,7 +19,8 @@ fn every_image_is_pinned_or_built_here() {
     let file = text("Dockerfile");
     for line in file.lines().filter_map(|line| line.strip_prefix("FROM ")) {
         let image = line.split_whitespace().next().unwrap();
-        assert!(image == "scratch" || is_pinned(image), "Dockerfile: {image}");
+        let is_stage = file.contains(&format!(" AS {image}\n"));
+        assert!(image == "scratch" || is_stage || is_pinned(image), "Dockerfile: {image}");
     }
     assert!(file.contains(&format!("FROM envoyproxy/envoy:v{ENVOY_VERSION} ")));
 }
@@ -42,7 +43,7 @@ fn stages_that_run() -> Vec<String> {
 
 #[test]
 fn no_image_runs_as_root() {
-    assert_eq!(stages_that_run().len(), 3);
+    assert_eq!(stages_that_run().len(), 4);
     for stage in stages_that_run() {
         let user = stage.lines().find_map(|line| line.strip_prefix("USER ")).unwrap();
         assert!(!user.starts_with("root") && !user.starts_with('0'), "{user}");
@@ -65,17 +66,22 @@ fn images_need_no_shell_for_their_health() {
 }
 
 #[test]
-fn the_store_is_alone_in_its_image() {
+fn the_command_is_alone_in_its_images() {
     let file = text("Dockerfile");
-    let (_, stage) = file.split_once("\nFROM scratch AS store\n").unwrap();
+    let (_, stage) = file.split_once("\nFROM scratch AS command\n").unwrap();
     let stage = stage.split("\nFROM ").next().unwrap();
     let copied: Vec<&str> = stage
         .lines()
         .filter(|line| line.starts_with("COPY "))
         .filter_map(|line| line.split_whitespace().last())
         .collect();
-    assert_eq!(copied, ["/etc/ssl/certs/ca-certificates.crt", "/quotagate"]);
+    assert_eq!(copied, ["/etc/ssl/certs/ca-certificates.crt", "/"]);
     assert!(!stage.contains("\nRUN "), "there is no shell");
+    for name in ["store", "ratelimit"] {
+        let (_, stage) = file.split_once(&format!("\nFROM command AS {name}\n")).unwrap();
+        let stage = stage.split("\nFROM ").next().unwrap();
+        assert!(!stage.contains("\nCOPY ") && !stage.contains("\nRUN "), "{stage}");
+    }
 }
 
 #[test]
@@ -101,7 +107,7 @@ fn every_mounted_and_copied_file_exists() {
 #[test]
 fn envoy_images_have_both_forms_of_the_filter_at_the_same_paths() {
     let file = text("Dockerfile");
-    let (build, _) = file.split_once("\nFROM scratch AS store\n").unwrap();
+    let (build, _) = file.split_once("\nFROM scratch AS command\n").unwrap();
     for (name, folder) in
         [(paths::FILTER, "wasm"), (paths::BODIES_FILTER, "wasm"), ("libquotagate.so", "lib")]
     {
