@@ -69,8 +69,8 @@
 {{- if and $store.autoscaling.enabled (gt (int $store.autoscaling.minReplicas) (int $store.autoscaling.maxReplicas)) -}}
 {{- fail "store.autoscaling.minReplicas is above maxReplicas" -}}
 {{- end -}}
-{{- else if and (eq $filter.kind "none") (not $values.monitoring.rules.enabled) -}}
-{{- fail "store.enabled is false and filter.kind is none: there is nothing to install" -}}
+{{- else if and (eq $filter.kind "none") (not $values.monitoring.rules.enabled) (not $values.rateLimit.enabled) -}}
+{{- fail "store.enabled and rateLimit.enabled are false, and filter.kind is none: there is nothing to install" -}}
 {{- end -}}
 {{- if ne $filter.kind "none" -}}
 {{- if not $values.policy -}}

@@ -61,6 +61,34 @@ fn cases() -> Vec<(&'static str, Value, &'static [&'static str])> {
             &["nothing to install"],
         ),
         (istio, json!({"store": {"enabled": false}}), &["policy.store.cluster"]),
+        (
+            istio,
+            json!({"rateLimit": {"enabled": true}}),
+            &["rateLimit.rules", "rateLimit.existingConfigMap"],
+        ),
+        (
+            istio,
+            json!({"rateLimit": {"enabled": true, "existingConfigMap": "a", "rules": {"a": {"domain": "d"}}}}),
+            &["rateLimit.rules", "exclude each other"],
+        ),
+        (
+            gateway,
+            json!({
+                "store": {"enabled": false, "redis": {"existingSecret": ""}},
+                "filter": {"kind": "none"},
+                "rateLimit": {"enabled": true, "existingConfigMap": "rules"},
+            }),
+            &["store.redis.existingSecret", "rate limit service", "kubectl -n quotagate create"],
+        ),
+        (
+            gateway,
+            json!({
+                "store": {"enabled": false, "networkPolicy": {"callers": []}},
+                "filter": {"kind": "none"},
+                "rateLimit": {"enabled": true, "existingConfigMap": "rules"},
+            }),
+            &["store.networkPolicy.callers", "rate limit service"],
+        ),
         (istio, json!({"policy": null}), &["policy is empty", "policy-guide.md"]),
         (istio, json!({"filter": {"selector": null}}), &["selector: {istio: ingress}"]),
         (
@@ -156,6 +184,13 @@ fn cases() -> Vec<(&'static str, Value, &'static [&'static str])> {
         (istio, json!({"store": {"redis": {"existingSecret": "Not A Name"}}}), &["existingSecret"]),
         (istio, json!({"store": {"image": {"digest": "abc"}}}), &["/store/image/digest"]),
         (istio, json!({"store": {"log": "verbose"}}), &["/store/log", "debug"]),
+        (
+            istio,
+            json!({"rateLimit": {"rules": {"shop.yaml": {"descriptors": []}}}}),
+            &["/rateLimit/rules/shop.yaml", "domain"],
+        ),
+        (istio, json!({"rateLimit": {"rules": {"..data": {"domain": "d"}}}}), &["..data"]),
+        (istio, json!({"rateLimit": {"extraEnv": [{"value": "a"}]}}), &["extraEnv", "name"]),
         (istio, json!({"filter": {"kind": "EnvoyFilter"}}), &["/filter/kind", "WasmPlugin"]),
         (istio, json!({"filter": {"phase": "authz"}}), &["/filter/phase", "AUTHZ"]),
         (istio, json!({"filter": {"image": {"sha256": "sha256:1"}}}), &["/filter/image/sha256"]),

@@ -1,10 +1,17 @@
 //! A table of values: Helm's linter finds nothing, and every rendered object has only fields that
 //! its schema knows.
 
-use quotagate_support::yaml;
+use std::{fs, process::Command};
+
+use quotagate_support::{
+    http, paths,
+    store::{StoreOptions, StoreProcess},
+    tls::{Authority, Holder},
+    tools, yaml,
+};
 use serde_json::{Value, json};
 
-use super::{RELEASE, example, objects, render};
+use super::{RELEASE, example, merge, objects, render};
 use crate::kubernetes::schemas;
 
 fn everything() -> Value {
@@ -57,6 +64,26 @@ fn everything() -> Value {
     })
 }
 
+/// The rate limit service, too.
+fn with_rate_limits(mut values: Value) -> Value {
+    let rules = json!({"domain": "shop", "descriptors": [
+        {"key": "user", "rate_limit": {"unit": "day", "requests_per_unit": 5_000_000}},
+    ]});
+    let more = json!({"rateLimit": {
+        "enabled": true,
+        "image": {"digest": format!("sha256:{}", "c".repeat(64))},
+        "replicas": 3,
+        "rules": {"shop.yaml": rules},
+        "extraEnv": [
+            {"name": "LIMIT_RESPONSE_HEADERS_ENABLED", "value": "true"},
+            {"name": "GRPC_SERVER_TLS_CERT", "value": "/certs/tls.crt"},
+        ],
+        "certificates": "ratelimit-tls",
+    }});
+    merge(&mut values, more);
+    values
+}
+
 /// The examples, with values replaced.
 fn table() -> Vec<(&'static str, Value)> {
     let (istio, gateway, native) =
@@ -69,6 +96,30 @@ fn table() -> Vec<(&'static str, Value)> {
         (native, json!({})),
         (istio, everything()),
         (gateway, everything()),
+        (istio, with_rate_limits(everything())),
+        (gateway, with_rate_limits(everything())),
+        (
+            istio,
+            with_rate_limits(json!({
+                "istio": {"dataplane": "ambient", "metrics": "permissive"},
+                "monitoring": {"serviceMonitor": {"enabled": true}},
+            })),
+        ),
+        (
+            istio,
+            with_rate_limits(json!({
+                "istio": {"metrics": "strict"},
+                "monitoring": {"serviceMonitor": {"enabled": true}},
+            })),
+        ),
+        (
+            gateway,
+            json!({
+                "store": {"enabled": false, "podDisruptionBudget": {"enabled": false}},
+                "filter": {"kind": "none"},
+                "rateLimit": {"enabled": true, "existingConfigMap": "rules"},
+            }),
+        ),
         (istio, json!({"filter": {"kind": "none"}})),
         ("istio-waypoint.yaml", json!({})),
         (istio, json!({"filter": {"kind": "TrafficExtension", "image": image}})),
@@ -202,6 +253,67 @@ fn secrets_are_named_and_never_rendered() {
     assert_eq!(variable("QUOTAGATE_ADMIN_HOSTS")["value"], "quotas.example.com,quotas");
     // A longer drain moves both deadlines.
     assert_eq!(pod["terminationGracePeriodSeconds"], 60);
+}
+
+/// The object of this kind and name.
+fn named<'a>(objects: &'a [Value], kind: &str, name: &str) -> &'a Value {
+    let is = |object: &&Value| object["kind"] == kind && object["metadata"]["name"] == name;
+    objects.iter().find(is).unwrap_or_else(|| panic!("no {kind} {name}"))
+}
+
+#[test]
+fn rate_limit_service_reads_the_rules_of_the_values_and_counts_in_the_redis_of_the_store() {
+    const NAME: &str = "quotagate-ratelimit";
+    let objects = one("envoy-gateway.yaml", with_rate_limits(everything()));
+    let pod = &named(&objects, "Deployment", NAME)["spec"]["template"]["spec"];
+    let container = &pod["containers"][0];
+    assert_eq!(container["image"].as_str().unwrap().matches(NAME).count(), 1);
+    assert_eq!(container["args"], Value::Null, "the image knows");
+    let variable = |container: &Value, name: &str| {
+        let variables = container["env"].as_array().unwrap();
+        variables.iter().find(|variable| variable["name"] == name).unwrap().clone()
+    };
+    let store = &named(&objects, "Deployment", "quotagate-store")["spec"]["template"]["spec"];
+    for name in ["QUOTAGATE_STORE", "QUOTAGATE_PREFIX", "QUOTAGATE_PASSWORD_FILE", "SSL_CERT_FILE"]
+    {
+        assert_eq!(variable(container, name), variable(&store["containers"][0], name));
+    }
+    assert_eq!(variable(container, "LIMIT_RESPONSE_HEADERS_ENABLED")["value"], "true");
+    // Where the variables say, there are the rules, and the service takes them.
+    let text = |name: &str| variable(container, name)["value"].as_str().unwrap().to_owned();
+    let mount = container["volumeMounts"].as_array().unwrap().iter();
+    let mount = mount.clone().find(|mount| mount["name"] == "rules").unwrap();
+    let folder = format!("{}/{}/config", text("RUNTIME_ROOT"), text("RUNTIME_SUBDIRECTORY"));
+    assert_eq!(mount["mountPath"], folder);
+    let rules = tempfile::tempdir().unwrap();
+    for (name, content) in named(&objects, "ConfigMap", NAME)["data"].as_object().unwrap() {
+        fs::write(rules.path().join(name), content.as_str().unwrap()).unwrap();
+    }
+    let service = StoreOptions::rate_limits("memory:", rules.path());
+    let service = StoreProcess::start_with(&service).unwrap();
+    quotagate_support::wait::until_true("its rules", std::time::Duration::from_secs(30), || {
+        Ok(service.log().contains("1 rules in 1 domains are in force"))
+    })
+    .unwrap();
+    let history = http::get(service.admin_port(), "/healthz").unwrap();
+    assert_eq!(history.status, 200, "the liveness probe");
+    assert_eq!(container["livenessProbe"]["httpGet"]["path"], "/healthz");
+    assert_eq!(container["readinessProbe"]["httpGet"]["path"], "/healthcheck");
+    // Every variable is known, of this command or of envoyproxy/ratelimit.
+    let help = Command::new(paths::command()).args(["ratelimit", "--help"]).output().unwrap();
+    let help = String::from_utf8(help.stdout).unwrap();
+    for variable in container["env"].as_array().unwrap() {
+        let name = variable["name"].as_str().unwrap();
+        assert!(!name.starts_with("QUOTAGATE_") || help.contains(name), "{name}");
+    }
+    // Proxies find each of the services.
+    let service = named(&objects, "Service", NAME);
+    assert_eq!(service["spec"]["clusterIP"], "None");
+    assert_eq!(service["spec"]["ports"][0]["port"], 8081);
+    assert!(service["spec"]["ports"][0]["name"].as_str().unwrap().starts_with("grpc-"));
+    // It is off by default.
+    let objects = one("envoy-gateway.yaml", json!({}));
+    assert!(!objects.iter().any(|object| object.to_string().contains(NAME)));
 }
 
 #[test]
