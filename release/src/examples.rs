@@ -9,12 +9,14 @@ use anyhow::{Context, Result};
 use quotagate_workspace::paths;
 
 /// The folders below `envoy/`, without those below them, and their names among the examples.
-const FOLDERS: [(&str, &str); 5] = [
+const FOLDERS: [(&str, &str); 7] = [
     ("", ""),
     ("examples", "policies"),
     ("observability", "observability"),
     ("istio", "istio"),
     ("gateway", "gateway"),
+    ("ratelimit", "ratelimit"),
+    ("ratelimit/config", "ratelimit/config"),
 ];
 
 /// Where a reader of the examples finds the parts.
@@ -69,6 +71,7 @@ impl ExampleLayout {
             (" In a clone,\n# `cargo xtask demo` does all of it.", "\n#".to_owned()),
             (" In a clone,\n# `cargo xtask demo --native` does all of it.", "\n#".to_owned()),
             ("-c envoy/", format!("-c {examples}")),
+            ("--config envoy/", format!("--config {examples}")),
             ("dist/quotagate-bodies.wasm", format!("{wasm}/quotagate-bodies.wasm")),
             ("dist/quotagate.wasm", format!("{wasm}/quotagate.wasm")),
             ("dist/quotagate", command.to_owned()),
@@ -118,7 +121,7 @@ mod tests {
         assert!(envoy.text.contains("filename: wasm/quotagate.wasm"));
         assert!(envoy.text.contains("here: `envoy -c examples/envoy.yaml`"));
         for Example { path, text } in examples {
-            for word in ["dist/", "=dist", "xtask", "source tree", "-c envoy/"] {
+            for word in ["dist/", "=dist", "xtask", "source tree", "-c envoy/", "--config envoy/"] {
                 assert!(!text.contains(word), "{path} contains {word}");
             }
         }

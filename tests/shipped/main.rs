@@ -10,3 +10,4 @@ mod examples;
 mod kubernetes;
 mod observability;
 mod packaging;
+mod rate_limit_service;

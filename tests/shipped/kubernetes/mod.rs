@@ -5,7 +5,7 @@
 mod chart;
 mod deployment;
 mod in_envoy;
-mod schemas;
+pub mod schemas;
 
 use std::{fs, path::PathBuf};
 
