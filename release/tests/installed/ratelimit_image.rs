@@ -1,6 +1,6 @@
 //! The image of the rate limit service, unpacked and started.
 
-use std::{fs, time::Duration};
+use std::{fs, io::ErrorKind, time::Duration};
 
 use quotagate_support::{
     http::{self, Client, Request},
@@ -61,6 +61,8 @@ fn service_starts_from_its_image_as_envoy_gateway_starts_it() {
     let healthy = |_: &Process| Ok((health()?.status == 200).then_some(()));
     process.wait_until("its health", START, healthy).unwrap();
     assert_eq!(user(process.pid()).unwrap(), "65532");
+    let write = fs::write(format!("/proc/{}/root/file", process.pid()), "");
+    assert_eq!(write.unwrap_err().kind(), ErrorKind::ReadOnlyFilesystem);
     let entries = json!([{"key": "all", "value": "1"}]);
     let call = json!({"domain": "shop", "descriptors": [{"entries": entries}]}).to_string();
     let mut client = Client::connect(http).unwrap();
