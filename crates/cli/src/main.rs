@@ -106,8 +106,8 @@ fn main() -> ExitCode {
     }
 }
 
-/// The arguments, with those that a name of the program stands for: `/bin/ratelimit`, as the program
-/// of envoyproxy/ratelimit is called, is `quotagate ratelimit`.
+/// The arguments, with those that a name of the program stands for: `/bin/ratelimit`, the path of
+/// envoyproxy/ratelimit in its image, is `quotagate ratelimit`.
 fn arguments(mut given: Vec<OsString>) -> Vec<OsString> {
     let is_service = |word: &OsString| Path::new(word).file_name() == Some(OsStr::new("ratelimit"));
     if given.first().is_some_and(is_service) {

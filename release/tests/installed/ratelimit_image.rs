@@ -57,8 +57,11 @@ fn service_starts_from_its_image_as_envoy_gateway_starts_it() {
     let directory = tempfile::tempdir().unwrap();
     let log = directory.path().join("service.log");
     let mut process = Process::spawn("the service", &mut command, &log).unwrap();
-    let health = || http::get(http, "/healthcheck");
-    let healthy = |_: &Process| Ok((health()?.status == 200).then_some(()));
+    let healthy = |process: &Process| {
+        let log = process.log();
+        let ready = log.contains("1 rules in 1 domains") && log.contains("connected to redis");
+        Ok((ready && http::get(http, "/healthcheck")?.status == 200).then_some(()))
+    };
     process.wait_until("its health", START, healthy).unwrap();
     assert_eq!(user(process.pid()).unwrap(), "65532");
     let write = fs::write(format!("/proc/{}/root/file", process.pid()), "");
