@@ -118,7 +118,8 @@ mod tests {
             ("b/mod.rs", "struct Three;"),
         ];
         assert_eq!(names(&files), ["One", "Three", "Two"]);
-        let macros = "words! { pub enum Reset { A => \"a\" } } mod a { object! { struct Reset {} } }
+        let macros =
+            "words! { pub enum Reset { A => \"a\" } } mod a { object! { struct Reset {} } }
             other! { struct Reset; }";
         assert_eq!(names(&[("root.rs", macros)]), ["Reset"]);
     }

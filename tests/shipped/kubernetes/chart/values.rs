@@ -6,8 +6,7 @@ use std::{fs, process::Command};
 use quotagate_support::{
     http, paths,
     store::{StoreOptions, StoreProcess},
-    tls::{Authority, Holder},
-    tools, yaml,
+    yaml,
 };
 use serde_json::{Value, json};
 
