@@ -19,10 +19,11 @@ use quotagate_ratelimit::settings::{Remark, Settings, StoreText};
 use quotagate_ratelimit::xds;
 use quotagate_store::server::{ListenAddr, Tokens, raise_file_limit};
 use quotagate_store::tls::{ServerTls, TlsFiles};
+use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::oneshot;
 use tracing::Level;
 
-use crate::serve::{bind, drain, host, prefix, runtime, signals, store_url, write_log};
+use crate::serve::{bind, drain, host, prefix, runtime, signals, store_url, tokens, write_log};
 use crate::values;
 
 /// The part of a quota that a service may admit by itself with `--on-failure local`.
@@ -109,7 +110,7 @@ pub struct RatelimitArgs {
     #[arg(long, env = "QUOTAGATE_DRAIN", default_value = "5s", value_name = "TIME", value_parser = drain)]
     drain: Duration,
     /// The log level on standard error: error, warn, info, debug, trace [default: from LOG_LEVEL,
-    /// warn]
+    /// info]
     #[arg(long, env = "QUOTAGATE_LOG", value_name = "LEVEL")]
     log: Option<Level>,
 }
@@ -238,7 +239,7 @@ pub fn run(args: RatelimitArgs) -> Result<(), String> {
         .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)));
     let variables = variables.chain(args.as_variables());
     let (settings, remarks) = Settings::read(variables).map_err(|faults| lines(&faults))?;
-    let level = args.log.unwrap_or_else(|| settings.log.parse().unwrap_or(Level::WARN));
+    let level = args.log.unwrap_or_else(|| settings.log.parse().unwrap_or(Level::INFO));
     write_log(level, settings.log_format);
     remarks.iter().for_each(|remark| tracing::warn!("{remark}"));
     let runtime = runtime(args.threads).map_err(|error| format!("cannot start: {error}"))?;
@@ -296,6 +297,7 @@ async fn serve(args: RatelimitArgs, settings: Settings) -> Result<(), String> {
             None => None,
         },
     };
+    let hangup = signal(SignalKind::hangup()).map_err(|error| format!("cannot start: {error}"))?;
     let (end, ending) = oneshot::channel();
     let signals = signals(args.drain, end)?;
     tracing::info!(
@@ -306,6 +308,7 @@ async fn serve(args: RatelimitArgs, settings: Settings) -> Result<(), String> {
         listeners.admin.address(),
     );
     let store = quotagate_store::open(&url, &args.prefix);
+    let files = tokens.iter().cloned().collect();
     let app = App::new(store, None).admin_tokens(tokens).admin_hosts(args.admin_host);
     let counting = CountingOptions {
         store: StoreConfig {
@@ -332,6 +335,7 @@ async fn serve(args: RatelimitArgs, settings: Settings) -> Result<(), String> {
         serve_rate_limits(listeners, options, app, async { ending.await.unwrap_or_default() });
     tokio::select! {
         () = server => tracing::info!("stopped"),
+        () = tokens::keep_read(files, hangup) => {}
         () = signals => tracing::warn!("stopped at once after a second signal"),
     }
     Ok(())

@@ -127,7 +127,7 @@ fn known<'a>(
     decision: Verdict,
     standing: &'a Standing,
 ) -> Option<AccessLogEntry<'a>> {
-    about(config, decision, standing.policy, Some(&standing.key), Some(used(standing)))
+    about(config, decision, standing.policy, Some(&standing.counter.key), Some(used(standing)))
 }
 
 fn unknown<'a>(
@@ -160,8 +160,11 @@ mod tests {
     use std::num::NonZeroU64;
     use std::time::Duration;
 
+    use quotagate_protocol::Window;
+
     use super::*;
     use crate::decision::{Admission, Balance, Refusal};
+    use crate::evaluate::Counter;
     use crate::time::Monotonic;
 
     fn config() -> Config {
@@ -176,10 +179,11 @@ mod tests {
     /// A standing of the policy at this index, in the partition `header.x=p<index>`.
     fn standing(policy: usize, granted: bool, quota: u64, remaining: u64) -> Standing {
         let key = format!("shop:p:{{header.x=p{policy}}}").into();
+        let counter = Counter { key, quota, window: Window::new(60, 0).unwrap() };
         let resets = Monotonic::new(Duration::from_secs(1));
         Standing {
             policy,
-            key,
+            counter,
             granted,
             mode: config().policies[policy].mode,
             cost: NonZeroU64::MIN,

@@ -56,8 +56,8 @@ pub struct Refusal {
 pub struct Standing {
     /// The index of the policy in the configuration.
     pub policy: usize,
-    /// The counter: `<domain>:<policy>:{<partition>}`.
-    pub key: Arc<str>,
+    /// The counter.
+    pub counter: Counter,
     /// Whether the policy grants the request's cost.
     pub granted: bool,
     /// Its mode when the request arrived. Later dials do not change that.
@@ -189,7 +189,9 @@ impl Admission {
         let is_of_body =
             check.policy(config).is_some_and(|of| matches!(*of.cost, Cost::RequestJson { .. }));
         let counted = |standing: &Standing| {
-            standing.is_of(check)
+            // A dial between the two passes changes the quota, and nothing that was counted.
+            standing.policy == check.policy
+                && standing.counter.key == check.counter.key
                 && (standing.cost == check.cost || is_of_body)
                 && now < standing.counts_until
         };
@@ -248,7 +250,7 @@ impl Admission {
 impl Standing {
     /// Whether it is what the counter of `check` says.
     pub(crate) fn is_of(&self, check: &Check) -> bool {
-        self.policy == check.policy && self.key == check.counter.key
+        self.policy == check.policy && self.counter == check.counter
     }
 
     /// Whether the policy may refuse the request.

@@ -6,9 +6,10 @@
 use std::num::NonZeroU64;
 use std::time::Duration;
 
-use quotagate_protocol::Mode;
+use quotagate_protocol::{Mode, Window};
 use quotagate_quota::config::Config;
 use quotagate_quota::decision::{Balance, Decision, Refusal, Standing};
+use quotagate_quota::evaluate::Counter;
 use quotagate_quota::response::{Now, answer, quota_headers};
 use quotagate_quota::time::Monotonic;
 use serde_json::{Value, json};
@@ -82,7 +83,7 @@ fn case(random: &mut Random, now: Monotonic) -> (Config, Vec<Standing>, Vec<Show
         let left = Duration::from_millis(random.up_to(window * 1000));
         standings.push(Standing {
             policy,
-            key: "d:p:{*}".into(),
+            counter: Counter { key: "d:p:{*}".into(), quota, window: Window::new(60, 0).unwrap() },
             granted: random.below(2) == 0,
             mode: if mode == "enforce" { Mode::Enforce } else { Mode::Shadow },
             cost: NonZeroU64::MIN,

@@ -1,17 +1,18 @@
 //! Counts requests of one domain: drives the [`Worker`] of the core with a store in this process.
 
 use std::hash::{BuildHasher, RandomState};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::{Arc, Mutex, MutexGuard, Weak};
 use std::time::{Duration, Instant};
 
+use quotagate_protocol::OnFailure;
 use quotagate_quota::config::Config;
-use quotagate_quota::decision::{Decision, Held};
+use quotagate_quota::decision::{Admission, Decision, Held, Uncounted};
 use quotagate_quota::driver::TICK;
 use quotagate_quota::evaluate::Check;
 use quotagate_quota::time::Monotonic;
 use quotagate_quota::worker::{
-    AnsweredBy, CallEnd, CallFault, CallId, Counted, OutgoingCall, OutgoingFetch, Submitted,
-    Ticket, Worker,
+    AnsweredBy, CallEnd, CallFault, CallId, OutgoingCall, OutgoingFetch, Submitted, Ticket, Worker,
 };
 use quotagate_store::server::{CallEndpoint, CarriedOut, Refusal};
 use tokio::sync::{Notify, oneshot};
@@ -41,13 +42,15 @@ struct Core {
 struct Waiting<'c> {
     counters: &'c Arc<DomainCounters>,
     ticket: Option<Ticket>,
+    decision: oneshot::Receiver<Decision>,
 }
 
 impl DomainCounters {
     /// Counters that have counted nothing.
     pub fn open(config: Arc<Config>, endpoint: Arc<CallEndpoint>) -> Arc<Self> {
         let seed = RandomState::new().hash_one(&config.domain);
-        let core = Core { worker: Worker::new(config, seed), is_ticking: false };
+        let worker = Worker::new(config, seed);
+        let core = Core { worker, is_ticking: false };
         let counters = Arc::new(Self {
             endpoint,
             core: Mutex::new(core),
@@ -71,7 +74,7 @@ impl DomainCounters {
     /// the future before the decision takes no units.
     pub async fn decide(self: &Arc<Self>, checks: Vec<Check>) -> Decision {
         let (sender, decision) = oneshot::channel();
-        let mut waiting = Waiting { counters: self, ticket: None };
+        let mut waiting = Waiting { counters: self, ticket: None, decision };
         {
             let mut core = self.lock();
             match core.worker.submit(sender, checks, self.now()) {
@@ -85,10 +88,10 @@ impl DomainCounters {
             }
             self.go_on(&mut core);
         }
-        let decided = decision.await;
+        let decided = (&mut waiting.decision).await;
         waiting.ticket = None;
-        // The worker decides every request that waits, so the sender is never dropped.
-        decided.unwrap_or_else(|_| Decision::Admit(Default::default()))
+        // A worker decides every request that waits, unless it panics.
+        decided.unwrap_or_else(|_| self.without_worker())
     }
 
     /// A request arrives. Returns the configuration to make its checks with.
@@ -104,11 +107,6 @@ impl DomainCounters {
         let mut core = self.lock();
         core.worker.refund(held, self.now());
         self.go_on(&mut core);
-    }
-
-    /// Takes the counts of outcomes since the last call, for metrics.
-    pub fn take_tally(&self) -> Vec<(Counted, u64)> {
-        self.lock().worker.take_tally()
     }
 
     /// The time of the worker's clock.
@@ -177,14 +175,37 @@ impl DomainCounters {
     fn tick(self: &Arc<Self>) -> bool {
         let mut core = self.lock();
         core.worker.tick(self.now());
+        // Reports count only what metrics have taken. The metrics of the service count by
+        // themselves.
+        core.worker.take_tally();
         self.go_on(&mut core);
         core.is_ticking = !core.worker.is_idle();
         core.is_ticking
     }
 
-    /// A panic leaves the worker as it was between two of its events.
+    /// After a panic the state of the worker is unknown, so a new one takes over. Requests that
+    /// wait for the old one are decided as if the store had failed, and its units are lost, so that
+    /// no limit is exceeded.
     fn lock(&self) -> MutexGuard<'_, Core> {
-        self.core.lock().unwrap_or_else(PoisonError::into_inner)
+        self.core.lock().unwrap_or_else(|poisoned| {
+            self.core.clear_poison();
+            let mut core = poisoned.into_inner();
+            let seed = RandomState::new().hash_one(self.now());
+            core.worker = core.worker.successor(seed);
+            tracing::error!(
+                "the counters of {} panicked; please report this",
+                core.worker.config().domain
+            );
+            core
+        })
+    }
+
+    /// The decision on a request whose worker panicked.
+    fn without_worker(&self) -> Decision {
+        match self.config().store.on_failure {
+            OnFailure::Deny => Decision::Unavailable(Uncounted { policy: 0, key: "".into() }),
+            OnFailure::Allow | OnFailure::Local => Decision::Admit(Admission::default()),
+        }
     }
 }
 
@@ -200,25 +221,38 @@ impl Core {
 impl Drop for Waiting<'_> {
     fn drop(&mut self) {
         if let Some(ticket) = self.ticket {
-            let mut core = self.counters.lock();
-            core.worker.cancel(ticket, self.counters.now());
+            let (mut core, now) = (self.counters.lock(), self.counters.now());
+            core.worker.cancel(ticket, now);
+            // The decision may have been sent already.
+            self.decision.close();
+            if let Ok(Decision::Admit(admission)) = self.decision.try_recv() {
+                core.worker.refund(admission.into_held(), now);
+            }
             self.counters.go_on(&mut core);
         }
     }
 }
 
-/// Ticks the worker while it needs time, until its domain is gone.
+/// Ticks the worker while it needs time, until its domain is gone and it has refunded what it
+/// leased.
 async fn tick(counters: Weak<DomainCounters>) {
     /// How often an idle domain looks whether it is gone.
     const LOOK: Duration = Duration::from_secs(1);
-    loop {
-        let Some(strong) = counters.upgrade() else { return };
-        if tokio::time::timeout(LOOK, strong.begin_ticks.notified()).await.is_err() {
+    /// The counters of a domain that is gone need time no longer than this.
+    const LINGER: Duration = Duration::from_secs(60);
+    while let Some(counters) = counters.upgrade() {
+        if tokio::time::timeout(LOOK, counters.begin_ticks.notified()).await.is_err() {
             continue;
         }
+        let mut used = Instant::now();
         loop {
             tokio::time::sleep(TICK).await;
-            if !strong.tick() {
+            if Arc::strong_count(&counters) > 1 {
+                used = Instant::now();
+            }
+            // After a panic, the next tick finds a new worker.
+            let goes_on = catch_unwind(AssertUnwindSafe(|| counters.tick())).unwrap_or(true);
+            if !goes_on || used.elapsed() > LINGER {
                 break;
             }
         }
@@ -227,4 +261,56 @@ async fn tick(counters: Weak<DomainCounters>) {
 
 fn refused(refusal: &Refusal) -> CallFault<'static> {
     CallFault::Declined(refusal.to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::num::NonZeroU64;
+
+    use quotagate_protocol::{Mode, Window};
+    use quotagate_quota::config::{HostedPolicy, Precision, Reach, RedisStore, StoreConfig};
+    use quotagate_quota::evaluate::Counter;
+    use quotagate_store::server::Connections;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn worker_that_panicked_has_a_successor() {
+        let store = quotagate_store::open(&"redis://127.0.0.1:1".parse().unwrap(), "qg");
+        let endpoint = Arc::new(CallEndpoint::new(store, Arc::<Connections>::default()));
+        let (url, prefix) = ("redis://127.0.0.1:1".into(), "qg".into());
+        let store = StoreConfig {
+            reach: Reach::Redis(RedisStore { url, password_file: None, prefix }),
+            timeout: Duration::from_secs(20),
+            on_failure: OnFailure::Deny,
+            local_share: 0.1,
+        };
+        let window = Window::new(60, 0).unwrap();
+        let policy = HostedPolicy {
+            name: "p".into(),
+            quota: 5,
+            window: window.clone(),
+            mode: Mode::Enforce,
+            partition_by: Vec::new(),
+            precision: Precision::Exact,
+            count_denied: false,
+        };
+        let config = Config::hosted("d", store, vec![policy]);
+        let counter = Counter { key: "d:p:{*}".into(), quota: 5, window };
+        let check = Check { policy: 0, counter, cost: NonZeroU64::MIN, mode: Mode::Enforce };
+        let counters = DomainCounters::open(Arc::new(config), endpoint);
+        let (waiting, asked) = (Arc::clone(&counters), vec![check]);
+        let waiting = tokio::spawn(async move { waiting.decide(asked).await });
+        tokio::task::yield_now().await;
+        let poisoned = Arc::clone(&counters);
+        let panicked = std::thread::spawn(move || {
+            let _core = poisoned.core.lock();
+            panic!("as a test");
+        });
+        assert!(panicked.join().is_err());
+        counters.begin();
+        assert!(!counters.core.is_poisoned());
+        let decision = waiting.await.unwrap();
+        assert!(matches!(decision, Decision::Unavailable(_)), "{decision:?}");
+    }
 }

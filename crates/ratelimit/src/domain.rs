@@ -11,7 +11,7 @@ use quotagate_store::server::CallEndpoint;
 use quotagate_store::store::Store;
 
 use crate::counting::DomainCounters;
-use crate::messages::{Descriptor, DescriptorEntry, Unit};
+use crate::messages::{Descriptor, Unit};
 use crate::refunds::NegativeHits;
 use crate::rules::{Rule, RuleDomain, RuleLimit, replaced};
 
@@ -26,7 +26,7 @@ pub struct Domain {
     /// limits that requests bring for entries without a rule.
     pub counters: Arc<DomainCounters>,
     /// Refunds hits.
-    pub refunds: NegativeHits,
+    pub refunds: Arc<NegativeHits>,
 }
 
 /// How all rules of the service count.
@@ -100,11 +100,30 @@ impl Domain {
         endpoint: Arc<CallEndpoint>,
         store: Arc<dyn Store>,
     ) -> Self {
+        let refunds = NegativeHits::open(store, options.store.timeout);
+        Self::with(rules, options, endpoint, refunds)
+    }
+
+    /// The same domain with other rules. It keeps what it knows of refunds.
+    pub fn successor(
+        &self,
+        rules: Arc<RuleDomain>,
+        options: &CountingOptions,
+        endpoint: Arc<CallEndpoint>,
+    ) -> Self {
+        Self::with(rules, options, endpoint, Arc::clone(&self.refunds))
+    }
+
+    fn with(
+        rules: Arc<RuleDomain>,
+        options: &CountingOptions,
+        endpoint: Arc<CallEndpoint>,
+        refunds: Arc<NegativeHits>,
+    ) -> Self {
         let name = crate::rules::written_name(rules.name());
         let policies = rules.rules().iter().map(|rule| policy(&name, rule, options));
         let of_requests = hosted(&name, REQUEST_LIMITS.into(), 0, Unit::Second, options);
         let policies: Vec<HostedPolicy> = policies.chain([of_requests]).collect();
-        let refunds = NegativeHits::new(store, options.store.timeout, policies.len());
         let config = Config::hosted(&name, options.store.clone(), policies);
         let counters = DomainCounters::open(Arc::new(config), endpoint);
         Self { rules, counters, refunds }
@@ -143,7 +162,9 @@ impl Domain {
                 (Some(limit), _) => {
                     let unit = limit.unit();
                     let index = matched.map(|matched| matched.rule);
-                    let all: Vec<&DescriptorEntry> = descriptor.entries.iter().collect();
+                    let all = descriptor.entries.iter();
+                    let all = all.map(|entry| (entry.key.as_str(), entry.value.as_str()));
+                    let all: Vec<(&str, &str)> = all.collect();
                     let partition = partition.unwrap_or(&all);
                     let hits = limit.requests_per_unit;
                     Limited::By(self.applied(index, None, hits, unit, partition, config)?)
@@ -167,14 +188,13 @@ impl Domain {
         rule: Option<usize>,
         hits: u32,
         unit: Unit,
-        partition: &[&DescriptorEntry],
+        partition: &[(&str, &str)],
         config: &Config,
     ) -> Result<AppliedLimit, &'static str> {
         let policy = index.unwrap_or(self.rules.rules().len());
         let of = config.policies.get(policy);
         let name = of.map_or(REQUEST_LIMITS, |of| &of.name);
-        let pairs = partition.iter().map(|entry| (entry.key.as_str(), entry.value.as_str()));
-        let key = config.counter_key(name, pairs);
+        let key = config.counter_key(name, partition.iter().copied());
         let dialed = of.and_then(|of| of.dialed_quota).filter(|_| rule.is_some());
         let quota = dialed.unwrap_or_else(|| hits.into());
         let window = window(unit).ok_or("the limit of a descriptor needs a unit")?;
@@ -191,7 +211,7 @@ pub fn checks<'l>(
     for (limit, hits, mode) in wanted {
         let (sum, strictest) = checks.entry((limit.policy, &limit.counter)).or_insert((0, mode));
         *sum = sum.saturating_add(hits.get());
-        if mode == Mode::Enforce {
+        if mode == Mode::Enforce || *strictest == Mode::Shadow {
             *strictest = mode;
         }
     }

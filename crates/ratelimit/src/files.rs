@@ -32,6 +32,12 @@ pub enum Refused {
         /// Why.
         error: io::Error,
     },
+    /// It has no rules. An empty folder is more often a mistake than the end of all limits.
+    #[error("{path} has no rules: put a rule file into it; one with a domain alone limits nothing")]
+    Empty {
+        /// The folder.
+        path: PathBuf,
+    },
     /// Files have faults.
     #[error("{} in the rule files", if .0.len() == 1 { "a fault".to_owned() } else { format!("{} faults", .0.len()) })]
     Faults(Vec<FileFault>),
@@ -66,9 +72,13 @@ impl RuleFolder {
     /// The rules in these files.
     ///
     /// # Errors
-    /// All their faults.
+    /// All their faults, or that there are none.
     pub fn rules(&self, files: &[RuleFile]) -> Result<RulesByDomain, Refused> {
-        read_files(files, self.shared).map_err(Refused::Faults)
+        let rules = read_files(files, self.shared).map_err(Refused::Faults)?;
+        if rules.is_empty() {
+            return Err(Refused::Empty { path: self.path.clone() });
+        }
+        Ok(rules)
     }
 
     fn collect(
@@ -92,10 +102,15 @@ impl RuleFolder {
             let path = entry.path();
             let name = format!("{prefix}{name}");
             // Follows links.
-            if std::fs::metadata(&path).map_err(refused(&path))?.is_dir() {
+            let metadata = std::fs::metadata(&path).map_err(refused(&path))?;
+            if metadata.is_dir() {
                 if level < MAX_LEVELS {
                     self.collect(&path, &format!("{name}/"), level + 1, files)?;
                 }
+            } else if !metadata.is_file() {
+                // Reading a pipe would never end.
+                let error = io::Error::new(io::ErrorKind::InvalidInput, "not a regular file");
+                return Err(refused(&path)(error));
             } else {
                 let text = std::fs::read(&path).map_err(refused(&path))?;
                 files.push(RuleFile { name, text });
@@ -133,6 +148,15 @@ mod tests {
         std::os::unix::fs::symlink("..v2", at("..new")).unwrap();
         std::fs::rename(at("..new"), at("..data")).unwrap();
         assert_eq!(domains(), ["two"]);
+    }
+
+    #[test]
+    fn pipe_is_a_fault_and_does_not_hang() {
+        let root = tempfile::tempdir().unwrap();
+        let path = root.path().join("rules.yaml");
+        assert!(std::process::Command::new("mkfifo").arg(&path).status().unwrap().success());
+        let error = folder(root.path()).files().unwrap_err().to_string();
+        assert!(error.contains("not a regular file"), "{error}");
     }
 
     #[test]

@@ -1,217 +1,310 @@
 //! Hits that requests refund, and looks at counters.
 //!
 //! Envoy sends the call that refunds (`apply_on_stream_done` with `is_negative_hits`) at the end of
-//! refused requests, too, and nothing links it to the first call. A refused request took nothing,
-//! so its refund must not free what others hold. Each refused call of a counter therefore leaves a
-//! credit, and the next call that refunds uses it up instead of lowering the counter. Credits end
-//! with the window.
+//! every request, admitted or not, and nothing links it to the first call. A request that took
+//! nothing must not free what others hold. Each of its counters therefore gets a credit, and the
+//! next call that refunds uses it up instead of lowering the counter. Credits end with the window.
 //!
-//! Credits are kept in this process until the first refund of a rule shows that requests refund,
-//! and in the store from then on, where all services see them. There, one counter has the refused
-//! hits, and a second one those of them that were used up. A call uses credits up by a reservation
-//! of the second counter whose quota is the first one, so no two calls use up the same credit.
+//! Credits are in the store, where all services see them. They gather in this process and leave in
+//! one batch: at once if requests refund hits of the rule, else within a second. In the store, one
+//! counter has the hits that were not taken, and a second one those of them that were used up. A
+//! call uses credits up by a reservation of the second counter whose quota is the first one, so no
+//! two calls use up the same credit.
 
-use std::collections::HashMap;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
-use quotagate_protocol::{Adjustment, Grant, MAX_UNITS, Reservation};
+use quotagate_protocol::{Grant, MAX_KEY, MAX_UNITS, Reservation};
 use quotagate_quota::evaluate::Counter;
-use quotagate_store::store::{Batch, CheckedReservation, Store, StoreError};
+use quotagate_store::store::{Batch, CheckedReservation, Reserved, Store, StoreError};
+use tokio::sync::Notify;
 
-/// Most counters whose credits are kept in this process. Beyond that, a refused call leaves none.
+/// Most counters whose credits wait to be written. Beyond that, a call leaves none.
 const MAX_CREDITS: usize = 65_536;
-/// How often credits of ended windows are removed at most, because that visits all of them.
-const SWEEP: Duration = Duration::from_secs(1);
+/// From so many on, credits are written at once.
+const MANY_CREDITS: usize = MAX_CREDITS / 8;
+/// Most credits of one batch.
+const CREDIT_BATCH: usize = 1024;
+/// The longest that credits wait to be written while the store answers.
+const FLUSH: Duration = Duration::from_secs(1);
 /// What the policy of a counter of credits ends with.
-const REFUSED: &str = "~refused";
+const CREDITS: &str = "~refused";
 /// The same of the credits that were used up.
-const USED_UP: &str = "~returned";
+const USED_UP: &str = "~used-up";
 
-/// Refunds hits, for the counters of one domain.
+/// Refunds hits, for the counters of one domain. The rules of the domain may change meanwhile.
 pub struct NegativeHits {
     store: Arc<dyn Store>,
     timeout: Duration,
-    /// By policy: whether requests refund.
-    used: Vec<AtomicBool>,
-    local: Mutex<LocalCredits>,
+    credits: Mutex<WaitingCredits>,
+    /// Notified when credits must be written at once.
+    flush_now: Notify,
+    /// Locked while credits are on their way to the store.
+    flight: tokio::sync::Mutex<()>,
 }
 
-/// The credits of this process, by the keys of their counters.
+/// Credits that are not in the store yet.
 #[derive(Default)]
-struct LocalCredits {
-    credits: HashMap<Arc<str>, Credit>,
-    /// When those of ended windows were last removed.
-    swept: Option<Instant>,
+struct WaitingCredits {
+    /// `<domain>:<policy>` of the rules whose hits requests refund.
+    refunding: HashSet<Box<str>>,
+    /// By the counter of the credits.
+    waiting: HashMap<Counter, WaitingCredit>,
 }
 
-/// The refused hits of a counter.
-struct Credit {
+#[derive(Clone, Copy)]
+struct WaitingCredit {
     hits: u64,
+    /// When the window ends.
     until: Instant,
 }
 
+/// What a counter says after a look or a refund.
+#[derive(Clone, Copy, Debug)]
+pub struct CounterReading {
+    /// What it has used, `refunded` included.
+    pub grant: Grant,
+    /// Hits that the caller refunds now, with those that the look took.
+    pub refunded: u64,
+}
+
 impl NegativeHits {
-    /// For so many policies.
-    pub fn new(store: Arc<dyn Store>, timeout: Duration, policies: usize) -> Self {
-        let used = (0..policies).map(|_| AtomicBool::new(false)).collect();
-        Self { store, timeout, used, local: Mutex::default() }
+    /// For the counters of a domain. Needs a Tokio runtime. Dropping the last reference ends its
+    /// background work.
+    pub fn open(store: Arc<dyn Store>, timeout: Duration) -> Arc<Self> {
+        let refunds = Arc::new(Self {
+            store,
+            timeout,
+            credits: Mutex::default(),
+            flush_now: Notify::new(),
+            flight: tokio::sync::Mutex::default(),
+        });
+        tokio::spawn(keep_flushed(Arc::downgrade(&refunds)));
+        refunds
     }
 
-    /// What a counter has used, without counting anything.
-    ///
-    /// # Errors
-    /// Why the store did not answer.
-    pub async fn look(&self, counter: &Counter) -> Result<Grant, StoreError> {
-        // More than any quota of a rule has, so the store grants nothing.
-        let grant = self.reserve(counter, MAX_UNITS, MAX_UNITS).await?;
-        if grant.granted > 0 {
-            self.lower(counter, &grant, grant.granted).await;
-            return Ok(Grant { granted: 0, used: grant.used - grant.granted, ..grant });
+    /// A request took none of these hits, of a counter that resets after the time beside it.
+    pub fn leave_credits<'c>(&self, hits: impl IntoIterator<Item = (&'c Counter, u64, Duration)>) {
+        let now = Instant::now();
+        let mut credits = self.credits();
+        let mut is_due = false;
+        for (counter, hits, reset) in hits {
+            let credit = WaitingCredit { hits: hits.min(MAX_UNITS), until: now + reset };
+            credits.add(credits_of(counter), credit);
+            is_due |= credits.refunding.contains(policy_of(counter));
         }
-        Ok(grant)
-    }
-
-    /// A request of so many hits was refused by this counter, which resets after `reset`.
-    pub async fn refused(&self, policy: usize, counter: &Counter, hits: u64, reset: Duration) {
-        if self.is_used(policy) {
-            // A credit that is lost only admits more than it should by what was never taken.
-            let _ = self.reserve(&credits(counter), hits, hits).await;
-            return;
+        is_due |= credits.waiting.len() >= MANY_CREDITS;
+        drop(credits);
+        if is_due {
+            self.flush_now.notify_one();
         }
-        self.local().add(&counter.key, hits, reset);
     }
 
-    /// Refunds hits. Returns what the counter has used, and how many of its hits the caller
-    /// refunds now.
+    /// Looks at counters, and refunds so many hits of each; 0 only looks. The caller refunds
+    /// [`CounterReading::refunded`] to the counters.
     ///
-    /// # Errors
-    /// Why the store did not answer.
-    pub async fn refund(
+    /// Not cancel-safe: run it in a task of its own.
+    pub async fn read(
         &self,
-        policy: usize,
-        counter: &Counter,
-        hits: u64,
-    ) -> Result<(Grant, u64), StoreError> {
-        if let Some(used) = self.used.get(policy) {
-            used.store(true, Ordering::Relaxed);
+        counters: BTreeMap<Counter, u64>,
+    ) -> Vec<(Counter, Result<CounterReading, StoreError>)> {
+        if self.note_refunds(&counters) {
+            // Otherwise the look would miss the credits of this process.
+            self.flush().await;
         }
-        let mut left = hits - self.local().take(&counter.key, hits);
-        if left > 0 {
-            let refused = self.look(&credits(counter)).await?.used;
-            if refused > 0 {
-                let used_up = Counter { quota: refused, ..beside(counter, USED_UP) };
-                left -= self.reserve(&used_up, left, 1).await?.granted.min(left);
+        let mut looks = Vec::new();
+        for (counter, hits) in &counters {
+            looks.push(look(counter));
+            if *hits > 0 {
+                looks.push(look(&credits_of(counter)));
             }
         }
-        let grant = self.look(counter).await?;
-        Ok((grant, grant.used.min(left)))
-    }
-
-    fn is_used(&self, policy: usize) -> bool {
-        self.used.get(policy).is_some_and(|used| used.load(Ordering::Relaxed))
-    }
-
-    fn local(&self) -> MutexGuard<'_, LocalCredits> {
-        self.local.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    async fn reserve(&self, counter: &Counter, want: u64, min: u64) -> Result<Grant, StoreError> {
-        let (kind, window_s, offset_s) = counter.window.parts();
-        let reservation = CheckedReservation::new(Reservation {
-            key: Arc::clone(&counter.key),
-            kind,
-            window_s,
-            offset_s,
-            quota: counter.quota,
-            want,
-            min,
-            ..Reservation::default()
-        })
-        .map_err(|invalid| StoreError::Refused(invalid.to_string()))?;
-        let batch = Batch {
-            deadline: Instant::now() + self.timeout,
-            refunds: Vec::new(),
-            charges: Vec::new(),
-            reservations: vec![reservation],
+        let mut outcomes = self.reserve(looks).await.into_iter();
+        let mut next = || outcomes.next().unwrap_or_else(no_outcome);
+        let looked: Vec<_> = counters
+            .into_iter()
+            .map(|(counter, hits)| {
+                let grant = next();
+                let credits = if hits > 0 { next().map(|credits| credits.used) } else { Ok(0) };
+                (counter, hits, grant.and_then(|grant| Ok((grant, credits?))))
+            })
+            .collect();
+        let uses = looked.iter().filter_map(|(counter, hits, looked)| match looked {
+            Ok((_, credits @ 1..)) => Some(use_up(counter, *credits, *hits)),
+            _ => None,
+        });
+        let mut used_up = self.reserve(uses.collect()).await.into_iter();
+        let reading = |(counter, hits, looked): (Counter, u64, Result<(Grant, u64), _>)| {
+            let reading = looked.and_then(|(grant, credits)| {
+                let absorbed = match credits {
+                    0 => 0,
+                    _ => used_up.next().unwrap_or_else(no_outcome)?.granted.min(hits),
+                };
+                let used = grant.used - grant.granted.min(grant.used);
+                Ok(CounterReading { grant, refunded: used.min(hits - absorbed) + grant.granted })
+            });
+            (counter, reading)
         };
-        let outcome = self.store.reserve(&batch).await.pop();
-        outcome.unwrap_or_else(|| Err(StoreError::Refused("no outcome".to_owned())))
+        looked.into_iter().map(reading).collect()
     }
 
-    async fn lower(&self, counter: &Counter, grant: &Grant, units: u64) {
-        let (kind, window_s, offset_s) = counter.window.parts();
-        if units > 0 {
-            let (key, window) = (Arc::clone(&counter.key), grant.window);
-            let refund = Adjustment { key, kind, window_s, offset_s, window, units };
-            self.store.refund(&[refund]).await;
+    /// Takes note of the rules whose hits requests refund. Returns whether there are refunds.
+    fn note_refunds(&self, counters: &BTreeMap<Counter, u64>) -> bool {
+        let mut credits = self.credits();
+        let mut refunds = counters.iter().filter(|(_, hits)| **hits > 0).peekable();
+        let has_some = refunds.peek().is_some();
+        for (counter, _) in refunds {
+            let policy = policy_of(counter);
+            if !credits.refunding.contains(policy) {
+                credits.refunding.insert(policy.into());
+            }
         }
+        has_some
+    }
+
+    /// Writes the credits that wait, and waits for those that are being written. Returns whether
+    /// none is left.
+    async fn flush(&self) -> bool {
+        let _flight = self.flight.lock().await;
+        let now = Instant::now();
+        let waiting = std::mem::take(&mut self.credits().waiting);
+        let mut is_written = true;
+        let waiting: Vec<_> =
+            waiting.into_iter().filter(|(_, credit)| credit.until > now).collect();
+        for batch in waiting.chunks(CREDIT_BATCH) {
+            let reservations = batch.iter().map(|(counter, credit)| Reservation {
+                quota: MAX_UNITS,
+                want: credit.hits,
+                min: credit.hits,
+                spare: 0,
+                ..look(counter)
+            });
+            let outcomes = self.reserve(reservations.collect()).await;
+            for ((counter, credit), outcome) in batch.iter().zip(outcomes) {
+                if outcome.is_err() {
+                    is_written = false;
+                    // If it was written after all, it counts twice, which admits fewer requests.
+                    self.credits().add(counter.clone(), *credit);
+                }
+            }
+        }
+        is_written
+    }
+
+    async fn reserve(&self, reservations: Vec<Reservation>) -> Vec<Reserved> {
+        let checked: Result<Vec<_>, _> =
+            reservations.into_iter().map(CheckedReservation::new).collect();
+        // Their counters are those of requests that were counted.
+        let Ok(reservations) = checked else { return Vec::new() };
+        if reservations.is_empty() {
+            return Vec::new();
+        }
+        let deadline = Instant::now() + self.timeout;
+        let (refunds, charges) = (Vec::new(), Vec::new());
+        self.store.reserve(&Batch { deadline, refunds, charges, reservations }).await
+    }
+
+    fn credits(&self) -> MutexGuard<'_, WaitingCredits> {
+        self.credits.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl LocalCredits {
-    fn add(&mut self, key: &Arc<str>, hits: u64, reset: Duration) {
-        let now = Instant::now();
-        if self.credits.len() >= MAX_CREDITS
-            && self.swept.is_none_or(|swept| now.duration_since(swept) >= SWEEP)
-        {
-            self.swept = Some(now);
-            self.credits.retain(|_, credit| credit.until > now);
-        }
-        let has_room = self.credits.len() < MAX_CREDITS;
-        match self.credits.get_mut(key) {
-            Some(credit) if credit.until > now => credit.hits = credit.hits.saturating_add(hits),
-            Some(credit) => *credit = Credit { hits, until: now + reset },
+impl WaitingCredits {
+    fn add(&mut self, counter: Counter, credit: WaitingCredit) {
+        let has_room = self.waiting.len() < MAX_CREDITS;
+        match self.waiting.get_mut(&counter) {
+            Some(known) if known.until > Instant::now() => {
+                known.hits = known.hits.saturating_add(credit.hits).min(MAX_UNITS);
+            }
+            Some(ended) => *ended = credit,
             None if has_room => {
-                self.credits.insert(Arc::clone(key), Credit { hits, until: now + reset });
+                self.waiting.insert(counter, credit);
             }
             None => {}
         }
     }
+}
 
-    /// Uses up at most so many hits. Returns how many there were.
-    fn take(&mut self, key: &Arc<str>, hits: u64) -> u64 {
-        let Some(credit) = self.credits.get_mut(key) else { return 0 };
-        let live = if credit.until > Instant::now() { credit.hits } else { 0 };
-        let taken = live.min(hits);
-        credit.hits = live - taken;
-        if credit.hits == 0 {
-            self.credits.remove(key);
+/// Writes credits until nobody has the domain any more, and those that are left.
+async fn keep_flushed(refunds: Weak<NegativeHits>) {
+    while let Some(refunds) = refunds.upgrade() {
+        // It does not matter which of the two has come.
+        let _ = tokio::time::timeout(FLUSH, refunds.flush_now.notified()).await;
+        if !refunds.flush().await {
+            tokio::time::sleep(FLUSH).await;
         }
-        taken
     }
 }
 
-/// The counter of the credits of a counter. Its quota is never reached, and less than what a look
-/// asks for, so that a look takes nothing of it.
-fn credits(counter: &Counter) -> Counter {
-    Counter { quota: MAX_UNITS - 1, ..beside(counter, REFUSED) }
+fn no_outcome() -> Reserved {
+    Err(StoreError::Refused("no outcome".to_owned()))
+}
+
+/// Asks for what a counter has used. As no request waits for units, the store grants at most one,
+/// and only if eight are left; of a counter of credits none.
+fn look(counter: &Counter) -> Reservation {
+    let (kind, window_s, offset_s) = counter.window.parts();
+    let (key, quota, spare) = (Arc::clone(&counter.key), counter.quota, 1);
+    Reservation { key, kind, window_s, offset_s, quota, spare, ..Reservation::default() }
+}
+
+/// Uses up at most `hits` of the `credits` of a counter.
+fn use_up(counter: &Counter, credits: u64, hits: u64) -> Reservation {
+    let counter = Counter { quota: credits, ..beside(counter, USED_UP) };
+    Reservation { want: hits, min: 1, spare: 0, ..look(&counter) }
+}
+
+/// The counter of the credits of a counter.
+fn credits_of(counter: &Counter) -> Counter {
+    Counter { quota: 0, ..beside(counter, CREDITS) }
 }
 
 /// A counter with the same partition and window, whose policy has another name.
 fn beside(counter: &Counter, name: &str) -> Counter {
-    let key = counter.key.replacen(":{", &format!("{name}:{{"), 1).into();
-    Counter { key, ..counter.clone() }
+    let policy = policy_of(counter);
+    let key = match counter.key.get(policy.len()..) {
+        Some(party) if counter.key.len() + name.len() <= MAX_KEY => {
+            format!("{policy}{name}{party}")
+        }
+        // Shared credits are used up too often, which admits fewer requests.
+        _ => format!("{policy}{name}:{{*}}"),
+    };
+    Counter { key: key.into(), ..counter.clone() }
+}
+
+/// `<domain>:<policy>` of a counter.
+fn policy_of(counter: &Counter) -> &str {
+    counter.key.split_once(":{").map_or(&counter.key, |(policy, _)| policy)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use quotagate_protocol::Window;
+
+    fn counter(party: &str) -> Counter {
+        let key = format!("d:p:{{{party}}}").into();
+        Counter { key, quota: 2, window: Window::new(3600, 0).unwrap() }
+    }
 
     #[test]
-    fn credits_are_used_up_end_with_their_window_and_are_bounded() {
-        let mut local = LocalCredits::default();
-        let key: Arc<str> = "d:p:{a}".into();
+    fn credits_add_up_end_with_their_window_and_are_bounded() {
+        let mut credits = WaitingCredits::default();
+        let until = |left: Duration| Instant::now() + left;
         let hour = Duration::from_secs(3600);
-        local.add(&key, 3, hour);
-        local.add(&key, 2, hour);
-        assert_eq!((local.take(&key, 4), local.take(&key, 4), local.take(&key, 4)), (4, 1, 0));
-        local.add(&key, 3, Duration::ZERO);
-        assert_eq!(local.take(&key, 1), 0, "the window has ended");
-        for number in 0..=MAX_CREDITS {
-            local.add(&format!("d:p:{{{number}}}").into(), 1, Duration::ZERO);
+        for hits in [3, 2] {
+            credits.add(counter("a"), WaitingCredit { hits, until: until(hour) });
         }
-        assert_eq!(local.credits.len(), 1, "what has ended makes room");
+        assert_eq!(credits.waiting[&counter("a")].hits, 5);
+        for hits in [3, 2] {
+            credits.add(counter("b"), WaitingCredit { hits, until: until(Duration::ZERO) });
+        }
+        assert_eq!(credits.waiting[&counter("b")].hits, 2, "the window has ended");
+        for number in 0..=MAX_CREDITS {
+            let credit = WaitingCredit { hits: 1, until: until(hour) };
+            credits.add(counter(&number.to_string()), credit);
+        }
+        assert_eq!(credits.waiting.len(), MAX_CREDITS);
     }
 }

@@ -17,7 +17,7 @@ use quotagate_store::store::Store;
 use tower::ServiceExt;
 
 use crate::domain::{CountingOptions, Domain};
-use crate::files::{RuleFolder, RulesByDomain};
+use crate::files::{Refused, RuleFolder, RulesByDomain};
 use crate::grpc;
 use crate::health::{HealthNeeds, HealthState};
 use crate::http::{ServiceState, debug_router, router};
@@ -28,8 +28,12 @@ use crate::xds::{self, XdsOptions};
 /// Most calls at once of one connection. An Envoy worker sends all that its clients send at once
 /// over one connection, before it learns of a limit: what is beyond the limit fails.
 const CALL_STREAMS: u32 = 8192;
+/// Most rules of a domain that commands and pages show. The store does not record further ones.
+const MAX_POLICIES: usize = 1024;
 /// How often the rule files are looked at.
 const LOOK: Duration = Duration::from_secs(1);
+/// When changed rule files are looked at again.
+const SECOND_LOOK: Duration = Duration::from_millis(50);
 
 /// Where a service listens. Each address is bound.
 pub struct Listeners {
@@ -130,6 +134,25 @@ async fn accept_http(connections: &Connections, listener: &Listener, router: Rou
     connections.accept(listener, connection_limits().admin, STREAMS, respond).await;
 }
 
+/// The files of a folder and their rules, unless they are the same as `before`. A file that is being
+/// written is not taken: two looks must agree.
+fn changed(
+    folder: &RuleFolder,
+    before: Option<&Vec<RuleFile>>,
+) -> Result<Option<(Vec<RuleFile>, Result<RulesByDomain, Refused>)>, Refused> {
+    let mut files = folder.files()?;
+    while before != Some(&files) {
+        std::thread::sleep(SECOND_LOOK);
+        let again = folder.files()?;
+        if files == again {
+            let rules = folder.rules(&files);
+            return Ok(Some((files, rules)));
+        }
+        files = again;
+    }
+    Ok(None)
+}
+
 /// Keeps the rules of a service as their source says.
 struct RuleReading<'s> {
     options: &'s ServiceOptions,
@@ -151,16 +174,16 @@ impl RuleReading<'_> {
     }
 
     async fn keep_folder_read(&self, folder: &RuleFolder) {
-        let mut known: Option<Vec<RuleFile>> = None;
+        let mut known: Option<Arc<Vec<RuleFile>>> = None;
         loop {
-            let own = folder.clone();
-            // Reading a folder may block, above all over a network.
-            match tokio::task::spawn_blocking(move || own.files()).await {
-                Ok(Ok(files)) if known.as_ref() != Some(&files) => {
-                    self.take(folder.rules(&files).map_err(|refused| refused.lines()));
-                    known = Some(files);
+            let (own, before) = (folder.clone(), known.clone());
+            // Reading a folder may block, above all over a network, and many rules take time.
+            match tokio::task::spawn_blocking(move || changed(&own, before.as_deref())).await {
+                Ok(Ok(Some((files, rules)))) => {
+                    self.take(rules.map_err(|refused| refused.lines()));
+                    known = Some(Arc::new(files));
                 }
-                Ok(Ok(_)) => {}
+                Ok(Ok(None)) => {}
                 Ok(Err(refused)) => self.take(Err(refused.lines())),
                 Err(error) => tracing::error!("reading the rule files: {error}"),
             }
@@ -175,7 +198,13 @@ impl RuleReading<'_> {
             Ok(rules) => {
                 self.service.metrics.loaded(true);
                 let count: usize = rules.values().map(|domain| domain.rules().len()).sum();
-                tracing::info!("{count} rules in {} domains are in force", rules.len());
+                let plural = |count: usize| if count == 1 { "" } else { "s" };
+                let domains = rules.len();
+                tracing::info!(
+                    "{count} rule{} in {domains} domain{} are in force",
+                    plural(count),
+                    plural(domains)
+                );
                 if rules.is_empty() {
                     let source = &self.options.rules;
                     tracing::warn!("{source} has no rules, so every request passes");
@@ -186,6 +215,15 @@ impl RuleReading<'_> {
                          in `quotagate domains` and `quotagate dial list`, such as shop or \
                          shop/per-user"
                     );
+                }
+                for (name, domain) in &rules {
+                    if domain.rules().len() >= MAX_POLICIES {
+                        tracing::warn!(
+                            "the domain {name} has {} rules: commands and pages show {MAX_POLICIES}, \
+                             and dials of the others may not be sent",
+                            domain.rules().len()
+                        );
+                    }
                 }
                 self.replace(rules);
                 self.health.set_rules(None);
@@ -211,12 +249,13 @@ impl RuleReading<'_> {
         let known = self.service.domains().unwrap_or_default();
         let domain = |(name, rules): (Arc<str>, _)| {
             // What has not changed keeps what it knows of its counters.
-            let domain = match known.get(&name).filter(|domain| domain.rules == rules) {
-                Some(domain) => Arc::clone(domain),
+            let (endpoint, options) = (Arc::clone(&self.endpoint), &self.options.counting);
+            let domain = match known.get(&name) {
+                Some(domain) if domain.rules == rules => Arc::clone(domain),
+                Some(domain) => Arc::new(domain.successor(rules, options, endpoint)),
                 None => {
-                    let endpoint = Arc::clone(&self.endpoint);
                     let store = Arc::clone(&self.store);
-                    Arc::new(Domain::open(rules, &self.options.counting, endpoint, store))
+                    Arc::new(Domain::open(rules, options, endpoint, store))
                 }
             };
             (name, domain)

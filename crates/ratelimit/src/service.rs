@@ -1,6 +1,6 @@
 //! The answer to a request of Envoy.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::num::NonZeroU64;
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::{Duration, Instant, SystemTime};
@@ -8,9 +8,8 @@ use std::time::{Duration, Instant, SystemTime};
 use quotagate_protocol::{MAX_UNITS, Mode, Window};
 use quotagate_quota::config::Config;
 use quotagate_quota::decision::{Admission, Balance, Decision, GrantedUnits, Held, Standing};
+use quotagate_quota::evaluate::Counter;
 use quotagate_quota::time::Monotonic;
-
-use quotagate_store::store::StoreError;
 
 use crate::domain::{AppliedLimit, Domain, Limited, checks};
 use crate::headers::{HeaderNames, headers};
@@ -19,6 +18,7 @@ use crate::messages::{
 };
 use crate::metadata;
 use crate::metrics::{ErrorKind, HitOutcome, ServiceMetrics};
+use crate::refunds::CounterReading;
 
 /// Answers requests with the rules in force.
 ///
@@ -33,6 +33,11 @@ pub struct RateLimitService {
 
 /// The part of a limit from which on its hits are near it, unless a setting says another one.
 pub const NEAR_LIMIT: f64 = 0.8;
+
+/// Most descriptors of a request.
+const MAX_DESCRIPTORS: usize = 256;
+/// Most entries of a descriptor. No rule is deeper.
+const MAX_ENTRIES: usize = 64;
 
 /// The domains in force, by their names.
 pub type Domains = Arc<BTreeMap<Arc<str>, Arc<Domain>>>;
@@ -77,14 +82,14 @@ pub enum NoAnswer {
 }
 
 /// A descriptor with its limit and its hits.
-struct Asked<'r> {
+struct LimitedDescriptor<'r> {
     descriptor: &'r Descriptor,
     limit: Limited,
     hits: u64,
 }
 
-/// What a limit says of its descriptor.
-struct StandingOf {
+/// What a limit says of the hits that a descriptor takes.
+struct LimitVerdict {
     granted: bool,
     /// Whether it may refuse.
     refuses: bool,
@@ -92,10 +97,56 @@ struct StandingOf {
     balance: Option<Balance>,
 }
 
-impl Asked<'_> {
+/// The hits that a request takes. At the end of every request, Envoy refunds the hits of all its
+/// descriptors. So when this is dropped, each of them either holds its hits, or leaves a credit.
+struct TakenHits<'r> {
+    domain: &'r Arc<Domain>,
+    config: &'r Config,
+    /// All that the request should take.
+    wanted: Vec<(&'r AppliedLimit, NonZeroU64)>,
+    standings: Vec<Standing>,
+    held: Vec<Held>,
+    /// Whether it keeps what it holds.
+    is_admitted: bool,
+}
+
+impl LimitedDescriptor<'_> {
     /// Whether it only looks, or refunds.
     fn takes_nothing(&self) -> bool {
         self.hits == 0 || self.descriptor.is_negative_hits
+    }
+}
+
+impl TakenHits<'_> {
+    /// What the limits of descriptors say, by their counters.
+    fn standings(&self) -> HashMap<&Counter, &Standing> {
+        self.standings.iter().map(|standing| (&standing.counter, standing)).collect()
+    }
+}
+
+impl Drop for TakenHits<'_> {
+    fn drop(&mut self) {
+        let mut held = std::mem::take(&mut self.held);
+        if !self.is_admitted && !held.is_empty() {
+            self.domain.counters.refund(std::mem::take(&mut held));
+        }
+        if held.len() == self.wanted.len() {
+            return;
+        }
+        let held: HashSet<&Counter> = held.iter().map(|held| &held.counter).collect();
+        let (now, standings) = (self.domain.counters.now(), self.standings());
+        let credits =
+            self.wanted.iter().filter_map(|(AppliedLimit { policy, counter, .. }, hits)| {
+                let standing = standings.get(counter);
+                let counts_refused =
+                    self.config.policies.get(*policy).is_some_and(|policy| policy.count_denied);
+                let was_counted =
+                    counts_refused && standing.is_some_and(|standing| !standing.granted);
+                let reset = standing.map(|standing| standing.balance.resets.since(now));
+                let reset = reset.unwrap_or_else(|| counter.window.length());
+                (!held.contains(counter) && !was_counted).then_some((counter, hits.get(), reset))
+            });
+        self.domain.refunds.leave_credits(credits);
     }
 }
 
@@ -142,6 +193,16 @@ impl RateLimitService {
         if request.descriptors.is_empty() {
             return Err(NoAnswer::Request("rate limit descriptor list must not be empty"));
         }
+        if request.descriptors.len() > MAX_DESCRIPTORS {
+            return Err(NoAnswer::Request(
+                "rate limit descriptor list must have at most 256 descriptors: send fewer",
+            ));
+        }
+        if request.descriptors.iter().any(|one| one.entries.len() > MAX_ENTRIES) {
+            return Err(NoAnswer::Request(
+                "a rate limit descriptor must have at most 64 entries: send fewer",
+            ));
+        }
         let domains =
             self.domains().ok_or(NoAnswer::Request("no rate limit configuration loaded"))?;
         let Some(domain) = domains.get(request.domain.as_str()) else {
@@ -150,11 +211,15 @@ impl RateLimitService {
         };
         let config = domain.counters.begin();
         let limits = domain.limits(&request.descriptors, &config).map_err(NoAnswer::Request)?;
-        let asked: Vec<Asked<'_>> = request
+        let asked: Vec<LimitedDescriptor<'_>> = request
             .descriptors
             .iter()
             .zip(limits)
-            .map(|(descriptor, limit)| Asked { descriptor, limit, hits: hits(request, descriptor) })
+            .map(|(descriptor, limit)| LimitedDescriptor {
+                descriptor,
+                limit,
+                hits: hits(request, descriptor),
+            })
             .collect();
         self.count(request, domain, &config, &asked).await
     }
@@ -164,31 +229,48 @@ impl RateLimitService {
         request: &RateLimitRequest,
         domain: &Arc<Domain>,
         config: &Config,
-        asked: &[Asked<'_>],
+        asked: &[LimitedDescriptor<'_>],
     ) -> Result<RateLimitResponse, NoAnswer> {
-        let counted = asked.iter().filter(|asked| !asked.takes_nothing());
-        let wanted = counted.filter_map(|asked| {
-            let Limited::By(limit) = &asked.limit else { return None };
-            Some((limit, NonZeroU64::new(asked.hits)?, self.mode(domain, config, limit)))
+        let wanted = asked.iter().filter(|asked| !asked.takes_nothing());
+        let wanted = wanted.filter_map(|asked| match &asked.limit {
+            Limited::By(limit) => Some((limit, NonZeroU64::new(asked.hits)?)),
+            Limited::No | Limited::Unlimited => None,
         });
-        let wanted: Vec<_> = wanted.filter(|(_, _, mode)| *mode != Mode::Off).collect();
-        let checks = checks(wanted).map_err(NoAnswer::Request)?;
-        let decision = if checks.is_empty() {
-            Decision::Admit(Admission::default())
-        } else {
-            domain.counters.decide(checks).await
+        let wanted: Vec<_> = wanted.collect();
+        let counted = wanted.iter().map(|(limit, hits)| {
+            let mode = self.mode(domain, config, limit);
+            (*limit, *hits, mode)
+        });
+        let checks = checks(counted.filter(|(_, _, mode)| *mode != Mode::Off));
+        let checks = checks.map_err(NoAnswer::Request)?;
+        let (standings, held, is_admitted) = (Vec::new(), Vec::new(), false);
+        let mut taken = TakenHits { domain, config, wanted, standings, held, is_admitted };
+        let decide = async {
+            if checks.is_empty() {
+                Decision::Admit(Admission::default())
+            } else {
+                domain.counters.decide(checks).await
+            }
         };
-        let (standings, held, refused) = match decision {
+        let (decision, readings) = tokio::join!(decide, look_or_refund(domain, config, asked));
+        let refused = match decision {
             // Every policy holds its units.
-            Decision::Admit(Admission { standings, held, .. }) => (standings, held, false),
-            Decision::Refuse(refusal) => (refusal.standings, Vec::new(), true),
+            Decision::Admit(Admission { standings, held, .. }) => {
+                (taken.standings, taken.held) = (standings, held);
+                false
+            }
+            Decision::Refuse(refusal) => {
+                taken.standings = refusal.standings;
+                true
+            }
             Decision::Unavailable(uncounted) => {
                 let policy = config.policies.get(uncounted.policy);
                 let name = policy.map_or_else(String::new, |policy| policy.name.to_string());
                 return Err(NoAnswer::Store(name));
             }
         };
-        let now = domain.counters.now();
+        let readings = readings?;
+        let (now, standings) = (domain.counters.now(), taken.standings());
         let mut statuses = Vec::with_capacity(asked.len());
         let (mut quota_limits, mut quota_over) = (0, 0);
         let mut over = refused;
@@ -197,29 +279,18 @@ impl RateLimitService {
                 Limited::No => unlimited(0),
                 Limited::Unlimited => unlimited(u32::MAX),
                 Limited::By(limit) if asked.takes_nothing() => {
-                    match self.apart(domain, limit, asked).await {
-                        Ok(status) => status,
-                        Err(error) => {
-                            tracing::debug!("a look or a refund failed: {error}");
-                            domain.counters.refund(held);
-                            let rule = domain.rule(limit);
-                            let name =
-                                rule.map_or_else(String::new, |rule| rule.policy.to_string());
-                            return Err(NoAnswer::Store(name));
-                        }
-                    }
+                    let reading = readings.get(&limit.counter);
+                    status_of_reading(domain, config, limit, asked, reading)
                 }
                 Limited::By(limit) => {
-                    let standing = standings.iter().find(|standing| {
-                        standing.policy == limit.policy && standing.key == limit.counter.key
-                    });
-                    let standing = StandingOf {
+                    let standing = standings.get(&limit.counter);
+                    let verdict = LimitVerdict {
                         granted: standing.is_none_or(|standing| standing.granted),
                         refuses: refuses(config, limit),
                         balance: standing.map(|standing| standing.balance),
                     };
-                    let status = self.status(domain, limit, asked.hits, &standing, now);
-                    self.count_hits(domain, asked, &status, &standing);
+                    let status = status(domain, limit, asked.hits, &verdict, now);
+                    self.count_hits(domain, asked, &status, &verdict);
                     status
                 }
             };
@@ -233,12 +304,9 @@ impl RateLimitService {
             statuses.push(status);
         }
         over |= quota_limits > 0 && quota_limits == quota_over;
-        let mut code = Code::Ok;
-        if over && !self.options.shadow_mode {
-            code = Code::OverLimit;
-            domain.counters.refund(held);
-            self.leave_credits(domain, asked, &standings, now).await;
-        }
+        let passes = !over || self.options.shadow_mode;
+        taken.is_admitted = passes;
+        let code = if passes { Code::Ok } else { Code::OverLimit };
         Ok(self.answer(request, Some(domain), asked, statuses, code))
     }
 
@@ -246,7 +314,7 @@ impl RateLimitService {
         &self,
         request: &RateLimitRequest,
         domain: Option<&Arc<Domain>>,
-        asked: &[Asked<'_>],
+        asked: &[LimitedDescriptor<'_>],
         statuses: Vec<DescriptorStatus>,
         code: Code,
     ) -> RateLimitResponse {
@@ -277,10 +345,10 @@ impl RateLimitService {
 
     /// How a limit refuses.
     fn mode(&self, domain: &Domain, config: &Config, limit: &AppliedLimit) -> Mode {
-        let dialed = config.policies.get(limit.policy).filter(|_| limit.rule.is_some());
-        match dialed.map_or(Mode::Enforce, |policy| policy.mode) {
+        match dialed_mode(config, limit) {
             Mode::Enforce if self.options.shadow_mode => Mode::Shadow,
-            Mode::Enforce if self.is_quota(domain, limit) => Mode::Shadow,
+            // The request waits for it, and the service refuses.
+            Mode::Enforce if self.is_quota(domain, limit) => Mode::Mark,
             mode => mode,
         }
     }
@@ -299,34 +367,17 @@ impl RateLimitService {
         }
     }
 
-    /// A refused request took nothing, so what it refunds later must not free what others hold.
-    async fn leave_credits(
-        &self,
-        domain: &Domain,
-        asked: &[Asked<'_>],
-        standings: &[Standing],
-        now: Monotonic,
-    ) {
-        for Asked { limit, hits, .. } in asked.iter().filter(|asked| !asked.takes_nothing()) {
-            let Limited::By(limit) = limit else { continue };
-            let standing = standings.iter().find(|standing| standing.key == limit.counter.key);
-            let longest = limit.counter.window.length();
-            let reset = standing.map_or(longest, |standing| standing.balance.resets.since(now));
-            domain.refunds.refused(limit.policy, &limit.counter, *hits, reset).await;
-        }
-    }
-
     /// Counts the hits of a descriptor for the metrics of the original.
     fn count_hits(
         &self,
         domain: &Domain,
-        asked: &Asked<'_>,
+        asked: &LimitedDescriptor<'_>,
         status: &DescriptorStatus,
-        standing: &StandingOf,
+        verdict: &LimitVerdict,
     ) {
         let Limited::By(limit) = &asked.limit else { return };
         let Some(rule) = domain.rule(limit) else { return };
-        let outcome = match (standing.granted, standing.refuses) {
+        let outcome = match (verdict.granted, verdict.refuses) {
             (true, _) => {
                 let quota =
                     status.current_limit.as_ref().map_or(0, |limit| limit.requests_per_unit);
@@ -345,93 +396,140 @@ impl RateLimitService {
             self.metrics.count(&rule.path, &rule.path, asked.hits, outcome);
         }
     }
+}
 
-    /// The status of a descriptor that looks, or refunds.
-    async fn apart(
-        &self,
-        domain: &Domain,
-        limit: &AppliedLimit,
-        asked: &Asked<'_>,
-    ) -> Result<DescriptorStatus, StoreError> {
-        let counter = &limit.counter;
-        let (grant, lowered) = if asked.hits == 0 {
-            (domain.refunds.look(counter).await?, 0)
-        } else {
-            domain.refunds.refund(limit.policy, counter, asked.hits).await?
-        };
-        if lowered > 0 {
-            // By the worker, so that it knows that the counter is no longer spent.
-            let now = domain.counters.now();
-            let resets = now + Duration::from_millis(grant.reset_ms);
-            let window = grant.window;
-            let units = GrantedUnits { amount: lowered, window, spendable_until: now, resets };
-            let held = Held { policy: limit.policy, counter: counter.clone(), units };
-            domain.counters.refund(vec![held]);
+/// Looks at the counters of descriptors that take nothing, and refunds hits of them.
+async fn look_or_refund(
+    domain: &Arc<Domain>,
+    config: &Config,
+    asked: &[LimitedDescriptor<'_>],
+) -> Result<BTreeMap<Counter, CounterReading>, NoAnswer> {
+    let mut policies = BTreeMap::new();
+    let mut counters: BTreeMap<Counter, u64> = BTreeMap::new();
+    let mut rule = String::new();
+    for LimitedDescriptor { descriptor, limit, hits } in
+        asked.iter().filter(|it| it.takes_nothing())
+    {
+        let Limited::By(limit) = limit else { continue };
+        // Hits that were taken before a dial are refunded.
+        if !descriptor.is_negative_hits && dialed_mode(config, limit) == Mode::Off {
+            continue;
         }
-        let used = grant.used - lowered;
-        let code = if used > grant.quota { Code::OverLimit } else { Code::Ok };
-        let rule = domain.rule(limit);
-        Ok(DescriptorStatus {
-            code: code.into(),
-            current_limit: Some(CurrentLimit {
-                name: rule.map(|rule| rule.name.to_string()).unwrap_or_default(),
-                requests_per_unit: bounded(grant.quota),
-                unit: limit.unit.into(),
-            }),
-            limit_remaining: bounded(grant.quota.saturating_sub(used)),
-            duration_until_reset: Some(whole_seconds(Duration::from_millis(grant.reset_ms))),
-        })
+        let counter = counters.entry(limit.counter.clone()).or_insert(0);
+        *counter = counter.saturating_add(*hits).min(MAX_UNITS);
+        policies.insert(limit.counter.clone(), limit.policy);
+        rule = domain.rule(limit).map_or_else(String::new, |rule| rule.policy.to_string());
     }
-
-    fn status(
-        &self,
-        domain: &Domain,
-        limit: &AppliedLimit,
-        hits: u64,
-        standing: &StandingOf,
-        now: Monotonic,
-    ) -> DescriptorStatus {
-        let StandingOf { granted, refuses, balance } = *standing;
-        let code = if granted || !refuses { Code::Ok } else { Code::OverLimit };
-        let (quota, remaining) = balance.map_or((limit.hits, limit.hits), |balance| {
-            (bounded(balance.quota), bounded(balance.remaining))
+    if counters.is_empty() {
+        return Ok(BTreeMap::new());
+    }
+    let domain = Arc::clone(domain);
+    // A task of its own ends what it began, even if the caller leaves.
+    let reading = tokio::spawn(async move {
+        let readings = domain.refunds.read(counters).await;
+        let now = domain.counters.now();
+        let refunded = readings.iter().filter_map(|(counter, reading)| {
+            let CounterReading { grant, refunded: amount } = *reading.as_ref().ok()?;
+            let resets = now + Duration::from_millis(grant.reset_ms);
+            let units = GrantedUnits { amount, window: grant.window, spendable_until: now, resets };
+            let policy = *policies.get(counter)?;
+            (amount > 0).then(|| Held { policy, counter: counter.clone(), units })
         });
-        let rule = domain.rule(limit);
-        DescriptorStatus {
-            code: code.into(),
-            current_limit: Some(CurrentLimit {
-                name: rule.map(|rule| rule.name.to_string()).unwrap_or_default(),
-                requests_per_unit: quota,
-                unit: limit.unit.into(),
-            }),
-            limit_remaining: if granted { remaining } else { 0 },
-            duration_until_reset: reset(limit, hits, standing, now),
-        }
+        // By the worker, so that it knows that the counters are no longer spent.
+        domain.counters.refund(refunded.collect());
+        readings
+    });
+    let failed = |error: &dyn std::fmt::Display| {
+        tracing::debug!("a look or a refund failed: {error}");
+        NoAnswer::Store(rule.clone())
+    };
+    let readings = tokio::time::timeout(config.store.timeout, reading).await;
+    let readings = readings.map_err(|late| failed(&late))?.map_err(|panic| failed(&panic))?;
+    let reading = |(counter, reading): (Counter, Result<_, _>)| match reading {
+        Ok(reading) => Ok((counter, reading)),
+        Err(error) => Err(failed(&error)),
+    };
+    readings.into_iter().map(reading).collect()
+}
+
+/// The status of a descriptor that looks, or refunds. A refund is never over the limit.
+fn status_of_reading(
+    domain: &Domain,
+    config: &Config,
+    limit: &AppliedLimit,
+    asked: &LimitedDescriptor<'_>,
+    reading: Option<&CounterReading>,
+) -> DescriptorStatus {
+    let Some(CounterReading { grant, refunded }) = reading else {
+        let verdict = LimitVerdict { granted: true, refuses: false, balance: None };
+        return status(domain, limit, asked.hits, &verdict, Monotonic::default());
+    };
+    let used = grant.used.saturating_sub(*refunded);
+    let is_over = asked.hits == 0 && used > grant.quota && refuses(config, limit);
+    DescriptorStatus {
+        code: if is_over { Code::OverLimit } else { Code::Ok }.into(),
+        current_limit: Some(current_limit(domain, limit, grant.quota)),
+        limit_remaining: bounded(grant.quota.saturating_sub(used)),
+        duration_until_reset: Some(whole_seconds(Duration::from_millis(grant.reset_ms))),
     }
 }
 
-/// Until the window of a limit ends. Redis says when, unless it was not asked: because the hits are
-/// more than the limit, or because another limit refused the request. Then it is the end of a fixed
-/// window by this machine's clock.
+fn status(
+    domain: &Domain,
+    limit: &AppliedLimit,
+    hits: u64,
+    verdict: &LimitVerdict,
+    now: Monotonic,
+) -> DescriptorStatus {
+    let LimitVerdict { granted, refuses, balance } = *verdict;
+    let code = if granted || !refuses { Code::Ok } else { Code::OverLimit };
+    let quota = limit.counter.quota;
+    let (quota, remaining) =
+        balance.map_or((quota, quota), |balance| (balance.quota, balance.remaining));
+    DescriptorStatus {
+        code: code.into(),
+        current_limit: Some(current_limit(domain, limit, quota)),
+        limit_remaining: if granted { bounded(remaining) } else { 0 },
+        duration_until_reset: reset(limit, hits, verdict, now),
+    }
+}
+
+/// Until the window of a limit ends. The store says when, unless it was not asked: because the hits
+/// are more than the limit, or because another limit refused the request. Then it is the end of a
+/// fixed window by this machine's clock.
 fn reset(
     limit: &AppliedLimit,
     hits: u64,
-    standing: &StandingOf,
+    verdict: &LimitVerdict,
     now: Monotonic,
 ) -> Option<prost_types::Duration> {
-    let StandingOf { granted, balance, .. } = *standing;
+    let LimitVerdict { granted, balance, .. } = *verdict;
     let was_asked = balance.is_some_and(|balance| granted || hits <= balance.quota);
     if let (false, Window::Fixed(window)) = (was_asked, &limit.counter.window) {
         let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
         return Some(whole_seconds(window.remaining_at(now)));
     }
-    balance.map(|balance| seconds(balance.resets, now))
+    balance.map(|balance| whole_seconds(balance.resets.since(now)))
+}
+
+fn current_limit(domain: &Domain, limit: &AppliedLimit, quota: u64) -> CurrentLimit {
+    let rule = domain.rule(limit);
+    CurrentLimit {
+        name: rule.map(|rule| rule.name.to_string()).unwrap_or_default(),
+        requests_per_unit: bounded(quota),
+        unit: limit.unit.into(),
+    }
+}
+
+/// The mode of a limit: its rule's, or that of a dial.
+fn dialed_mode(config: &Config, limit: &AppliedLimit) -> Mode {
+    let policy = limit.rule.and_then(|_| config.policies.get(limit.policy));
+    policy.map_or(Mode::Enforce, |policy| policy.mode)
 }
 
 /// Whether a limit may refuse: by its rule, or by a dial.
 fn refuses(config: &Config, limit: &AppliedLimit) -> bool {
-    let policy = limit.rule.and_then(|_| config.policies.get(limit.policy));
-    policy.is_none_or(|policy| policy.mode == Mode::Enforce)
+    dialed_mode(config, limit) == Mode::Enforce
 }
 
 /// The hits of a descriptor.
@@ -448,11 +546,7 @@ fn bounded(units: u64) -> u32 {
     u32::try_from(units).unwrap_or(u32::MAX)
 }
 
-/// Until a moment, in whole seconds, rounded up.
-fn seconds(until: Monotonic, now: Monotonic) -> prost_types::Duration {
-    whole_seconds(until.since(now))
-}
-
+/// In whole seconds, rounded up.
 fn whole_seconds(left: Duration) -> prost_types::Duration {
     let left = left + Duration::from_nanos(999_999_999);
     let seconds = i64::try_from(left.as_secs()).unwrap_or(i64::MAX);

@@ -214,12 +214,12 @@ impl Settings {
             log: reader.one_of(
                 "LOG_LEVEL",
                 &[
+                    ("info", "info"),
                     ("warn", "warn"),
                     ("warning", "warn"),
                     ("error", "error"),
                     ("fatal", "error"),
                     ("panic", "error"),
-                    ("info", "info"),
                     ("debug", "debug"),
                     ("trace", "trace"),
                 ],

@@ -1,6 +1,6 @@
 //! `quotagate serve`: the store as a process.
 
-mod tokens;
+pub(crate) mod tokens;
 
 use std::env;
 use std::ffi::OsStr;

@@ -3,11 +3,12 @@
 use std::num::NonZeroU64;
 use std::time::Duration;
 
-use quotagate_protocol::Mode;
+use quotagate_protocol::{Mode, Window};
 
 use super::*;
 use crate::config::Config;
 use crate::decision::{Admission, Balance, Decision, Refusal, Standing, Uncounted};
+use crate::evaluate::Counter;
 
 const NOW: Now = Now {
     monotonic: Monotonic::new(Duration::from_millis(1_500)),
@@ -37,12 +38,14 @@ fn at(ms: u64) -> Monotonic {
 }
 
 fn standing(policy: usize, quota: u64, remaining: u64, resets: Monotonic) -> Standing {
-    let (key, granted) = ("shop:p:{*}".into(), remaining > 0);
+    let granted = remaining > 0;
+    let window = Window::new(60, 0).unwrap();
+    let counter = Counter { key: "shop:p:{*}".into(), quota, window };
     let mode = if policy == SHADOW { Mode::Shadow } else { Mode::Enforce };
     let window_s = if policy == DAILY { 86_400 } else { 60 };
     let balance = Balance { quota, remaining, resets, window_s };
     let cost = NonZeroU64::MIN;
-    Standing { policy, key, granted, mode, cost, counts_until: resets, balance }
+    Standing { policy, counter, granted, mode, cost, counts_until: resets, balance }
 }
 
 fn standings() -> Vec<Standing> {

@@ -26,8 +26,8 @@ enum Obstacle {
 /// The standing of a request with the policy of `check`, which counts it until its window ends.
 pub(super) fn standing(check: &Check, granted: bool, balance: Balance) -> Standing {
     let &Check { policy, mode, cost, .. } = check;
-    let key = Arc::clone(&check.counter.key);
-    Standing { policy, key, granted, mode, cost, counts_until: balance.resets, balance }
+    let counter = check.counter.clone();
+    Standing { policy, counter, granted, mode, cost, counts_until: balance.resets, balance }
 }
 
 /// The standing of a request with the policy of `check`, which granted it these units.
@@ -104,7 +104,7 @@ impl<W> Worker<W> {
             Stage::Refused { .. } => offer,
             _ => {
                 let overrides = self.runtime_overrides(&want.check);
-                match self.known.ledger.refuses_for_good(counter, cost, overrides, now) {
+                match self.known.refuses_for_good(counter, cost, overrides, now) {
                     Some(balance) => Stage::Refused { balance, by_store: false },
                     None => Stage::Open,
                 }

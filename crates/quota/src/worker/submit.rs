@@ -75,7 +75,7 @@ impl<W> Worker<W> {
         asks: Asks,
         now: Monotonic,
     ) -> Submitted {
-        self.telemetry.count_standings(&admission.standings);
+        self.telemetry.count_standings(admission.standings.iter());
         if asks == Asks::No {
             return Submitted::Decided(Decision::Admit(admission));
         }
@@ -147,7 +147,7 @@ impl<W> Worker<W> {
             return None;
         }
         let overrides = self.runtime_overrides(check);
-        self.known.ledger.refuses(&check.counter, check.cost.get(), overrides, now)
+        self.known.refuses(&check.counter, check.cost.get(), overrides, now)
     }
 
     /// A shadow policy asks in passing, unless the request must hold its units.
@@ -168,9 +168,11 @@ impl<W> Worker<W> {
                 self.leases.undo(&check.counter, check.cost.get());
             }
         }
-        // A request that is refused is not marked.
-        standings.retain(|standing| !standing.granted && standing.mode != Mode::Mark);
-        self.telemetry.count_standings(&standings);
+        standings.retain(|standing| !standing.granted);
+        self.telemetry.count_standings(
+            // A request that is refused is not marked.
+            standings.iter().filter(|standing| standing.mode != Mode::Mark),
+        );
         Refusal { standings, until }
     }
 

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use super::domain::{Level, Pattern, RuleDomain, RuleNode};
+use super::domain::{EntryCounts, Level, Pattern, RuleDomain, RuleNode};
 use super::wildcard::Wildcard;
 use crate::messages::DescriptorEntry;
 
@@ -101,7 +101,7 @@ impl Level {
     ) {
         let Some((first, rest)) = form.split_first() else { return };
         for (value, node) in self.nodes(first, found) {
-            entries.push(EntryCase { value, is_counted: node.entry.is_counted });
+            entries.push(EntryCase { value, is_counted: node.entry.counts == EntryCounts::Value });
             match node.rule {
                 Some(rule) if rest.is_empty() => {
                     found.cases.push(RuleCase { rule, entries: entries.clone() });

@@ -6,7 +6,9 @@ use std::sync::Arc;
 
 use quotagate_protocol::{MAX_NAME, is_of_name};
 
-use super::domain::{EntryKind, Level, Pattern, Rule, RuleDomain, RuleLimit, RuleNode};
+use super::domain::{
+    EntryCounts, EntryKind, Level, Pattern, Rule, RuleDomain, RuleLimit, RuleNode,
+};
 use super::file::{MAX_FAULTS, further_faults};
 use super::tree::{DescriptorRule, DomainRules, RateLimitRule};
 use crate::messages::Unit;
@@ -162,9 +164,15 @@ impl Compiling {
         // The name of a policy has no more, so neither have those of the levels below.
         let policy = shortened(&policy, MAX_NAME);
         let metric = format!("{}.{}", parent.metric, joined("_"));
-        let is_counted = value.is_empty() || pattern.is_some() && !share_threshold;
+        let counts = match (&pattern, share_threshold) {
+            // Like the original, it shares what is behind the key of the request.
+            (Some(Pattern::Joined(_)), true) => EntryCounts::Key,
+            (Some(_), true) => EntryCounts::Nothing,
+            (None, _) if !value.is_empty() => EntryCounts::Nothing,
+            _ => EntryCounts::Value,
+        };
         let mut partition_by = parent.partition_by.to_vec();
-        if is_counted {
+        if counts != EntryCounts::Nothing {
             partition_by.push(key.as_str().into());
         }
         let inner = format!("{at}.descriptors");
@@ -179,7 +187,7 @@ impl Compiling {
         let limit = descriptor.rate_limit.as_ref();
         let rule = limit.and_then(|limit| self.rule(descriptor, limit, at, &below));
         let entry = EntryKind {
-            is_counted,
+            counts,
             value_to_metric: descriptor.value_to_metric && (value.is_empty() || pattern.is_some()),
             written: (!value.is_empty()).then(|| value.as_str().into()),
             shared: *share_threshold,
@@ -285,7 +293,8 @@ pub fn written_name(domain: &str) -> String {
 fn escaped(text: &str) -> String {
     let mut name = String::with_capacity(text.len());
     for byte in text.bytes() {
-        if is_of_name(byte) && byte != b'%' {
+        // `~` stands in names that the service makes.
+        if is_of_name(byte) && !b"%~".contains(&byte) {
             name.push(char::from(byte));
         } else {
             name.push_str(&format!("%{byte:02X}"));

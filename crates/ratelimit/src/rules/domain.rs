@@ -84,8 +84,8 @@ pub(super) struct RuleNode {
 /// What an entry of a rule says of the counter.
 #[derive(Debug, Default, PartialEq)]
 pub(super) struct EntryKind {
-    /// Whether the value tells counters apart.
-    pub(super) is_counted: bool,
+    /// What tells counters apart.
+    pub(super) counts: EntryCounts,
     /// Whether metrics name the value.
     pub(super) value_to_metric: bool,
     /// What metrics name instead: the value or pattern that is written. `None`: nothing.
@@ -94,13 +94,25 @@ pub(super) struct EntryKind {
     pub(super) shared: bool,
 }
 
+/// What of an entry tells counters apart.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) enum EntryCounts {
+    /// Nothing: all that match share a counter.
+    #[default]
+    Nothing,
+    /// The key, which has a `*` in the rule. All its values share a counter.
+    Key,
+    /// The key and the value.
+    Value,
+}
+
 /// The rule of a descriptor.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RuleMatch<'d> {
     /// Its index in [`RuleDomain::rules`].
     pub rule: usize,
-    /// The entries whose values tell the counters of the rule apart.
-    pub partition: Vec<&'d DescriptorEntry>,
+    /// The keys and values that tell the counters of the rule apart.
+    pub partition: Vec<(&'d str, &'d str)>,
 }
 
 impl RuleDomain {
@@ -124,15 +136,11 @@ impl RuleDomain {
         let (last, outer) = entries.split_last()?;
         for entry in outer {
             let node = level.node(entry)?;
-            if node.entry.is_counted {
-                partition.push(entry);
-            }
+            partition.extend(node.entry.counted(entry));
             level = &node.next;
         }
         let node = level.node(last)?;
-        if node.entry.is_counted {
-            partition.push(last);
-        }
+        partition.extend(node.entry.counted(last));
         Some(RuleMatch { rule: node.rule?, partition })
     }
 
@@ -159,6 +167,16 @@ impl RuleDomain {
             level = node.map(|node| &node.next);
         }
         path
+    }
+}
+
+impl EntryKind {
+    fn counted<'d>(&self, entry: &'d DescriptorEntry) -> Option<(&'d str, &'d str)> {
+        match self.counts {
+            EntryCounts::Nothing => None,
+            EntryCounts::Key => Some((&entry.key, "*")),
+            EntryCounts::Value => Some((&entry.key, &entry.value)),
+        }
     }
 }
 

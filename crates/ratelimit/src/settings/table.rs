@@ -92,7 +92,10 @@ pub(super) const VARIABLES: &[Variable] = &[
     ignored("STATSD_PORT", STATSD),
     ignored("EXTRA_TAGS", "has no effect: let Prometheus add labels when it scrapes"),
     ignored("STATS_FLUSH_INTERVAL", "has no effect: metrics are never late"),
-    ignored("DISABLE_STATS", "has no effect: metrics cost nothing until they are scraped"),
+    ignored(
+        "DISABLE_STATS",
+        "has no effect: each request counts, and nothing is sent or written until Prometheus asks",
+    ),
     read("USE_PROMETHEUS"),
     read("PROMETHEUS_ADDR"),
     read("PROMETHEUS_PATH"),

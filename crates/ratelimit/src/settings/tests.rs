@@ -26,7 +26,7 @@ fn without_variables_the_settings_are_those_of_the_original() {
     assert!(!found.answers.shadow_mode && !found.answers.quota_mode);
     assert!((found.answers.near_limit - 0.8).abs() < 1e-9);
     assert_eq!((found.store, found.sentinel_login), (None, None));
-    assert_eq!((found.log, found.log_format), ("warn", LogFormat::Text));
+    assert_eq!((found.log, found.log_format), ("info", LogFormat::Text));
 }
 
 #[test]
@@ -106,7 +106,7 @@ fn wrong_variables_are_all_named_with_their_remedies() {
         "GRPC_CLIENT_TLS_CACERT: is required beside GRPC_CLIENT_TLS_SAN",
         "NEAR_LIMIT_RATIO: must be a number from 0 to 1",
         "LOG_FORMAT: must be one of text, json",
-        "LOG_LEVEL: must be one of warn",
+        "LOG_LEVEL: must be one of info, warn",
         "REDIS_URL: must be the name of the primary",
     ] {
         assert!(lines.iter().any(|line| line.starts_with(begin)), "{begin}: {lines:#?}");

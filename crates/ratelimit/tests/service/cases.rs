@@ -73,7 +73,7 @@ fn exactly_the_case_of_the_matching_rule_holds() {
             };
             let entries: Vec<DescriptorEntry> = keys.iter().enumerate().map(entry).collect();
             let matched = domain.find(&entries).map(|found| {
-                let values = found.partition.iter().map(|entry| entry.value.clone());
+                let values = found.partition.iter().map(|(_, value)| (*value).to_owned());
                 (found.rule, values.collect::<Vec<_>>())
             });
             found += usize::from(matched.is_some());

@@ -3,8 +3,11 @@
 #![cfg(test)]
 
 mod answers;
+mod background;
 mod bench;
 mod cases;
+mod credits;
+mod gate;
 mod health;
 mod hostile_rules;
 mod matching;

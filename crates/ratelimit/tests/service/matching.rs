@@ -14,7 +14,7 @@ fn found(domain: &RuleDomain, text: &str) -> String {
     let descriptor = descriptor(text);
     let Some(found) = domain.find(&descriptor.entries) else { return "-".to_owned() };
     let partition: Vec<String> =
-        found.partition.iter().map(|entry| format!("{}={}", entry.key, entry.value)).collect();
+        found.partition.iter().map(|(key, value)| format!("{key}={value}")).collect();
     format!("{} {{{}}}", domain.rules()[found.rule].policy, partition.join(","))
 }
 

@@ -1,11 +1,14 @@
 //! What requests count.
 
+use std::sync::Arc;
+
 use quotagate_quota::config::Precision;
 use quotagate_ratelimit::domain::CountingOptions;
 use quotagate_ratelimit::messages::Code;
 use quotagate_ratelimit::service::AnswerOptions;
 
 use crate::bench::{Bench, counting, descriptor, hits, memory, passes, statuses};
+use crate::gate::FrozenStore;
 
 const RULES: &str = "
 domain: d
@@ -78,15 +81,22 @@ async fn race_admits_exactly_the_limit() {
 
 #[tokio::test]
 async fn lease_admits_no_more_than_the_limit() {
+    const REQUESTS: u64 = 1_100;
     let lease = Precision::Lease {
         ahead: std::time::Duration::from_millis(100),
-        max: 10.try_into().unwrap(),
+        max: 100.try_into().unwrap(),
     };
     let counting = CountingOptions { precision: lease, ..counting() };
-    let bench = Bench::with(RULES, AnswerOptions::default(), counting, memory());
-    for passed in [true, true, true, true, true, false, false] {
-        assert_eq!(bench.passes(descriptor("large=a")).await, passed);
+    let store = FrozenStore::new();
+    let rules =
+        "domain: d\ndescriptors:\n- {key: k, rate_limit: {unit: day, requests_per_unit: 1000}}\n";
+    let bench = Bench::with(rules, AnswerOptions::default(), counting, Arc::clone(&store) as _);
+    let mut passed = 0;
+    for _ in 0..REQUESTS {
+        passed += u64::from(bench.passes(descriptor("k=a")).await);
     }
+    assert_eq!(passed, 1000);
+    assert!(store.calls() < passed / 2, "{} calls", store.calls());
 }
 
 #[tokio::test]

@@ -235,7 +235,7 @@ impl<'a> Step<'a> {
         let (mut exchange, given) = (Exchange::default(), earlier.clone());
         checks.retain(|check| {
             let stands = |standing: &Standing| {
-                standing.key == check.counter.key
+                standing.counter.key == check.counter.key
                     && standing.cost == check.cost
                     && now < standing.balance.resets
             };
@@ -266,7 +266,7 @@ impl<'a> Step<'a> {
                 self.effects.wrong = Some(Property::NothingUncounted);
                 continue;
             };
-            let window = (Arc::clone(&standing.key), self.window(standing));
+            let window = (Arc::clone(&standing.counter.key), self.window(standing));
             self.effects.admitted.push((window, check.cost.get()));
         }
         self.node.running.push(admission.clone());
@@ -309,7 +309,9 @@ impl<'a> Step<'a> {
             if at_once && window != self.setup.current(self.moment, standing.policy) {
                 self.effects.wrong = Some(Property::InItsWindow);
             }
-            self.effects.admitted.push(((Arc::clone(&standing.key), window), check.cost.get()));
+            self.effects
+                .admitted
+                .push(((Arc::clone(&standing.counter.key), window), check.cost.get()));
         }
         let holds = !admission.held.is_empty() || !admission.unsettled.is_empty();
         if holds || self.setup.redirects > 0 {

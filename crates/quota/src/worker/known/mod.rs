@@ -37,6 +37,36 @@ impl Known {
         self.ledger.learn(counter, window, balance, short, now);
     }
 
+    /// Why `cost` units of `counter` are refused without a call. `None`: ask the store.
+    pub(super) fn refuses(
+        &self,
+        counter: &Counter,
+        cost: u64,
+        overrides: RuntimeOverrides,
+        now: Monotonic,
+    ) -> Option<Balance> {
+        let balance = self.ledger.refuses(counter, cost, overrides, now)?;
+        Some(self.dated(counter, balance, now))
+    }
+
+    /// The same while the store cannot be asked.
+    pub(super) fn refuses_for_good(
+        &self,
+        counter: &Counter,
+        cost: u64,
+        overrides: RuntimeOverrides,
+        now: Monotonic,
+    ) -> Option<Balance> {
+        let balance = self.ledger.refuses_for_good(counter, cost, overrides, now)?;
+        Some(self.dated(counter, balance, now))
+    }
+
+    /// The ledger knows no clock: it dates what it never asked for a whole window ahead.
+    fn dated(&self, counter: &Counter, balance: Balance, now: Monotonic) -> Balance {
+        let end = self.clock.end_of(&counter.window, now);
+        Balance { resets: end.map_or(balance.resets, |end| end.min(balance.resets)), ..balance }
+    }
+
     /// The balance with which this worker's `share` of a quota refuses a request, if it does.
     pub(super) fn refuses_locally(
         &self,

@@ -55,11 +55,11 @@ impl Telemetry {
     }
 
     /// Counts a request that the worker decided on arrival.
-    pub(super) fn count_standings(&mut self, standings: &[Standing]) {
+    pub(super) fn count_standings<'s>(&mut self, standings: impl Iterator<Item = &'s Standing>) {
         for standing in standings {
             let outcome =
                 if standing.granted { Outcome::Admitted } else { exceeded(standing.mode) };
-            self.count_from_ledger(standing.policy, outcome, &standing.key);
+            self.count_from_ledger(standing.policy, outcome, &standing.counter.key);
         }
     }
 

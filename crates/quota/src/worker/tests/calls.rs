@@ -17,7 +17,7 @@ fn lone_request_is_sent_at_once() {
     w.replied(out.id, &reply(&[grant(1, 3)]), at(2));
     let standing = Standing {
         policy: 0,
-        key: "d:a:{x}".into(),
+        counter: checks(&[0], "x", 1).remove(0).counter,
         mode: Mode::Enforce,
         granted: true,
         cost: NonZeroU64::MIN,

@@ -293,3 +293,19 @@ fn client_that_leaves_late_adds_nothing_to_an_expired_lease() {
     w.cancel(gone, at(200));
     assert_eq!(load(&w), (0, 0));
 }
+
+#[test]
+fn refusal_undoes_the_lease_of_the_same_counter_with_the_same_quota() {
+    let mut w = holding(20);
+    let leased = ask_checks(&w);
+    let mut other = leased.clone();
+    other.counter.quota = 0;
+    assert_eq!(load(&w), (20, 0));
+    let refused = w.submit("x", vec![other, leased], at(1));
+    assert!(matches!(refused, Submitted::Decided(Decision::Refuse(_))), "{refused:?}");
+    assert_eq!(load(&w), (20, 0), "a refused request spends nothing");
+}
+
+fn ask_checks(worker: &TestWorker) -> Check {
+    checks_of(&worker.config, &[0], "x", 1).remove(0)
+}

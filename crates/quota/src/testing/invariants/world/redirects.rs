@@ -21,7 +21,7 @@ impl World {
         let mut checks = all.clone();
         let stands = |check: &Check| {
             let counted = |standing: &Standing| {
-                standing.key == check.counter.key
+                standing.counter.key == check.counter.key
                     && standing.cost == check.cost
                     && now < standing.balance.resets
             };

@@ -1,0 +1,145 @@
+//! At the end of every request, Envoy refunds its hits. What a request did not take must not be
+//! refunded.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::future::FutureExt;
+use quotagate_ratelimit::domain::Domain;
+use quotagate_ratelimit::messages::{Code, Descriptor};
+use quotagate_ratelimit::rules::{RuleFile, SharedDomains, read_files};
+use quotagate_ratelimit::service::AnswerOptions;
+use quotagate_store::server::{CallEndpoint, Connections};
+
+use crate::bench::{Bench, counting, descriptor, hits, memory, passes, statuses};
+use crate::gate::FrozenStore;
+use crate::running::until;
+
+const RULES: &str = "
+domain: d
+descriptors:
+  - {key: slots, rate_limit: {unit: day, requests_per_unit: 2}}
+  - {key: watched, shadow_mode: true, rate_limit: {unit: day, requests_per_unit: 2}}
+  - {key: plan, quota_mode: true, rate_limit: {unit: day, requests_per_unit: 1}}
+  - {key: extra, quota_mode: true, rate_limit: {unit: day, requests_per_unit: 5}}
+";
+
+fn refund(text: &str) -> Descriptor {
+    Descriptor { is_negative_hits: true, ..hits(text, 1) }
+}
+
+/// Long enough for credits to leave, and for refunds to come back.
+async fn settled() {
+    tokio::time::sleep(Duration::from_secs(3)).await;
+}
+
+/// What is left, by a look.
+async fn left(bench: &Bench, text: &str) -> u32 {
+    statuses(&bench.ask(&[hits(text, 0)]).await)[0].1
+}
+
+#[tokio::test]
+async fn look_at_a_large_counter_takes_nothing() {
+    let bench = Bench::new(
+        "domain: d\ndescriptors:\n- {key: k, rate_limit: {unit: day, requests_per_unit: 1000}}\n",
+    );
+    for _ in 0..20 {
+        assert_eq!(left(&bench, "k=a").await, 1000);
+        settled_refund().await;
+    }
+    assert!(bench.passes(hits("k=a", 1000)).await);
+}
+
+/// A refund leaves within a tick.
+async fn settled_refund() {
+    tokio::time::sleep(Duration::from_millis(50)).await;
+}
+
+#[tokio::test]
+async fn quota_limit_that_another_one_stands_in_for_holds_nothing() {
+    let bench = Bench::new(RULES);
+    assert!(bench.passes(descriptor("plan=x")).await, "the first has the only unit");
+    let both = [descriptor("plan=x"), descriptor("extra=x")];
+    let answer = bench.ask(&both).await;
+    assert!(passes(&answer) && answer.statuses[0].code() == Code::OverLimit);
+    bench.ask(&[refund("plan=x"), refund("extra=x")]).await;
+    settled().await;
+    assert!(!bench.passes(descriptor("plan=x")).await, "the first still has it");
+}
+
+#[tokio::test]
+async fn request_beyond_a_limit_in_shadow_mode_holds_nothing() {
+    let bench = Bench::new(RULES);
+    for _ in 0..3 {
+        assert!(bench.passes(descriptor("watched=x")).await);
+    }
+    bench.ask(&[refund("watched=x")]).await;
+    settled().await;
+    assert_eq!(left(&bench, "watched=x").await, 0, "two still have their units");
+}
+
+#[tokio::test]
+async fn call_that_is_reset_while_it_waits_holds_nothing() {
+    let store = FrozenStore::new();
+    let bench = Bench::with(RULES, AnswerOptions::default(), counting(), Arc::clone(&store) as _);
+    assert!(bench.passes(descriptor("slots=x")).await);
+    store.freeze();
+    assert!(bench.passes(descriptor("slots=x")).now_or_never().is_none(), "it waits");
+    store.thaw();
+    bench.ask(&[refund("slots=x")]).await;
+    settled().await;
+    assert_eq!(left(&bench, "slots=x").await, 1, "the first still has its unit");
+}
+
+#[tokio::test]
+async fn credits_reach_other_services_before_any_has_seen_a_refund() {
+    let store = memory();
+    let start = || Bench::with(RULES, AnswerOptions::default(), counting(), store.clone());
+    let (one, other) = (start(), start());
+    assert!(one.passes(hits("slots=x", 2)).await);
+    for _ in 0..2 {
+        assert!(!one.passes(descriptor("slots=x")).await);
+    }
+    settled().await;
+    for _ in 0..2 {
+        other.ask(&[refund("slots=x")]).await;
+    }
+    settled().await;
+    assert_eq!(left(&other, "slots=x").await, 0, "nobody refunded a slot");
+}
+
+#[tokio::test]
+async fn credits_outlive_a_change_of_the_rules() {
+    let store = memory();
+    let bench = Bench::with(RULES, AnswerOptions::default(), counting(), Arc::clone(&store));
+    assert!(bench.passes(hits("slots=x", 2)).await);
+    assert!(!bench.passes(descriptor("slots=x")).await);
+    let text = format!("{RULES}  - {{key: new}}\n");
+    let file = RuleFile { name: "rules.yaml".to_owned(), text: text.into() };
+    let rules = read_files(&[file], SharedDomains::Refuse).unwrap().remove("d").unwrap();
+    let endpoint = Arc::new(CallEndpoint::new(store, Arc::<Connections>::default()));
+    let old = Arc::clone(&bench.service.domains().unwrap()["d"]);
+    let new: Arc<Domain> = Arc::new(old.successor(rules, &counting(), endpoint));
+    bench.service.replace_domains(Arc::new(BTreeMap::from([("d".into(), new)])));
+    bench.ask(&[refund("slots=x")]).await;
+    settled().await;
+    assert_eq!(left(&bench, "slots=x").await, 0, "two units are still held");
+}
+
+#[tokio::test]
+async fn refused_hits_that_count_are_refunded_and_refunds_are_never_over() {
+    let mut counting = counting();
+    counting.count_refused = true;
+    let bench = Bench::with(RULES, AnswerOptions::default(), counting, memory());
+    assert!(bench.passes(hits("slots=x", 2)).await);
+    for _ in 0..2 {
+        assert!(!bench.passes(descriptor("slots=x")).await);
+    }
+    for _ in 0..4 {
+        let answer = bench.ask(&[refund("slots=x")]).await;
+        assert_eq!(answer.statuses[0].code(), Code::Ok);
+        settled_refund().await;
+    }
+    until("the last refund", async || left(&bench, "slots=x").await == 2).await;
+}

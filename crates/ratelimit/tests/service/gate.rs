@@ -1,0 +1,74 @@
+//! A store that answers nothing while it is closed, as a frozen Redis does.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use futures_util::future::{BoxFuture, FutureExt};
+use quotagate_protocol::Adjustment;
+use quotagate_store::control::ControlStore;
+use quotagate_store::store::{Batch, Health, OnReserved, Store};
+use tokio::sync::watch;
+
+use crate::bench::memory;
+
+/// A store in memory behind a gate.
+pub struct FrozenStore {
+    memory: Arc<dyn Store>,
+    is_open: watch::Sender<bool>,
+    calls: AtomicU64,
+}
+
+impl FrozenStore {
+    pub fn new() -> Arc<Self> {
+        let (is_open, calls) = (watch::Sender::new(true), AtomicU64::new(0));
+        Arc::new(Self { memory: memory(), is_open, calls })
+    }
+
+    pub fn freeze(&self) {
+        self.is_open.send_replace(false);
+    }
+
+    pub fn thaw(&self) {
+        self.is_open.send_replace(true);
+    }
+
+    /// How many batches it has carried out.
+    pub fn calls(&self) -> u64 {
+        self.calls.load(Ordering::Relaxed)
+    }
+
+    async fn opened(&self) {
+        self.is_open.subscribe().wait_for(|is_open| *is_open).await.unwrap();
+    }
+}
+
+impl Store for FrozenStore {
+    fn carry_out<'a>(
+        &'a self,
+        batch: &'a Batch,
+        on_reserved: &'a OnReserved<'a>,
+    ) -> BoxFuture<'a, ()> {
+        async move {
+            self.opened().await;
+            self.calls.fetch_add(1, Ordering::Relaxed);
+            self.memory.carry_out(batch, on_reserved).await;
+        }
+        .boxed()
+    }
+
+    fn refund<'a>(&'a self, refunds: &'a [Adjustment]) -> BoxFuture<'a, ()> {
+        async move {
+            self.opened().await;
+            self.memory.refund(refunds).await;
+        }
+        .boxed()
+    }
+
+    fn health(&self) -> Health {
+        self.memory.health()
+    }
+
+    fn control(&self) -> &(dyn ControlStore + 'static) {
+        self.memory.control()
+    }
+}
