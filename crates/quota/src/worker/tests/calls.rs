@@ -11,7 +11,7 @@ fn lone_request_is_sent_at_once() {
     let body = String::from_utf8(out.body()).unwrap();
     assert_eq!(
         body,
-        r#"{"budget_ms":50,"reservations":[{"key":"d:a:{x}","window_s":60,"offset_s":0,"quota":5,"want":1,"min":1,"spare":0,"count_denied":false}]}"#
+        r#"{"budget_ms":50,"reservations":[{"key":"d:a:{x}","window_s":60,"quota":5,"want":1,"min":1}]}"#
     );
     assert!(w.next_call(at(0)).is_none());
     w.replied(out.id, &reply(&[grant(1, 3)]), at(2));

@@ -76,7 +76,8 @@ fn each_reply_sets_the_remaining_time_of_a_dial() {
     w.tick(at(7_000));
     assert_eq!(in_force(&w), CONFIGURED);
     fetched(&mut w, 10_000, &reply(2, json!([{"policy": "a", "quota": 8, "for_ms": u64::MAX}])));
-    w.tick(at(u64::MAX / 2));
+    // Half of what a time can hold.
+    w.tick(at(u64::MAX / 2_000_000));
     assert!(in_force(&w).starts_with("Enforce 8"), "no time overflows");
 }
 
