@@ -48,8 +48,7 @@ impl Mailbox {
     pub fn take(&self) -> impl Iterator<Item = Letter> {
         // What comes later is found after the core is unlocked.
         let is_mail = self.mail.load(Ordering::SeqCst) && self.mail.swap(false, Ordering::SeqCst);
-        // One by one, so that the list keeps its memory for the next letters.
-        std::iter::from_fn(move || if is_mail { self.letters().pop_front() } else { None })
+        Letters(is_mail.then_some(self))
     }
 
     /// Whether there may be letters, after the core was unlocked.
@@ -60,5 +59,44 @@ impl Mailbox {
 
     fn letters(&self) -> MutexGuard<'_, VecDeque<Letter>> {
         self.letters.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The letters of a mailbox, one by one, so that its list keeps its memory for the next ones.
+struct Letters<'m>(Option<&'m Mailbox>);
+
+impl Iterator for Letters<'_> {
+    type Item = Letter;
+
+    fn next(&mut self) -> Option<Letter> {
+        self.0?.letters().pop_front()
+    }
+}
+
+impl Drop for Letters<'_> {
+    fn drop(&mut self) {
+        // If the reader of a letter panics, the next one finds the others.
+        if let Some(mailbox) = self.0.filter(|mailbox| !mailbox.letters().is_empty()) {
+            mailbox.mail.swap(true, Ordering::SeqCst);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn letters_behind_one_whose_reader_panics_are_found_by_the_next_reader() {
+        let mailbox = Mailbox::default();
+        for _ in 0..3 {
+            mailbox.put(Letter::Ended(CallId::default(), CallEnd::Reset));
+        }
+        let mut letters = mailbox.take();
+        assert!(letters.next().is_some());
+        drop(letters);
+        assert!(mailbox.has_letters());
+        assert_eq!(mailbox.take().count(), 2);
+        assert!(!mailbox.has_letters());
     }
 }

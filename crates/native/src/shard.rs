@@ -260,7 +260,7 @@ impl Shard {
     /// stream of this Envoy worker in which other streams may run.
     pub fn carry_out(
         self: &Arc<Self>,
-        host: &Host<'_>,
+        host: &mut Host<'_>,
         carry_out: impl Fn(&mut Host<'_>, &Waiter, &Config),
     ) {
         self.is_woken.store(false, Ordering::SeqCst);

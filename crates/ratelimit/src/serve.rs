@@ -134,12 +134,15 @@ async fn accept_http(connections: &Connections, listener: &Listener, router: Rou
     connections.accept(listener, connection_limits().admin, STREAMS, respond).await;
 }
 
+/// The files of a folder, and their rules or what is wrong with them.
+type FolderReading = (Vec<RuleFile>, Result<RulesByDomain, Refused>);
+
 /// The files of a folder and their rules, unless they are the same as `before`. A file that is being
 /// written is not taken: two looks must agree.
 fn changed(
     folder: &RuleFolder,
     before: Option<&Vec<RuleFile>>,
-) -> Result<Option<(Vec<RuleFile>, Result<RulesByDomain, Refused>)>, Refused> {
+) -> Result<Option<FolderReading>, Refused> {
     let mut files = folder.files()?;
     while before != Some(&files) {
         std::thread::sleep(SECOND_LOOK);

@@ -432,7 +432,7 @@ unsafe extern "C" fn destroy_redirect(object: *mut c_void) {
 impl Handle {
     /// The stream, if it still exists. `current` is the stream whose hook runs, on the same Envoy
     /// worker: so Envoy cannot destroy the other one meanwhile.
-    pub fn enter<'h>(&self, _current: &Host<'h>) -> Option<Host<'h>> {
+    pub fn enter<'h>(&self, _current: &'h mut Host<'_>) -> Option<Host<'h>> {
         let filter = self.0.load(Ordering::Acquire);
         (!filter.is_null()).then_some(Host { filter, hook: PhantomData })
     }

@@ -179,7 +179,12 @@ extern "C" fn envoy_dynamic_module_callback_http_add_header(
     value: Buffer,
 ) -> bool {
     assert_eq!(map, RESPONSE);
-    with(pointer, |state| state.response.push((name.text(), value.bytes())));
+    with(pointer, |state| {
+        let name = name.text();
+        let is_there = state.response.iter().any(|(known, _)| *known == name);
+        assert!(!is_there, "{name} would be there twice");
+        state.response.push((name, value.bytes()));
+    });
     true
 }
 
