@@ -5,8 +5,13 @@ use super::walk::At;
 use crate::check::report::Finding;
 use crate::check::yaml::Node;
 
-/// The fields that lead to a plugin's program: in Envoy, at Envoy Gateway, at Istio.
-const PROGRAMS: [&str; 3] = ["vm_config", "code", "url"];
+/// The paths of a plugin's program: in Envoy, at Envoy Gateway, at Istio.
+const PROGRAMS: [&[&str]; 3] = [&["vm_config", "code"], &["code"], &["url"]];
+
+fn programs<'n>(plugin: &At<'n>) -> impl Iterator<Item = At<'n>> {
+    let at = |path: &&[&str]| path.iter().try_fold(plugin.clone(), |at, name| at.get(name));
+    PROGRAMS.iter().filter_map(at)
+}
 
 /// The smaller filters, by file and by image, and the larger ones.
 const FILTERS: [(&str, &str); 2] =
@@ -25,13 +30,13 @@ pub(in crate::check) fn fault(
     let mut plugin = None;
     At::root(root).visit(&mut |at| {
         let leads = path.strip_prefix(&at.path).is_some_and(|rest| rest.starts_with(['.', '[']));
-        if leads && PROGRAMS.iter().any(|name| at.get(name).is_some()) {
+        if leads && programs(at).next().is_some() {
             plugin = Some(at.clone());
         }
     });
     let plugin = plugin?;
     let mut found = None;
-    for program in PROGRAMS.iter().filter_map(|name| plugin.get(name)) {
+    for program in programs(&plugin) {
         program.visit(&mut |at| {
             let file = at.text().and_then(|text| text.rsplit('/').next()).unwrap_or_default();
             let name = file.split([':', '@']).next().unwrap_or_default();

@@ -270,6 +270,9 @@ fn document_that_reads_bodies_needs_the_larger_filter() {
     let found = fault(&local);
     assert!(found.contains("vm_config.code.local.filename: quotagate.wasm refuses"), "{found}");
     assert!(found.ends_with("name quotagate-bodies.wasm"), "{found}");
+    // The id of a VM names no program.
+    let id = changed("examples/ai-gateway.yaml", "vm_id: quotagate", "vm_id: quotagate-filter");
+    assert_eq!(check("f", &id).lines(), Vec::<String>::new());
     for (file, path) in [
         ("istio/wasmplugin.yaml", "spec.url"),
         ("istio/trafficextension.yaml", "spec.wasm.url"),
