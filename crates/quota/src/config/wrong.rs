@@ -414,9 +414,15 @@ mod tests {
         let faults = ["policies[0].quota: must be \u{e4}".to_owned(), "more".to_owned()];
         let instead = |text: &str| WrongDocument::read(text.as_bytes()).instead(&faults, |_| None);
         let config =
-            instead(r#"{"domain":"shop","store":{"cluster":"s","on_failure":"deny"}}"#).unwrap();
+            instead(r#"{"domain":"shop","store":{"cluster":"s","token":"0123456789abcdef","on_failure":"deny"}}"#)
+                .unwrap();
         assert_eq!((&*config.domain, config.without_document()), ("shop", Some(OnFailure::Deny)));
-        assert_eq!(&*config.store.reach.called_by_envoy().unwrap().name, "s");
+        let store = config.store.reach.called_by_envoy().unwrap();
+        let authorization = store.authorization();
+        assert_eq!(
+            (&*store.name, authorization.as_deref()),
+            ("s", Some("Bearer 0123456789abcdef"))
+        );
         let refused = config.refused.unwrap();
         assert_eq!((&*refused.fault, refused.faults), ("policies[0].quota: must be ?", 2));
         for unknown in ["", r#"{"store":{"cluster":"s"}}"#, r#"{"domain":"shop"}"#] {
