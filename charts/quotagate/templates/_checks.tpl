@@ -18,15 +18,19 @@
 {{- if or (gt (len $name) 48) (not (regexMatch "^[a-z][a-z0-9-]*$" $name)) -}}
 {{- fail (printf "the names of all objects would begin with %s: a Service may have only small letters, digits and -, begins with a letter, and needs room for an ending after 48. Give the release another name, or set fullnameOverride" $name) -}}
 {{- end -}}
-{{- range $path, $labels := dict "store.podLabels" $store.podLabels "monitoring.serviceMonitor.labels" $values.monitoring.serviceMonitor.labels "monitoring.rules.labels" $values.monitoring.rules.labels -}}
-{{- range $label := keys $labels | sortAlpha -}}
-{{- if regexMatch "^(app[.]kubernetes[.]io/(name|instance|version|managed-by)|helm[.]sh/chart)$" $label -}}
+{{- $ofPods := list "app.kubernetes.io/name" "app.kubernetes.io/instance" "app.kubernetes.io/version" -}}
+{{- $ofObjects := concat $ofPods (list "app.kubernetes.io/managed-by" "helm.sh/chart") -}}
+{{- range $path, $labels := dict "store.podLabels" (list $store.podLabels $ofPods) "monitoring.serviceMonitor.labels" (list $values.monitoring.serviceMonitor.labels $ofObjects) "monitoring.rules.labels" (list $values.monitoring.rules.labels $ofObjects) -}}
+{{- range $label := keys (first $labels) | sortAlpha -}}
+{{- if has $label (last $labels) -}}
 {{- fail (printf "%s: the chart sets %s. Remove it" $path $label) -}}
 {{- end -}}
-{{- if has $label (list "sidecar.istio.io/inject" "istio.io/dataplane-mode") -}}
-{{- fail (printf "%s: istio.dataplane sets %s. Remove it, and choose istio.dataplane" $path $label) -}}
 {{- end -}}
 {{- end -}}
+{{- $ofMesh := dict "sidecar" "sidecar.istio.io/inject" "ambient" "istio.io/dataplane-mode" -}}
+{{- $label := get $ofMesh $values.istio.dataplane -}}
+{{- if and $values.istio.enabled $label (hasKey $store.podLabels $label) -}}
+{{- fail (printf "store.podLabels: istio.dataplane sets %s. Remove it, and choose istio.dataplane" $label) -}}
 {{- end -}}
 {{- if $store.enabled -}}
 {{- if not $store.redis.existingSecret -}}
@@ -89,6 +93,11 @@
 {{- if and $filter.selector $filter.targetRefs -}}
 {{- fail "filter.selector and filter.targetRefs exclude each other: use selector for sidecars and Istio's own gateways, targetRefs for waypoints and the Gateway API" -}}
 {{- end -}}
+{{- $kinds := list -}}
+{{- range $filter.targetRefs -}}{{- $kinds = append $kinds .kind -}}{{- end -}}
+{{- if and $filter.waypoint (not (or (has "Service" $kinds) (has "ServiceEntry" $kinds))) -}}
+{{- fail "filter.waypoint is the waypoint of Services or ServiceEntries, and filter.targetRefs names none: name them there. Or remove filter.waypoint, and name the waypoint itself in filter.targetRefs, with kind Gateway" -}}
+{{- end -}}
 {{- if eq $filter.kind "EnvoyExtensionPolicy" -}}
 {{- if not $filter.targetRefs -}}
 {{- fail "filter.targetRefs is empty: name your Gateway, as in `[{group: gateway.networking.k8s.io, kind: Gateway, name: eg}]`" -}}
@@ -112,7 +121,7 @@
 {{- fail "filter.form is native: Istio loads no modules. Use form wasm, or kind EnvoyExtensionPolicy" -}}
 {{- end -}}
 {{- if and $filter.tuning.ownCluster (or (not $store.enabled) $store.tls.enabled $values.istio.enabled) -}}
-{{- fail "filter.tuning.ownCluster calls the store of this chart by plain HTTP, which store.tls refuses, and so does the AuthorizationPolicy of istio.enabled. Set it to false: the chart's EnvoyFilter brings the cluster that istiod makes to every proxy of the filter (docs/operate/kubernetes.md)" -}}
+{{- fail "filter.tuning.ownCluster calls the store of this chart by plain HTTP, which store.tls refuses, and so does the AuthorizationPolicy of istio.enabled. Set it to false: istiod sends its own cluster to gateways and sidecars, and the chart's EnvoyFilter brings it to waypoints (docs/operate/kubernetes.md)" -}}
 {{- end -}}
 {{- end -}}
 {{- if and (eq $filter.form "native") (not $document.redis) -}}

@@ -1,5 +1,5 @@
-{{- /* Whether `helm test` can call the store: with store.tls it would need a certificate of a proxy, and
-in a mesh a sidecar, with which a Pod does not end. */ -}}
+{{- /* Whether `helm test` can call the store. With store.tls it would need a certificate of a proxy. In a
+mesh it would need a sidecar, and a Pod with a sidecar does not end. */ -}}
 {{- define "quotagate.hasTest" -}}
 {{- if and .Values.store.enabled (not .Values.store.tls.enabled) (not .Values.istio.enabled) -}}
 true

@@ -11,14 +11,20 @@ selector:
 {{- end }}
 {{- end -}}
 
-{{- /* The proxies, for an EnvoyFilter, which applies to no Service. */ -}}
+{{- /* The proxies, for an EnvoyFilter, which applies to no Service: the waypoint takes its place. */ -}}
 {{- define "quotagate.envoyFilterTargets" -}}
-{{- if .Values.filter.waypoint -}}
+{{- $targets := .Values.filter.targetRefs -}}
+{{- with .Values.filter.waypoint -}}
+{{- $waypoint := dict "group" "gateway.networking.k8s.io" "kind" "Gateway" "name" . -}}
+{{- $others := list -}}
+{{- range $targets -}}
+{{- if not (has .kind (list "Service" "ServiceEntry")) -}}{{- $others = append $others . -}}{{- end -}}
+{{- end -}}
+{{- $targets = prepend $others $waypoint | uniq -}}
+{{- end -}}
+{{- if $targets -}}
 targetRefs:
-  - {group: gateway.networking.k8s.io, kind: Gateway, name: {{ .Values.filter.waypoint }}}
-{{- else if .Values.filter.targetRefs -}}
-targetRefs:
-  {{- toYaml .Values.filter.targetRefs | nindent 2 }}
+  {{- toYaml $targets | nindent 2 }}
 {{- else -}}
 workloadSelector:
   labels:
@@ -61,7 +67,8 @@ failStrategy: {{ $filter.failStrategy }}
 # The policy document, as in envoy.yaml. (!) Three things are Istio's own:
 # store.cluster is the cluster that Istio makes for the store's Service, with mTLS and its
 #   DestinationRule. A proxy without it cannot reach the store. The chart's EnvoyFilter brings it to
-#   waypoints and gateways. A Sidecar resource may leave it out (docs/operate/kubernetes.md).
+#   waypoints. A Sidecar resource and PILOT_FILTER_GATEWAY_CLUSTER_CONFIG may leave it out
+#   (docs/operate/kubernetes.md).
 # jwt.payload: since 1.21 Istio stores verified claims under `payload`. Before, under the
 #   issuer: {payload: "https://issuer.example.com"}
 # client_ip is the address that the gateway trusts. Set numTrustedProxies

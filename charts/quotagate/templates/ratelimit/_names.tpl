@@ -10,7 +10,7 @@ app.kubernetes.io/instance: {{ .Release.Name }}
 
 {{- define "quotagate.rateLimitLabels" -}}
 {{ include "quotagate.rateLimitSelector" . }}
-app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
+{{ include "quotagate.commonLabels" . }}
 {{- end -}}
 
 {{- define "quotagate.rateLimitImage" -}}

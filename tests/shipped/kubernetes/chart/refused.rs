@@ -1,5 +1,8 @@
 //! Wrong values are refused, with a message that names the value and the remedy.
 
+use std::fs;
+
+use quotagate_support::paths;
 use serde_json::{Value, json};
 
 use super::{RELEASE, example, render};
@@ -105,7 +108,7 @@ fn cases() -> Vec<(&'static str, Value, &'static [&'static str])> {
         (
             istio,
             json!({"filter": {"tuning": {"ownCluster": true}}}),
-            &["filter.tuning.ownCluster", "EnvoyFilter brings the cluster"],
+            &["filter.tuning.ownCluster", "istiod sends its own cluster"],
         ),
         (
             istio,
@@ -117,6 +120,17 @@ fn cases() -> Vec<(&'static str, Value, &'static [&'static str])> {
             json!({"filter": {"selector": null, "targetRefs": [{"kind": "Service", "name": "shop"}]}}),
             &["filter.waypoint is empty", "name its waypoint"],
         ),
+        (
+            istio,
+            json!({"filter": {"waypoint": "waypoint"}}),
+            &["filter.waypoint", "remove filter.waypoint"],
+        ),
+        (
+            "istio-waypoint.yaml",
+            json!({"filter": {"targetRefs": [{"kind": "Gateway", "name": "waypoint"}]}}),
+            &["filter.waypoint", "filter.targetRefs names none"],
+        ),
+        (gateway, json!({"filter": {"waypoint": "waypoint"}}), &["filter.waypoint"]),
         (istio, json!({"filter": {"failOpen": true}}), &["filter.failOpen", "FAIL_OPEN"]),
         (
             istio,
@@ -140,9 +154,19 @@ fn cases() -> Vec<(&'static str, Value, &'static [&'static str])> {
             &["store.podLabels", "choose istio.dataplane"],
         ),
         (
+            "istio-waypoint.yaml",
+            json!({"store": {"podLabels": {"istio.io/dataplane-mode": "none"}}}),
+            &["store.podLabels", "istio.io/dataplane-mode", "choose istio.dataplane"],
+        ),
+        (
             istio,
             json!({"monitoring": {"rules": {"labels": {"helm.sh/chart": "x"}}}}),
             &["monitoring.rules.labels", "helm.sh/chart. Remove it"],
+        ),
+        (
+            istio,
+            json!({"monitoring": {"serviceMonitor": {"labels": {"app.kubernetes.io/managed-by": "x"}}}}),
+            &["monitoring.serviceMonitor.labels", "app.kubernetes.io/managed-by. Remove it"],
         ),
         (
             gateway,
@@ -248,6 +272,21 @@ fn wrong_values_are_refused_with_the_value_and_the_remedy() {
         }
         assert!(!message.contains("geheim"), "{message}");
     }
+}
+
+/// A template cannot read the schema, so it repeats these names.
+#[test]
+fn chart_knows_what_every_request_can_be_partitioned_by() {
+    let schema = fs::read_to_string(paths::root().join("envoy/quotagate.schema.json")).unwrap();
+    let schema: Value = serde_json::from_str(&schema).unwrap();
+    let built_in = &schema["properties"]["identities"]["propertyNames"]["not"]["enum"];
+    let mut built_in: Vec<String> = serde_json::from_value(built_in.clone()).unwrap();
+    built_in.sort_unstable();
+    let policy = json!({"name": "a", "partition_by": ["caler"], "quota": 1, "window": "1m"});
+    let policy = json!({"policy": {"identities": null, "policies": [policy]}});
+    let message = render(&[example("istio.yaml", policy)]).remove(0).unwrap_err();
+    let (_, known) = message.split_once("or name one of ").unwrap();
+    assert_eq!(known.trim_end(), built_in.join(", "), "{message}");
 }
 
 #[test]

@@ -85,7 +85,8 @@ fn another_size_of_volumes_is_refused_before_kubernetes_does() {
         "metadata": {"name": "quotagate-example", "namespace": "quotagate"},
         "data": {"admin-token": "dA=="},
     });
-    let values = [values("1Gi"), values("2Gi")];
+    // Kubernetes has stored 1024Mi as 1Gi.
+    let values = [values("1Gi"), values("1024Mi"), values("1025Mi"), values("2Gi")];
     let rendered = quotagate_chart::render_over(
         &chart,
         &values,
@@ -93,7 +94,8 @@ fn another_size_of_volumes_is_refused_before_kubernetes_does() {
         "quotagate",
         &[existing, secret],
     );
-    let [Ok(same), Err(message)] = &rendered.unwrap()[..] else { panic!("one of two") };
+    let rendered = rendered.unwrap();
+    let [Ok(same), Ok(_), Err(_), Err(message)] = &rendered[..] else { panic!("{rendered:?}") };
     assert!(message.contains("redis.storage is 2Gi") && message.contains("have 1Gi"), "{message}");
     let made = &same["quotagate-example/templates/secret.yaml"];
     assert!(made.contains("admin-token: dA=="), "upgrades keep the token: {made}");

@@ -121,6 +121,24 @@ fn table() -> Vec<(&'static str, Value)> {
         ),
         (istio, json!({"filter": {"kind": "none"}})),
         ("istio-waypoint.yaml", json!({})),
+        // Labels that the chart does not set.
+        (
+            gateway,
+            json!({
+                "store": {"podLabels": {
+                    "sidecar.istio.io/inject": "false",
+                    "istio.io/dataplane-mode": "none",
+                    "app.kubernetes.io/managed-by": "argo",
+                    "helm.sh/chart": "mine",
+                }},
+                "monitoring": {"rules": {"enabled": true, "labels": {"sidecar.istio.io/inject": "a"}}},
+            }),
+        ),
+        (istio, json!({"store": {"podLabels": {"istio.io/dataplane-mode": "none"}}})),
+        (
+            "istio-waypoint.yaml",
+            json!({"store": {"podLabels": {"sidecar.istio.io/inject": "false"}}}),
+        ),
         (istio, json!({"filter": {"kind": "TrafficExtension", "image": image}})),
         (
             istio,
@@ -544,6 +562,17 @@ fn store_reaches_waypoints_without_the_mesh_configuration() {
         of(&objects, "WasmPlugin")["spec"]["pluginConfig"]["store"]["cluster"],
         format!("outbound|9180||{host}")
     );
+    // Other targets stay, and none comes twice.
+    let targets = json!([
+        {"group": "", "kind": "Service", "name": "shop"},
+        {"group": "networking.istio.io", "kind": "ServiceEntry", "name": "outside"},
+        {"group": "gateway.networking.k8s.io", "kind": "Gateway", "name": "edge"},
+        gateway,
+    ]);
+    let objects = one("istio-waypoint.yaml", json!({"filter": {"targetRefs": targets}}));
+    assert_eq!(of(&objects, "WasmPlugin")["spec"]["targetRefs"], targets);
+    let edge = &targets[2];
+    assert_eq!(of(&objects, "EnvoyFilter")["spec"]["targetRefs"], json!([gateway, edge]));
     // Also where nothing is patched.
     let objects = one("istio-waypoint.yaml", json!({"istio": {"outlierDetection": false}}));
     assert_eq!(of(&objects, "EnvoyFilter")["spec"]["configPatches"], Value::Null);
@@ -554,6 +583,8 @@ fn helm_test_calls_a_store_that_it_can_reach() {
     let objects = one("envoy-gateway.yaml", json!({}));
     let pod = of(&objects, "Pod");
     assert_eq!(pod["metadata"]["annotations"]["helm.sh/hook"], "test");
+    // Its namespace may inject one.
+    assert_eq!(pod["metadata"]["labels"]["sidecar.istio.io/inject"], "false");
     let service = of(&objects, "Service");
     let [name, namespace] =
         ["name", "namespace"].map(|field| service["metadata"][field].as_str().unwrap());
