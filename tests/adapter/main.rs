@@ -3,8 +3,8 @@
 //!
 //! The real SDK and the real adapter run natively, with one host per thread. The end-to-end tests
 //! cover the real Envoy, and those of `crates/quota` what the driver decides. These tests cover how
-//! the adapter translates one into the other, what Envoy does rarely, and calls that only a host can
-//! count.
+//! the adapter translates one into the other, what Envoy does rarely, and calls that only a host
+//! can count.
 
 #[cfg(test)]
 mod answers;

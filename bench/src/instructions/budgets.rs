@@ -11,7 +11,8 @@ use super::{InstructionReport, Measurement, Operation};
 use crate::stacks::Stack;
 
 /// The stacks that have budgets: those whose filter is native, because V8 compiles a Wasm filter on
-/// threads of its own, sooner or later. O is left out: its module does what N's does, for a cluster.
+/// threads of its own, sooner or later. O is left out: its module does what N's does, but for a
+/// cluster.
 pub const STACKS: [Stack; 7] =
     [Stack::M, Stack::N, Stack::P, Stack::Q, Stack::R, Stack::S, Stack::W];
 /// A budget is this much above what was measured when it was set.

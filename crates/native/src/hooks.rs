@@ -61,8 +61,8 @@ unsafe fn share<T>(pointer: ModulePtr) -> Option<Arc<T>> {
 /// destroy the stream meanwhile.
 ///
 /// # Safety
-/// `pointer` is null, or comes from `filter_new` and `filter_destroy` has not run for it. Envoy runs
-/// all three on one worker.
+/// `pointer` is null, or comes from `filter_new` and `filter_destroy` has not run for it. Envoy
+/// runs all three on one worker.
 unsafe fn stream(pointer: ModulePtr) -> Option<Rc<Stream>> {
     if pointer.is_null() {
         return None;

@@ -10,7 +10,7 @@ use tokio::time::timeout;
 /// The longest message, in bytes: that of gRPC, unless a server says otherwise.
 pub(crate) const MAX_MESSAGE: usize = 4 << 20;
 
-/// How many bodies may be under way of which a part has arrived: what they hold is bounded. Bodies
+/// How many bodies that arrive in parts may be under way, so that what they hold is bounded. Bodies
 /// of Envoy arrive in one part, and need no permit.
 static IN_PARTS: Semaphore = Semaphore::const_new(32);
 

@@ -141,8 +141,8 @@ impl Counts {
         if let Some(&index) = self.paths.get(path) {
             return index;
         }
-        let is_told_apart = self.paths.len() < MAX_SERIES && path.len() <= MAX_PATH;
-        let path = if is_told_apart { path } else { fallback };
+        let has_series = self.paths.len() < MAX_SERIES && path.len() <= MAX_PATH;
+        let path = if has_series { path } else { fallback };
         if let Some(&index) = self.paths.get(path) {
             return index;
         }

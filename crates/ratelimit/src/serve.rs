@@ -137,8 +137,8 @@ async fn accept_http(connections: &Connections, listener: &Listener, router: Rou
 /// The files of a folder, and their rules or what is wrong with them.
 type FolderReading = (Vec<RuleFile>, Result<RulesByDomain, Refused>);
 
-/// The files of a folder and their rules, unless they are the same as `before`. A file that is being
-/// written is not taken: two looks must agree.
+/// The files of a folder and their rules, unless they are the same as `before`. A file that is
+/// being written is not taken: two looks must agree.
 fn changed(
     folder: &RuleFolder,
     before: Option<&Vec<RuleFile>>,

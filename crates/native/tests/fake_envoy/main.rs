@@ -2,8 +2,8 @@
 //!
 //! The real module runs, with its runtime thread and the memory store. The end-to-end tests cover
 //! the real Envoy, and those of `crates/quota` what the driver decides. These tests cover how the
-//! module translates one into the other, and what Envoy does rarely: calls within calls, lost wakes,
-//! stalled threads. `cargo xtask sanitize` runs them under sanitizers.
+//! module translates one into the other, and what Envoy does rarely: calls within calls, lost
+//! wakes, stalled threads. `cargo xtask sanitize` runs them under sanitizers.
 
 #[cfg(test)]
 mod answers;

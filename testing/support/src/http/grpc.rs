@@ -135,7 +135,7 @@ pub fn entry(key: &[u8], value: &[u8]) -> Vec<u8> {
     field(1, &[field(1, key), field(2, value)].concat())
 }
 
-/// A request with these descriptors, each of which is the sum of its fields.
+/// A request with these descriptors. Each descriptor is the sum of its fields.
 #[must_use]
 pub fn rate_limit_request(domain: &[u8], descriptors: &[Vec<u8>]) -> Vec<u8> {
     let descriptors = descriptors.iter().map(|descriptor| field(2, descriptor));

@@ -1,5 +1,5 @@
 //! Hostile callers: each gets an error or an answer, and the service lives, answers others, and
-//! takes no memory that it does not give back.
+//! frees the memory that it takes.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::TcpStream;
