@@ -5,6 +5,7 @@
 //! | `file` | reads the files of envoyproxy/ratelimit |
 //! | `yaml` | YAML with lines |
 //! | `tree` | the rules as they are written, from a file or from xDS |
+//! | `faults` | keeps the first of many faults |
 //! | `compile` | checks a tree, and makes the rules of its domain |
 //! | `domain` | finds the rule of a descriptor |
 //! | `cases` | finds the rules that descriptors of a form may have |
@@ -13,6 +14,7 @@
 mod cases;
 mod compile;
 mod domain;
+mod faults;
 mod file;
 mod tree;
 mod wildcard;
@@ -21,6 +23,7 @@ mod yaml;
 pub use cases::{EntryCase, EntryForm, OtherValues, RuleCase, RuleCases, ValueCase, is_like};
 pub use compile::{RuleFault, compile, written_name};
 pub use domain::{Rule, RuleDomain, RuleLimit, RuleMatch, replaced};
+pub use faults::BoundedFaults;
 pub use file::{
     FileFault, MAX_FILE, RuleFile, SharedDomains, is_rule_file, read_files, read_trees,
 };

@@ -20,8 +20,8 @@ pub struct EntryForm {
 pub struct RuleCases<'r> {
     /// In the order of the levels. At most one of them holds for a request.
     pub cases: Vec<RuleCase<'r>>,
-    /// Rules below a pattern over key and value, as a `*` in a key makes it. Whether they come
-    /// before those in `cases` is not known.
+    /// Rules that a descriptor may have by a pattern over key and value, as a `*` in a key makes it.
+    /// Whether they come before those in `cases` is not known.
     pub under_key_patterns: Vec<usize>,
 }
 
@@ -100,22 +100,18 @@ impl Level {
         found: &mut RuleCases<'r>,
     ) {
         let Some((first, rest)) = form.split_first() else { return };
-        for (value, node) in self.nodes(first, found) {
+        for (value, node) in self.nodes(first, rest, found) {
             entries.push(EntryCase { value, is_counted: node.entry.counts == EntryCounts::Value });
-            match node.rule {
-                Some(rule) if rest.is_empty() => {
-                    found.cases.push(RuleCase { rule, entries: entries.clone() });
-                }
-                _ => node.next.cases(rest, entries, found),
-            }
+            node.cases(rest, entries, found);
             entries.pop();
         }
     }
 
-    /// The nodes that an entry may have.
+    /// The nodes that an entry may have, with `rest` behind it.
     fn nodes<'r>(
         &'r self,
         EntryForm { key, value }: &EntryForm,
+        rest: &[EntryForm],
         found: &mut RuleCases<'r>,
     ) -> Vec<(ValueCase<'r>, &'r RuleNode)> {
         if let Some(value) = value {
@@ -136,7 +132,10 @@ impl Level {
                 }
                 Pattern::Value(..) => {}
                 Pattern::Joined(wildcard) if wildcard.may_begin_with(&format!("{key}_")) => {
-                    node.rules(&mut found.under_key_patterns);
+                    let mut below = RuleCases::default();
+                    node.cases(rest, &mut Vec::new(), &mut below);
+                    found.under_key_patterns.extend(below.cases.iter().map(|case| case.rule));
+                    found.under_key_patterns.extend(below.under_key_patterns);
                 }
                 Pattern::Joined(_) => {}
             }
@@ -150,18 +149,24 @@ impl Level {
 }
 
 impl RuleNode {
-    /// Adds its rules, and those of all levels below.
-    fn rules(&self, rules: &mut Vec<usize>) {
-        rules.extend(self.rule);
-        let Level { exact, wildcards, any } = &self.next;
-        let exact = exact.values().flat_map(HashMap::values);
-        let wildcards = wildcards.iter().map(|(_, node)| node);
-        exact.chain(wildcards).chain(any.values()).for_each(|node| node.rules(rules));
+    /// Adds its rule, or with `rest` those below it.
+    fn cases<'r>(
+        &'r self,
+        rest: &[EntryForm],
+        entries: &mut Vec<EntryCase<'r>>,
+        found: &mut RuleCases<'r>,
+    ) {
+        match self.rule {
+            Some(rule) if rest.is_empty() => {
+                found.cases.push(RuleCase { rule, entries: entries.clone() });
+            }
+            _ => self.next.cases(rest, entries, found),
+        }
     }
 }
 
 impl<'r> OtherValues<'r> {
-    /// The most texts and patterns that there can be, without looking at them.
+    /// A bound on the number of texts and patterns, which costs less than to collect them.
     pub fn most(&self) -> usize {
         self.level.exact.get(self.key).map_or(0, HashMap::len) + self.wildcards
     }

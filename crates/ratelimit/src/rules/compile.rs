@@ -9,7 +9,7 @@ use quotagate_protocol::{MAX_NAME, is_of_name};
 use super::domain::{
     EntryCounts, EntryKind, Level, Pattern, Rule, RuleDomain, RuleLimit, RuleNode,
 };
-use super::file::{MAX_FAULTS, further_faults};
+use super::faults::{BoundedFaults, shown};
 use super::tree::{DescriptorRule, DomainRules, RateLimitRule};
 use crate::messages::Unit;
 
@@ -37,13 +37,13 @@ impl fmt::Display for RuleFault {
 /// The rules of a domain that is written in these trees, in this order.
 ///
 /// # Errors
-/// All faults, each with the index of its tree.
-pub fn compile(trees: &[&DomainRules]) -> Result<RuleDomain, Vec<(usize, RuleFault)>> {
+/// The faults of each tree.
+pub fn compile(trees: &[&DomainRules]) -> Result<RuleDomain, Vec<BoundedFaults<RuleFault>>> {
     let name = trees.first().map_or("", |tree| tree.domain.as_str());
     let mut compiling = Compiling::default();
+    let mut faults = Vec::new();
     let mut root = Level::default();
-    for (index, tree) in trees.iter().enumerate() {
-        compiling.tree = index;
+    for tree in trees {
         if tree.domain.is_empty() {
             compiling.fault("domain", "must not be empty: name the domain of these rules");
         }
@@ -57,25 +57,23 @@ pub fn compile(trees: &[&DomainRules]) -> Result<RuleDomain, Vec<(usize, RuleFau
             names_values: false,
         };
         compiling.level(&tree.descriptors, &parent, &mut root);
+        faults.push(std::mem::take(&mut compiling.faults));
     }
-    if compiling.faults.is_empty() {
+    if faults.iter().all(|of_tree| of_tree.named.is_empty()) {
         Ok(RuleDomain { name: name.into(), rules: compiling.rules, root })
     } else {
-        if compiling.unnamed > 0 {
-            compiling.faults.push((compiling.tree, further_faults(compiling.unnamed)));
-        }
-        Err(compiling.faults)
+        Err(faults)
     }
 }
 
 #[derive(Default)]
 struct Compiling {
-    tree: usize,
     rules: Vec<Rule>,
     policies: HashSet<Arc<str>>,
-    faults: Vec<(usize, RuleFault)>,
-    /// How many more there are.
-    unnamed: usize,
+    /// The last number of each path that several rules have.
+    numbers: HashMap<Box<str>, usize>,
+    /// Those of the current tree.
+    faults: BoundedFaults<RuleFault>,
     /// The bytes of all paths so far.
     path_bytes: usize,
 }
@@ -92,11 +90,7 @@ struct Parent<'p> {
 
 impl Compiling {
     fn fault(&mut self, path: impl Into<String>, text: impl Into<String>) {
-        if self.faults.len() < MAX_FAULTS {
-            self.faults.push((self.tree, RuleFault { path: path.into(), text: text.into() }));
-        } else {
-            self.unnamed += 1;
-        }
+        self.faults.add(|| RuleFault { path: path.into(), text: text.into() });
     }
 
     fn level(&mut self, descriptors: &[DescriptorRule], parent: &Parent<'_>, level: &mut Level) {
@@ -110,10 +104,11 @@ impl Compiling {
             }
             let earlier = seen.insert((key, value), index);
             if earlier.is_some() || level.has(key, value) {
+                let key = shown(key);
                 let what = if value.is_empty() {
                     format!("the key {key:?} without a value")
                 } else {
-                    format!("the key {key:?} with the value {value:?}")
+                    format!("the key {key:?} with the value {:?}", shown(value))
                 };
                 let text =
                     format!("{what} occurs twice at this level: merge the two, or remove one");
@@ -250,11 +245,18 @@ impl Compiling {
     /// The name of a policy. A second rule of a name gets its path, and if that is taken, too, a
     /// number.
     fn unique(&mut self, name: &str, path: &str) -> Arc<str> {
-        let numbered = (2..).map(|number| format!("{}~{number}", shortened(path, MAX_NAME - 8)));
+        let base = shortened(path, MAX_NAME - 8);
+        // The search goes on after the last number of this path.
+        let last = self.numbers.get(base).copied().unwrap_or(1);
+        let numbered = (last + 1..).map(|number| (format!("{base}~{number}"), number));
         let names = [shortened(name, MAX_NAME), shortened(path, MAX_NAME)];
-        let mut names = names.into_iter().map(str::to_owned).chain(numbered);
+        let mut names = names.into_iter().map(|name| (name.to_owned(), last)).chain(numbered);
         // The numbers never end.
-        let free = names.find(|name| !self.policies.contains(name.as_str())).unwrap_or_default();
+        let free = names.find(|(name, _)| !self.policies.contains(name.as_str()));
+        let (free, number) = free.unwrap_or_default();
+        if number > last {
+            self.numbers.insert(base.into(), number);
+        }
         let name: Arc<str> = free.into();
         self.policies.insert(Arc::clone(&name));
         name

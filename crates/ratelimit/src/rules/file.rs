@@ -1,6 +1,6 @@
 //! Reads rule files of envoyproxy/ratelimit.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 use std::fmt;
 use std::sync::Arc;
 
@@ -8,18 +8,13 @@ use serde_json::{Map, Number, Value};
 
 use super::compile::{MAX_DEPTH, RuleFault, compile};
 use super::domain::RuleDomain;
+use super::faults::{BoundedFaults, shown};
 use super::tree::{DescriptorRule, DomainRules, RateLimitRule};
 use super::yaml::{self, Node, Quotes, Tree};
 use crate::messages::Unit;
 
 /// The largest file, in bytes.
 pub const MAX_FILE: usize = 16 << 20;
-
-/// Most faults of a file that are named.
-pub(super) const MAX_FAULTS: usize = 1000;
-
-/// The longest name of an unknown field that a fault shows, in characters.
-const MAX_SHOWN: usize = 64;
 
 /// All fields of the format. One of them in another object than its own is ignored, as the original
 /// does; a field of another name is a fault.
@@ -101,54 +96,42 @@ pub fn read_files(
 ) -> Result<BTreeMap<Arc<str>, Arc<RuleDomain>>, Vec<FileFault>> {
     let mut sorted: Vec<&RuleFile> = files.iter().collect();
     sorted.sort_by(|a, b| a.name.cmp(&b.name));
-    let mut faults = Vec::new();
-    let mut read: Vec<(&str, Document)> = Vec::new();
+    let mut by_domain: BTreeMap<String, Vec<(&str, Document)>> = BTreeMap::new();
     for file in sorted {
         let document = Document::read(&file.text);
-        let own = document.faults.iter().map(|(line, fault)| FileFault {
-            file: file.name.clone(),
-            line: *line,
-            fault: fault.clone(),
-        });
-        faults.extend(own);
-        if document.unnamed > 0 {
-            faults.push(document.placed(&file.name, further_faults(document.unnamed)));
-        }
-        read.push((&file.name, document));
+        let domain = document.rules.domain.clone();
+        by_domain.entry(domain).or_default().push((&file.name, document));
     }
-    let mut by_domain: BTreeMap<&str, Vec<usize>> = BTreeMap::new();
-    for (index, (_, document)) in read.iter().enumerate() {
-        by_domain.entry(&document.rules.domain).or_default().push(index);
-    }
-    let mut domains = BTreeMap::new();
-    for (name, indexes) in by_domain {
-        let documents: Vec<&(&str, Document)> =
-            indexes.iter().filter_map(|index| read.get(*index)).collect();
-        if shared == SharedDomains::Refuse && !name.is_empty() {
-            for (file, document) in documents.iter().skip(1) {
-                let first = documents.first().map_or("", |(file, _)| *file);
-                let text = format!(
-                    "the domain {name:?} is also in {first}: give it another name, or set \
-                     MERGE_DOMAIN_CONFIG=true to merge the two"
-                );
-                let fault = RuleFault { path: "domain".to_owned(), text };
-                faults.push(document.placed(file, fault));
-            }
-        }
+    let (mut domains, mut faults) = (BTreeMap::new(), Vec::new());
+    for (name, mut documents) in by_domain {
         let trees: Vec<&DomainRules> =
             documents.iter().map(|(_, document)| &document.rules).collect();
-        match compile(&trees) {
+        let compiled = compile(&trees);
+        if shared == SharedDomains::Refuse && !name.is_empty() {
+            let (name, first) = (shown(&name), documents.first().map_or("", |(file, _)| *file));
+            for (_, document) in documents.iter_mut().skip(1) {
+                let text = format!(
+                    "the domain {name:?} is also in {first}: give it another name, or set \
+                     MERGE_DOMAIN_CONFIG=true (of `quotagate check` and `convert`: --merge-domains) \
+                     to merge the two"
+                );
+                let line = document.line_of("domain");
+                document.fault(line, "domain".to_owned(), text);
+            }
+        }
+        match compiled {
             Ok(domain) => {
                 domains.insert(Arc::clone(domain.name()), Arc::new(domain));
             }
-            Err(found) => faults.extend(found.into_iter().filter_map(|(index, fault)| {
-                let (file, document) = documents.get(index)?;
-                // What could not be read is known already.
-                let known = document.faults.iter().any(|(_, known)| known.path == fault.path);
-                (!known && !document.is_unreadable).then(|| document.placed(file, fault))
-            })),
+            Err(found) => {
+                for ((_, document), of_tree) in documents.iter_mut().zip(found) {
+                    document.add(of_tree);
+                }
+            }
         }
+        faults.extend(documents.into_iter().flat_map(|(file, document)| document.all_faults(file)));
     }
+    faults.sort_by(|a: &FileFault, b| a.file.cmp(&b.file));
     if faults.is_empty() { Ok(domains) } else { Err(faults) }
 }
 
@@ -170,21 +153,14 @@ pub fn is_rule_file(text: &[u8]) -> bool {
     }
 }
 
-/// What stands for faults beyond [`MAX_FAULTS`].
-pub(super) fn further_faults(number: usize) -> RuleFault {
-    let text = format!("has {number} further faults: correct those above first");
-    RuleFault { path: "file".to_owned(), text }
-}
-
 /// What a file holds.
 #[derive(Default)]
 struct Document {
     rules: DomainRules,
     /// What the rules were read from, for the lines of faults.
     root: Option<Node>,
-    faults: Vec<(usize, RuleFault)>,
-    /// How many more there are.
-    unnamed: usize,
+    /// Each with its line.
+    faults: BoundedFaults<(usize, RuleFault)>,
     is_unreadable: bool,
 }
 
@@ -219,21 +195,37 @@ impl Document {
 
     fn unreadable(&mut self, line: usize, text: impl Into<String>) {
         self.is_unreadable = true;
-        self.faults.push((line, RuleFault { path: "file".to_owned(), text: text.into() }));
+        self.fault(line, "file".to_owned(), text);
     }
 
     fn fault(&mut self, line: usize, path: String, text: impl Into<String>) {
-        if self.faults.len() < MAX_FAULTS {
-            self.faults.push((line, RuleFault { path, text: text.into() }));
-        } else {
-            self.unnamed += 1;
-        }
+        self.faults.add(|| (line, RuleFault { path, text: text.into() }));
     }
 
-    /// A fault of the rules, with its line.
-    fn placed(&self, file: &str, fault: RuleFault) -> FileFault {
-        let line = self.root.as_ref().map_or(1, |root| root.line_of(&fault.path));
-        FileFault { file: file.to_owned(), line, fault }
+    fn line_of(&self, path: &str) -> usize {
+        self.root.as_ref().map_or(1, |root| root.line_of(path))
+    }
+
+    /// Adds the faults of its rules, unless they are known from what could not be read.
+    fn add(&mut self, found: BoundedFaults<RuleFault>) {
+        // Beyond the bound, which faults are known is not.
+        if self.is_unreadable || self.faults.unnamed > 0 {
+            return;
+        }
+        let known: HashSet<String> =
+            self.faults.named.iter().map(|(_, fault)| fault.path.clone()).collect();
+        for RuleFault { path, text } in found.named {
+            if !known.contains(&path) {
+                self.fault(self.line_of(&path), path, text);
+            }
+        }
+        self.faults.unnamed += found.unnamed;
+    }
+
+    fn all_faults(self, file: &str) -> Vec<FileFault> {
+        let further = self.faults.further().map(|fault| (self.line_of(&fault.path), fault));
+        let all = self.faults.named.into_iter().chain(further);
+        all.map(|(line, fault)| FileFault { file: file.to_owned(), line, fault }).collect()
     }
 
     /// Checks the names of all fields.
@@ -254,14 +246,12 @@ impl Document {
             }
             Tree::Map(members) => {
                 for (name, member) in members.iter() {
-                    if !FIELDS.contains(&&**name) && self.faults.len() >= MAX_FAULTS {
-                        self.unnamed += 1;
-                        continue;
-                    }
                     if !FIELDS.contains(&&**name) {
-                        let shown: String = name.chars().take(MAX_SHOWN).collect();
-                        let text = format!("unknown field: {}", suggestion(&shown, &FIELDS));
-                        self.fault(member.line, joined(path, &shown), text);
+                        self.faults.add(|| {
+                            let name = shown(name);
+                            let text = format!("unknown field: {}", suggestion(&name, &FIELDS));
+                            (member.line, RuleFault { path: joined(path, &name), text })
+                        });
                         continue;
                     }
                     let path = joined(path, name);
@@ -341,6 +331,7 @@ impl Document {
         if unit.is_none() && !unlimited {
             let names = Unit::ALL.map(|unit| unit.name().to_lowercase());
             let names: Vec<&str> = names.iter().map(String::as_str).collect();
+            let name = shown(&name);
             let text = format!("{name:?} is no unit: {}", suggestion(&name.to_lowercase(), &names));
             self.fault(node.line_of("unit"), joined(path, "unit"), text);
         }

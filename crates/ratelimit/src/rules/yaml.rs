@@ -13,6 +13,8 @@ use granit_parser::{Event, Parser, ScalarStyle, ScanError, Span, options};
 const MAX_LEVELS: usize = 256;
 /// Most values of a file, each alias counted with all that it stands for.
 const MAX_VALUES: usize = 2_000_000;
+/// Most bytes of all its texts, each alias counted with all that it stands for.
+const MAX_BYTES: usize = 64 << 20;
 
 /// A value and the line where it begins.
 #[derive(Clone, Debug)]
@@ -76,7 +78,7 @@ pub(super) struct Unreadable {
 pub(super) fn read(text: &str) -> Result<Option<Node>, Unreadable> {
     let options = options! { emit_comments: false };
     let events = Parser::new_from_str_with_options(text, options);
-    let mut reader = TreeReader { events, anchors: HashMap::new(), values: 0 };
+    let mut reader = TreeReader { events, anchors: HashMap::new(), size: TreeSize::default() };
     loop {
         match reader.next()? {
             (Event::StreamEnd | Event::DocumentEnd, _) => return Ok(None),
@@ -88,9 +90,16 @@ pub(super) fn read(text: &str) -> Result<Option<Node>, Unreadable> {
 
 struct TreeReader<I> {
     events: I,
-    /// By the number of the anchor, each with the number of values that it holds.
-    anchors: HashMap<usize, (Node, usize)>,
+    /// By the number of the anchor, each with the size of what it holds.
+    anchors: HashMap<usize, (Node, TreeSize)>,
+    size: TreeSize,
+}
+
+#[derive(Clone, Copy, Default)]
+struct TreeSize {
     values: usize,
+    /// Of all texts.
+    bytes: usize,
 }
 
 impl<'t, I: Iterator<Item = Result<(Event<'t>, Span), ScanError>>> TreeReader<I> {
@@ -108,32 +117,41 @@ impl<'t, I: Iterator<Item = Result<(Event<'t>, Span), ScanError>>> TreeReader<I>
         if level > MAX_LEVELS {
             return Err(too(&format!("more than {MAX_LEVELS} levels")));
         }
-        let before = self.values;
-        self.values += 1;
+        let before = self.size;
+        self.size.values += 1;
         let (tree, anchor) = match event {
             Event::Scalar(text, style, anchor, _) => {
                 let quotes = if style == ScalarStyle::Plain { Quotes::None } else { Quotes::Some };
+                self.size.bytes += text.len();
                 (Tree::Scalar(text.as_ref().into(), quotes), anchor)
             }
             Event::SequenceStart(_, anchor, _) => (self.list(level)?, anchor),
             Event::MappingStart(_, anchor, _) => (self.map(level)?, anchor),
             Event::Alias(anchor) => {
                 let known = self.anchors.get(&anchor).cloned();
-                let (node, values) = known.ok_or(Unreadable {
+                let (node, size) = known.ok_or(Unreadable {
                     line,
                     text: "an alias stands inside what it stands for".to_owned(),
                 })?;
-                self.values += values;
+                self.size.values += size.values;
+                self.size.bytes += size.bytes;
                 (node.tree, 0)
             }
             _ => return Err(Unreadable { line, text: "a value is missing".to_owned() }),
         };
-        if self.values > MAX_VALUES {
+        if self.size.values > MAX_VALUES {
             return Err(too(&format!("more than {MAX_VALUES} values")));
+        }
+        if self.size.bytes > MAX_BYTES {
+            return Err(too(&format!("more than {MAX_BYTES} bytes of text with its aliases")));
         }
         let node = Node { line, tree };
         if anchor != 0 {
-            self.anchors.insert(anchor, (node.clone(), self.values - before));
+            let size = TreeSize {
+                values: self.size.values - before.values,
+                bytes: self.size.bytes - before.bytes,
+            };
+            self.anchors.insert(anchor, (node.clone(), size));
         }
         Ok(node)
     }

@@ -79,11 +79,12 @@ pub fn read_resources(
             Ok(domain) => {
                 domains.insert(Arc::clone(domain.name()), Arc::new(domain));
             }
-            Err(found) => faults.extend(found.into_iter().filter_map(|(index, fault)| {
-                let (resource, _) = resources.get(index)?;
-                let fault = ResourceFault { resource: resource.clone(), fault };
-                Some(fault)
-            })),
+            Err(found) => {
+                for ((resource, _), of_tree) in resources.iter().zip(found) {
+                    let fault = |fault| ResourceFault { resource: resource.clone(), fault };
+                    faults.extend(of_tree.all().map(fault));
+                }
+            }
         }
     }
     // A number that is no unit is not also missing.

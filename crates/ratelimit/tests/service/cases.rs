@@ -102,6 +102,14 @@ descriptors:
     let file = RuleFile { name: "r.yaml".to_owned(), text: text.into() };
     let domain = read_files(&[file], SharedDomains::Refuse).unwrap().remove("d").unwrap();
     let form = |key: &str| [EntryForm { key: key.to_owned(), value: None }];
-    assert_eq!(domain.cases(&form("abc")).under_key_patterns, [0]);
-    assert_eq!(domain.cases(&form("b")).under_key_patterns, [] as [usize; 0]);
+    let below = |outer: &str, inner: &str| {
+        let form = [form(outer), form(inner)].concat();
+        domain.cases(&form).under_key_patterns
+    };
+    assert_eq!(below("abc", "c"), [0]);
+    for (outer, inner) in [("abc", "d"), ("b", "c")] {
+        assert_eq!(below(outer, inner), [] as [usize; 0], "{outer} {inner}");
+    }
+    // No rule has one entry alone.
+    assert_eq!(domain.cases(&form("abc")).under_key_patterns, [] as [usize; 0]);
 }
