@@ -153,7 +153,7 @@ impl FromStr for PrecisionChoice {
             }
         };
         if let Some(name) = name
-            && (name.is_empty() || name.len() > 2 * MAX_NAME || !name.bytes().all(is_of_name))
+            && (name.is_empty() || name.len() > 2 * MAX_NAME + 1 || !name.bytes().all(is_of_name))
         {
             return Err(format!(
                 "{name:?} is no name: write a domain such as shop, or a domain and a policy such as \
@@ -373,6 +373,9 @@ mod tests {
             ("shop/message_type=marketing/to_number".to_owned(), LEASE),
         ];
         assert_eq!(read(text, false), Ok((LEASE, named.into())));
+        let (domain, policy) = ("d".repeat(MAX_NAME), "p".repeat(MAX_NAME));
+        assert!(read(&format!("{domain}/{policy}=exact"), false).is_ok());
+        assert!(read(&format!("{domain}/{policy}p=exact"), false).is_err());
         for (text, part) in [
             ("leas", "must be exact or lease"),
             ("shop=leas", "must be exact or lease"),

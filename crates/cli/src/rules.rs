@@ -31,8 +31,10 @@ impl SharedArgs {
 }
 
 impl RuleSet {
-    /// These files.
-    pub(crate) fn of(files: Vec<RuleFile>, shared: SharedArgs) -> Self {
+    /// These files, in the order of their names. A file that is named twice is read once.
+    pub(crate) fn of(mut files: Vec<RuleFile>, shared: SharedArgs) -> Self {
+        files.sort_by(|a, b| a.name.cmp(&b.name));
+        files.dedup_by(|a, b| a.name == b.name);
         Self { files, shared: shared.domains() }
     }
 

@@ -60,7 +60,8 @@ pub(crate) fn run(args: &CheckArgs) -> Result<ExitCode, String> {
         let name = file.display().to_string();
         if file.is_dir() {
             match folder(file) {
-                Ok(files) => reports.extend(rule_files::reports(&name, files, args.shared)),
+                Ok(files) if files.is_empty() => reports.push(rule_files::empty_folder(&name)),
+                Ok(files) => rule_files.extend(files),
                 Err(error) => {
                     is_readable = false;
                     reports.push(Report::unreadable(name, error));
@@ -86,9 +87,7 @@ pub(crate) fn run(args: &CheckArgs) -> Result<ExitCode, String> {
             }
         }
     }
-    if !rule_files.is_empty() {
-        reports.extend(rule_files::reports("", rule_files, args.shared));
-    }
+    reports.extend(rule_files::reports(rule_files, args.shared));
     let limit = if args.strict { Severity::Warning } else { Severity::Fault };
     let has_documents = reports.iter().any(|report| !report.is_empty());
     let is_valid = has_documents && !reports.iter().any(|report| report.has(limit));

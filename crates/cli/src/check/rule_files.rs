@@ -9,19 +9,18 @@ use super::report::{Finding, Report, RulesSummary, Severity};
 use super::yaml::Position;
 use crate::rules::{RuleSet, SharedArgs};
 
-/// A report for each of these files, which a service would read together. `folder` is where they
-/// are, or empty.
-pub(super) fn reports(folder: &str, files: Vec<RuleFile>, shared: SharedArgs) -> Vec<Report> {
-    if files.is_empty() {
-        let mut report = Report::new(folder);
-        let finding = Finding::of_file(None, "holds no rule file, so every request passes");
-        report.findings.push(Finding { severity: Severity::Warning, ..finding });
-        return vec![report];
-    }
+/// The report of a folder without rule files.
+pub(super) fn empty_folder(name: &str) -> Report {
+    let mut report = Report::new(name);
+    let finding = Finding::of_file(None, "holds no rule file, so every request passes");
+    report.findings.push(Finding { severity: Severity::Warning, ..finding });
+    report
+}
+
+/// A report for each of these files, which a service would read together.
+pub(super) fn reports(files: Vec<RuleFile>, shared: SharedArgs) -> Vec<Report> {
     let set = RuleSet::of(files, shared);
-    let mut names: Vec<&str> = set.names().collect();
-    names.sort_unstable();
-    let mut reports: Vec<Report> = names.into_iter().map(Report::new).collect();
+    let mut reports: Vec<Report> = set.names().map(Report::new).collect();
     match set.rules() {
         Err(faults) => {
             for fault in faults {
