@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use super::conditions::{Conditions, ValueCondition, ValueSource, ValueTest};
+use super::conditions::{ANY, Conditions, ValueCondition, ValueSource, ValueTest};
 use super::envoy::{EnvoyRoute, flag, member, number, text};
 
 /// An entry of a descriptor that Envoy sends.
@@ -128,20 +128,20 @@ pub(super) fn alternatives(
 }
 
 /// With `skip_if_absent`, a request without the value has a shorter descriptor.
-fn optional(fields: &Value, there: Alternative) -> Result<Vec<Alternative>, String> {
+fn optional(fields: &Value, with_value: Alternative) -> Result<Vec<Alternative>, String> {
     if !flag(fields, "skip_if_absent") {
-        return Ok(vec![there]);
+        return Ok(vec![with_value]);
     }
-    let Some(SentEntry { value: SentValue::From(of), .. }) = &there.entry else {
-        return Ok(vec![there]);
+    let Some(SentEntry { value: SentValue::From(of), .. }) = &with_value.entry else {
+        return Ok(vec![with_value]);
     };
     if of.is_always_there() {
-        return Ok(vec![there]);
+        return Ok(vec![with_value]);
     }
     let mut absent = Alternative::default();
     let test = ValueTest::Present(false);
     absent.conditions.all.push(ValueCondition { of: of.clone(), test });
-    Ok(vec![there, absent])
+    Ok(vec![with_value, absent])
 }
 
 fn metadata(fields: &Value, key: &str, route: &EnvoyRoute<'_>) -> Result<Vec<Alternative>, String> {
@@ -151,9 +151,13 @@ fn metadata(fields: &Value, key: &str, route: &EnvoyRoute<'_>) -> Result<Vec<Alt
     let steps = steps.into_iter().flatten();
     let path: Vec<String> = steps.filter_map(|step| text(step, "key")).map(str::to_owned).collect();
     let default = text(fields, "default_value").filter(|default| !default.is_empty());
-    match text(fields, "source").unwrap_or("DYNAMIC") {
-        "DYNAMIC" => {}
-        "ROUTE_ENTRY" => {
+    let source = member(fields, "source").map(|source| match source {
+        Value::String(name) => name.clone(),
+        number => number.to_string(),
+    });
+    match source.as_deref().unwrap_or("DYNAMIC") {
+        "DYNAMIC" | "0" => {}
+        "ROUTE_ENTRY" | "1" => {
             let known = route.metadata(filter, &path).or(default);
             return Ok(match known {
                 Some(value) => vec![Alternative::known(key, value)],
@@ -167,9 +171,9 @@ fn metadata(fields: &Value, key: &str, route: &EnvoyRoute<'_>) -> Result<Vec<Alt
             ));
         }
     }
-    let mut there =
+    let mut with_value =
         Alternative::from(key, ValueSource::Metadata { filter: filter.to_owned(), path });
-    there.gap = if let Some(default) = default {
+    with_value.gap = if let Some(default) = default {
         Some(format!(
             "requests without this metadata are not counted here, and as {default:?} by the \
              service: let the filter that writes it write this default"
@@ -181,7 +185,7 @@ fn metadata(fields: &Value, key: &str, route: &EnvoyRoute<'_>) -> Result<Vec<Alt
                 .to_owned()
         })
     };
-    Ok(vec![there])
+    Ok(vec![with_value])
 }
 
 /// The conditions of matchers, or their opposite with `expect_match: false`.
@@ -280,7 +284,8 @@ fn string_matcher(matcher: &Value) -> Result<ValueTest, String> {
         .or_else(|| of("contains").map(|part| contains(&part)))
         .or_else(|| regex.map(|regex| ValueTest::Regex(regex.to_owned())));
     let test = test.ok_or("a matcher of another kind: write its condition into match")?;
-    if !flag(matcher, "ignore_case") {
+    // Envoy ignores the field beside `safe_regex`.
+    if !flag(matcher, "ignore_case") || regex.is_some() {
         return Ok(test);
     }
     let regex = test.regex().unwrap_or_default();
@@ -288,7 +293,7 @@ fn string_matcher(matcher: &Value) -> Result<ValueTest, String> {
 }
 
 fn contains(part: &str) -> ValueTest {
-    ValueTest::Regex(format!(".*{}.*", regex_lite::escape(part)))
+    ValueTest::Regex(format!("{ANY}{}{ANY}", regex_lite::escape(part)))
 }
 
 /// `genericKey` as `generic_key`.

@@ -1,13 +1,15 @@
 //! Conditions on requests, and how a policy document says them.
 
 use std::collections::BTreeMap;
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use quotagate_ratelimit::rules::{OtherValues, ValueCase, is_like};
 use serde_json::{Map, Value, json};
 
-/// Most rules that come before another one. Those that count are far fewer.
-const MAX_OTHERS: usize = 2048;
+/// Most rules that come before another one.
+const MAX_OTHERS: usize = 256;
+/// The expression for any text. The dot alone does not match a line feed.
+pub(super) const ANY: &str = "(?s:.*)";
 
 /// What the value of an entry is read from.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -83,17 +85,23 @@ impl ValueSource {
     /// That the value is this text. `None`: it never is.
     fn exact(&self, text: &str) -> Option<ValueTest> {
         if let Self::Address { ipv4, ipv6, is_network } = self {
-            let (address, bits) = match text.split_once('/') {
-                Some((address, bits)) => (address, Some(bits)),
-                None => (text, None),
-            };
+            // The service compares texts, so only the spelling of Envoy is ever equal.
+            let address = text.split_once('/').map_or(text, |(address, _)| address);
             let address = address.parse::<IpAddr>().ok()?;
-            let prefix = if address.is_ipv4() { ipv4 } else { ipv6 };
-            let is_written = match bits {
-                Some(bits) => *is_network && bits == prefix.to_string(),
-                None => !is_network && address.to_string() == text,
+            let written = match (is_network, address) {
+                (false, address) => address.to_string(),
+                (true, IpAddr::V4(address)) => {
+                    let mask = u32::MAX.checked_shl(32_u32.saturating_sub((*ipv4).into()));
+                    let bits = address.to_bits() & mask.unwrap_or_default();
+                    format!("{}/{ipv4}", Ipv4Addr::from_bits(bits))
+                }
+                (true, IpAddr::V6(address)) => {
+                    let mask = u128::MAX.checked_shl(128_u32.saturating_sub((*ipv6).into()));
+                    let bits = address.to_bits() & mask.unwrap_or_default();
+                    format!("{}/{ipv6}", Ipv6Addr::from_bits(bits))
+                }
             };
-            if !is_written {
+            if written != text {
                 return None;
             }
         }
@@ -125,7 +133,7 @@ impl ValueSource {
                 let last = pattern.strip_prefix('*').filter(|last| !last.contains('*'));
                 let regex = || {
                     let parts: Vec<String> = pattern.split('*').map(regex_lite::escape).collect();
-                    ValueTest::Regex(parts.join(".*"))
+                    ValueTest::Regex(parts.join(ANY))
                 };
                 Ok(Some(last.map_or_else(regex, |last| ValueTest::Suffix(last.to_owned()))))
             }
@@ -138,7 +146,7 @@ fn network(beginning: &str) -> Option<String> {
     let octets: Vec<&str> = beginning.strip_suffix('.')?.split('.').collect();
     let missing = 4_usize.checked_sub(octets.len()).filter(|missing| *missing > 0)?;
     let address = format!("{}{}", octets.join("."), ".0".repeat(missing));
-    let address: std::net::Ipv4Addr = address.parse().ok()?;
+    let address: Ipv4Addr = address.parse().ok()?;
     Some(format!("{address}/{}", octets.len() * 8))
 }
 
@@ -304,7 +312,7 @@ impl ValueTest {
         match self {
             Self::Exact(text) => ("exact", json!(text)),
             Self::Prefix(text) => ("prefix", json!(text)),
-            Self::Suffix(text) => ("regex", json!(format!(".*{}", regex_lite::escape(text)))),
+            Self::Suffix(text) => ("regex", json!(format!("{ANY}{}", regex_lite::escape(text)))),
             Self::Regex(text) => ("regex", json!(text)),
             Self::Present(is_there) => ("present", json!(is_there)),
         }
@@ -314,8 +322,8 @@ impl ValueTest {
     pub(super) fn regex(&self) -> Option<String> {
         Some(match self {
             Self::Exact(text) => regex_lite::escape(text),
-            Self::Prefix(text) => format!("{}.*", regex_lite::escape(text)),
-            Self::Suffix(text) => format!(".*{}", regex_lite::escape(text)),
+            Self::Prefix(text) => format!("{}{ANY}", regex_lite::escape(text)),
+            Self::Suffix(text) => format!("{ANY}{}", regex_lite::escape(text)),
             Self::Regex(text) => format!("(?:{text})"),
             Self::Present(_) => return None,
         })

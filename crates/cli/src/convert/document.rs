@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use serde_json::{Map, Value, json};
 
-use super::envoy::{flag, member};
+use super::envoy::{flag, member, status_code};
 use super::policies::{POLICY_FIELDS, PolicyItem};
 use crate::text::is_harmful;
 
@@ -106,7 +106,7 @@ fn response(filter: Option<&Value>) -> Option<Value> {
         }
     }
     let status = member(filter, "rate_limited_status").and_then(|status| member(status, "code"));
-    let status = status.and_then(Value::as_u64).filter(|status| (400..600).contains(status));
+    let status = status.and_then(status_code).filter(|status| (400..600).contains(status));
     if let Some(status) = status.filter(|status| *status != 429) {
         response.insert("denied".to_owned(), json!({"status": status}));
     }

@@ -1,7 +1,8 @@
 //! The `rate_limits` of a configuration of Envoy: which descriptors it sends, and on which routes.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeSet, HashMap, HashSet};
 
+use hyper::StatusCode;
 use serde_json::Value;
 
 use super::action::{Alternative, SentEntry, alternatives};
@@ -11,12 +12,16 @@ use super::conditions::{Conditions, ValueCondition, ValueSource, ValueTest};
 const MAX_ALTERNATIVES: usize = 16;
 
 /// Fields of the filter that a document does not have, and what to do instead.
-const FILTER_FIELDS: [(&str, &str); 5] = [
+const FILTER_FIELDS: [(&str, &str); 6] = [
     ("filter_enabled", "set `mode: shadow` in the policies, or use `quotagate dial set`"),
     ("filter_enforced", "set `mode: shadow` in the policies, or use `quotagate dial set`"),
     ("failure_mode_deny_percent", "choose `store.on_failure: allow` or `deny`"),
     ("status_on_error", "with `on_failure: deny` the status is 503"),
     ("response_headers_to_add", "write them into `response.denied.headers`"),
+    (
+        "disable_x_envoy_ratelimited_header",
+        "each refusal carries x-envoy-ratelimited, so let an Envoy in front remove it",
+    ),
 ];
 
 /// Descriptors of one form that Envoy sends.
@@ -48,7 +53,7 @@ pub(super) enum SentCost {
 
 /// Where a form is sent.
 #[derive(Debug, Default)]
-pub(super) struct SentOn {
+pub(super) struct SentRoutes {
     /// Indexes of routes.
     pub(super) routes: BTreeSet<usize>,
     /// What a document does not say of it.
@@ -57,8 +62,8 @@ pub(super) struct SentOn {
 
 /// What a configuration sends.
 #[derive(Debug, Default)]
-pub(super) struct Sent<'e> {
-    pub(super) forms: Vec<(SentForm, SentOn)>,
+pub(super) struct EnvoyDescriptors<'e> {
+    pub(super) forms: Vec<(SentForm, SentRoutes)>,
     /// What no policy can be made of, each with its path.
     pub(super) gaps: Vec<String>,
     pub(super) routes: Vec<EnvoyRoute<'e>>,
@@ -85,67 +90,93 @@ struct EnvoyFilter<'e> {
 
 /// Everything in a configuration that has to do with rate limits.
 #[derive(Default)]
-struct Found<'e> {
-    /// The filters of a connection manager, and its routes.
-    managers: Vec<(Vec<EnvoyFilter<'e>>, Option<&'e Value>)>,
-    /// Routes outside of a connection manager.
+struct ConfigurationScan<'e> {
+    managers: Vec<ConnectionManager<'e>>,
+    /// Route tables outside of a connection manager.
     tables: Vec<&'e Value>,
     network_filters: usize,
     cluster: Option<&'e str>,
+}
+
+/// The filters of a connection manager, and its routes.
+struct ConnectionManager<'e> {
+    filters: Vec<EnvoyFilter<'e>>,
+    /// The table that it contains.
+    inline: Option<&'e Value>,
+    /// The name of the table that it gets by RDS.
+    table_name: Option<&'e str>,
 }
 
 /// Reads the configuration in these documents.
 ///
 /// # Errors
 /// When it has no filter.
-pub(super) fn read(documents: &[Value]) -> Result<Sent<'_>, String> {
-    let mut found = Found::default();
+pub(super) fn read(documents: &[Value]) -> Result<EnvoyDescriptors<'_>, String> {
+    let mut found = ConfigurationScan::default();
     for document in documents {
-        found.cluster = found.cluster.or_else(|| text(member(document, "node")?, "cluster"));
+        let dumped = list(document, "configs").iter();
+        let mut nodes = std::iter::once(document)
+            .chain(dumped.filter_map(|config| member(config, "bootstrap")))
+            .filter_map(|bootstrap| member(bootstrap, "node"));
+        found.cluster = found.cluster.or_else(|| nodes.find_map(|node| text(node, "cluster")));
         found.search(document);
     }
-    let mut reading =
-        Reading { sent: Sent::default(), routes: HashMap::new(), cluster: found.cluster };
+    let mut collector = DescriptorCollector {
+        sent: EnvoyDescriptors::default(),
+        routes: HashMap::new(),
+        sent_by_manager: HashSet::new(),
+        cluster: found.cluster,
+    };
     if found.network_filters > 0 {
-        reading.gap(
+        collector.gap(
             "envoy.filters.network.ratelimit: a policy counts HTTP requests, so keep this filter \
              for connections"
                 .to_owned(),
         );
     }
-    for (filters, table) in &found.managers {
-        let tables = table.as_ref().map_or(found.tables.as_slice(), std::slice::from_ref);
-        for filter in filters {
-            reading.sent.filter.get_or_insert(filter.fields);
+    for manager in &found.managers {
+        let tables = found.tables(manager);
+        collector.sent_by_manager.clear();
+        for filter in &manager.filters {
+            collector.sent.filter.get_or_insert(filter.fields);
             for (name, remedy) in FILTER_FIELDS {
                 if member(filter.fields, name).is_some() {
-                    reading.gap(format!("the field {name} of the filter: {remedy}"));
+                    collector.gap(format!("the field {name} of the filter: {remedy}"));
                 }
             }
+            let status = member(filter.fields, "rate_limited_status");
+            if let Some(code) = status.and_then(|status| member(status, "code"))
+                && status_code(code).is_none()
+            {
+                collector.gap(format!(
+                    "rate_limited_status.code {code} of the filter: write its number into \
+                     `response.denied.status`"
+                ));
+            }
             if tables.is_empty() {
-                reading.gap(
+                collector.gap(
                     "the routes of the filter are not in the file: add their RouteConfiguration, \
                      such as `curl localhost:9901/config_dump?include_eds` prints it"
                         .to_owned(),
                 );
             }
-            for table in tables {
-                reading.table(*filter, table);
+            for table in &tables {
+                collector.table(*filter, table);
             }
         }
     }
-    if reading.sent.filter.is_none() && found.network_filters == 0 {
+    if collector.sent.filter.is_none() && found.network_filters == 0 {
         return Err(
             "has no filter envoy.filters.http.ratelimit: give the whole configuration, with \
                     its listener"
                 .to_owned(),
         );
     }
-    reading.sent.pair_looks();
-    Ok(reading.sent)
+    collector.sent.pair_looks();
+    Ok(collector.sent)
 }
 
-impl<'e> Found<'e> {
+impl<'e> ConfigurationScan<'e> {
     fn search(&mut self, value: &'e Value) {
         let inner: Vec<&Value> = match value {
             Value::Array(elements) => elements.iter().collect(),
@@ -155,7 +186,10 @@ impl<'e> Found<'e> {
         if let Some(filters) = member(value, "http_filters").and_then(Value::as_array) {
             let filters: Vec<_> = filters.iter().filter_map(http_filter).collect();
             if !filters.is_empty() {
-                self.managers.push((filters, member(value, "route_config")));
+                let table_name =
+                    member(value, "rds").and_then(|rds| text(rds, "route_config_name"));
+                let inline = member(value, "route_config");
+                self.managers.push(ConnectionManager { filters, inline, table_name });
             }
         } else if member(value, "virtual_hosts").is_some() {
             self.tables.push(value);
@@ -163,9 +197,22 @@ impl<'e> Found<'e> {
             self.network_filters += 1;
         } else if let Some(filter) = http_filter(value) {
             // Outside of a connection manager, as in a patch.
-            self.managers.push((vec![filter], None));
+            let filters = vec![filter];
+            self.managers.push(ConnectionManager { filters, inline: None, table_name: None });
         } else {
             inner.into_iter().for_each(|inner| self.search(inner));
+        }
+    }
+
+    /// The route tables of a connection manager: its own one, those of the name that it asks for,
+    /// or all if it names none.
+    fn tables(&self, manager: &ConnectionManager<'e>) -> Vec<&'e Value> {
+        let is_asked_for = |table: &&&Value| {
+            manager.table_name.is_none_or(|name| text(table, "name") == Some(name))
+        };
+        match manager.inline {
+            Some(table) => vec![table],
+            None => self.tables.iter().filter(is_asked_for).copied().collect(),
         }
     }
 }
@@ -181,10 +228,12 @@ fn http_filter(value: &Value) -> Option<EnvoyFilter<'_>> {
     })
 }
 
-struct Reading<'e> {
-    sent: Sent<'e>,
+struct DescriptorCollector<'e> {
+    sent: EnvoyDescriptors<'e>,
     /// The index of each route that is known.
     routes: HashMap<*const Value, usize>,
+    /// The forms and routes, by their indexes, that the current connection manager sends.
+    sent_by_manager: HashSet<(usize, usize)>,
     cluster: Option<&'e str>,
 }
 
@@ -197,7 +246,7 @@ enum Owner {
     Route,
 }
 
-impl<'e> Reading<'e> {
+impl<'e> DescriptorCollector<'e> {
     fn gap(&mut self, text: String) {
         if !self.sent.gaps.contains(&text) {
             self.sent.gaps.push(text);
@@ -242,7 +291,8 @@ impl<'e> Reading<'e> {
             .find_map(|scope| member(member(scope, "typed_per_filter_config")?, filter.name));
         let weighted =
             member(action, "weighted_clusters").map_or(&[][..], |of| list(of, "clusters"));
-        if weighted.iter().any(|cluster| member(cluster, "typed_per_filter_config").is_some()) {
+        let of_filter = |cluster| member(member(cluster, "typed_per_filter_config")?, filter.name);
+        if weighted.iter().any(|cluster| of_filter(cluster).is_some()) {
             let name = self.sent.routes.get(at).map_or("", |route| &route.name).to_owned();
             self.gap(format!(
                 "route {name} has limits for single clusters of weighted_clusters: write a route \
@@ -319,11 +369,12 @@ impl<'e> Reading<'e> {
         let forms = &mut self.sent.forms;
         let known = forms.iter().position(|(known, _)| *known == form);
         let index = known.unwrap_or_else(|| {
-            forms.push((form, SentOn::default()));
+            forms.push((form, SentRoutes::default()));
             forms.len() - 1
         });
         let Some((_, on)) = forms.get_mut(index) else { return };
-        let is_new = on.routes.insert(at);
+        on.routes.insert(at);
+        let is_new = self.sent_by_manager.insert((index, at));
         let twice = "Envoy sends this descriptor twice, so it costs twice as much there: write \
                      `cost: 2` if you want that";
         let twice = (!is_new).then(|| twice.to_owned());
@@ -420,6 +471,13 @@ fn cost(owner: Owner, limit: &Value, gaps: &mut Vec<String>) -> Result<SentCost,
                 .to_owned(),
         );
     }
+    if member(limit, "x_ratelimit_option").is_some() {
+        gaps.push(
+            "`x_ratelimit_option` chooses headers for this descriptor: choose `response.headers`, \
+             which hold for all policies"
+                .to_owned(),
+        );
+    }
     let hits = member(limit, "hits_addend");
     let is_late = flag(limit, "apply_on_stream_done");
     if owner == Owner::Route {
@@ -463,7 +521,7 @@ fn cost(owner: Owner, limit: &Value, gaps: &mut Vec<String>) -> Result<SentCost,
     }
 }
 
-impl Sent<'_> {
+impl EnvoyDescriptors<'_> {
     /// A look before the request, and hits when its response ends, are one cost that is settled.
     fn pair_looks(&mut self) {
         let forms = std::mem::take(&mut self.forms);
@@ -579,6 +637,21 @@ pub(super) fn flag(message: &Value, name: &str) -> bool {
 pub(super) fn number(message: &Value, name: &str) -> Option<u64> {
     let number = member(message, name)?;
     number.as_u64().or_else(|| number.as_str()?.parse().ok())
+}
+
+/// The HTTP status of a `code`, which is a number or the name that Envoy's API gives it, such as
+/// `ServiceUnavailable`.
+pub(super) fn status_code(code: &Value) -> Option<u64> {
+    let by_name = || {
+        let name = code.as_str()?;
+        let is_named = |status: &StatusCode| {
+            let reason = status.canonical_reason().unwrap_or_default();
+            !name.is_empty() && reason.split(' ').collect::<String>() == name
+        };
+        let mut all = (100..600).filter_map(|code| StatusCode::from_u16(code).ok());
+        all.find(is_named).map(|status| u64::from(status.as_u16()))
+    };
+    code.as_u64().or_else(by_name)
 }
 
 fn list<'v>(message: &'v Value, name: &str) -> &'v [Value] {

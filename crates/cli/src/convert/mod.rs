@@ -29,11 +29,14 @@ use serde_json::Value;
 use self::action::{SentEntry, SentValue};
 use self::conditions::{Conditions, ValueSource};
 use self::document::WrittenDocument;
-use self::envoy::{Sent, SentCost, SentForm, SentOn};
+use self::envoy::{EnvoyDescriptors, SentCost, SentForm, SentRoutes};
 use self::policies::Policies;
 use crate::rules::{RuleSet, SharedArgs};
 use crate::standard::{error_line, print};
 use crate::text::{clean, count};
+
+/// Most values in a configuration of Envoy that is YAML.
+const MAX_VALUES: usize = 5_000_000;
 
 /// The flags of `quotagate convert`.
 #[derive(clap::Args)]
@@ -58,6 +61,13 @@ pub(crate) struct ConvertArgs {
 /// One sentence about a file that cannot be read.
 pub(crate) fn run(args: &ConvertArgs) -> Result<ExitCode, String> {
     let set = RuleSet::read(&args.rules, &args.shared)?;
+    if set.names().next().is_none() {
+        return Err(
+            "the folder holds no rule file: name the files or the folder of the service's \
+                    rules"
+                .to_owned(),
+        );
+    }
     let rules = match set.rules() {
         Ok(rules) => rules,
         Err(faults) => {
@@ -95,7 +105,14 @@ pub(crate) fn run(args: &ConvertArgs) -> Result<ExitCode, String> {
 fn documents(file: &Path) -> Result<(String, Vec<Value>), String> {
     let name = file.display().to_string();
     let text = fs::read_to_string(file).map_err(|error| format!("cannot read {name}: {error}"))?;
-    let documents = serde_saphyr::from_multiple(&text)
+    // A dump is JSON, and that of a mesh has more values than the YAML reader takes by default.
+    if let Ok(document) = serde_json::from_str(&text) {
+        return Ok((name, vec![document]));
+    }
+    let options = serde_saphyr::options! {
+        budget: serde_saphyr::budget! { max_nodes: MAX_VALUES, max_events: 2 * MAX_VALUES },
+    };
+    let documents = serde_saphyr::from_multiple_with_options(&text, options)
         .map_err(|error| format!("{name} must be YAML or JSON: {}", error.without_snippet()))?;
     Ok((name, documents))
 }
@@ -108,12 +125,12 @@ struct Converted {
 }
 
 /// The document for these rules and what Envoy sends. `envoy` is the name of its configuration.
-fn convert(rules: &RulesByDomain, sent: Sent<'_>, envoy: Option<&str>) -> Converted {
+fn convert(rules: &RulesByDomain, sent: EnvoyDescriptors<'_>, envoy: Option<&str>) -> Converted {
     // The domain of the first filter, or else the first one.
     let of_filter = sent.forms.iter().find_map(|(form, _)| rules.get_key_value(&*form.domain));
     let main = of_filter.or_else(|| rules.first_key_value());
     let main = main.map_or_else(|| Arc::from("rules"), |(name, _)| Arc::clone(name));
-    let Sent { forms, gaps, routes, filter } = sent;
+    let EnvoyDescriptors { forms, gaps, routes, filter } = sent;
     let mut policies = Policies::new(rules, Arc::clone(&main), &routes);
     gaps.into_iter().for_each(|gap| policies.gap(gap));
     for (form, on) in &forms {
@@ -171,8 +188,8 @@ fn domain_name(domain: &str) -> String {
 
 /// What an Envoy may send for these rules: a descriptor for each path of keys that has a limit,
 /// whose values are those of headers.
-fn assumed(trees: &[DomainRules]) -> Sent<'static> {
-    let mut sent = Sent::default();
+fn assumed(trees: &[DomainRules]) -> EnvoyDescriptors<'static> {
+    let mut sent = EnvoyDescriptors::default();
     let mut known = BTreeSet::new();
     for DomainRules { domain, descriptors } in trees {
         let mut paths = Vec::new();
@@ -189,7 +206,7 @@ fn assumed(trees: &[DomainRules]) -> Sent<'static> {
             let conditions = Conditions::default();
             let cost = SentCost::Units(1);
             let form = SentForm { domain: domain.clone(), entries, conditions, cost };
-            sent.forms.push((form, SentOn::default()));
+            sent.forms.push((form, SentRoutes::default()));
         }
     }
     sent

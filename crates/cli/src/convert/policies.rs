@@ -13,7 +13,7 @@ use serde_json::{Map, Value, json};
 
 use super::action::{SentEntry, SentValue};
 use super::conditions::{ValueSource, ValueTest};
-use super::envoy::{EnvoyRoute, SentCost, SentForm, SentOn};
+use super::envoy::{EnvoyRoute, SentCost, SentForm, SentRoutes};
 
 /// Most policies of a document.
 const MAX_POLICIES: usize = 1024;
@@ -94,7 +94,7 @@ impl<'r> Policies<'r> {
     }
 
     /// Adds the policies of a form that Envoy sends.
-    pub(super) fn form(&mut self, form: &SentForm, on: &SentOn) {
+    pub(super) fn form(&mut self, form: &SentForm, on: &SentRoutes) {
         let Some(domain) = self.rules.get(form.domain.as_str()) else {
             let domain = &form.domain;
             let text = format!(
@@ -114,7 +114,10 @@ impl<'r> Policies<'r> {
         let entries: Vec<EntryForm> = form.entries.iter().map(entry).collect();
         let found = domain.cases(&entries);
         for rule in found.under_key_patterns {
-            self.reached.insert((Arc::clone(domain.name()), rule));
+            // One form is enough to name the rule.
+            if !self.reached.insert((Arc::clone(domain.name()), rule)) {
+                continue;
+            }
             let Some(rule) = domain.rules().get(rule) else { continue };
             let text = format!(
                 "{} may have the rule {}, whose key has a `*`: write a policy for each key",
@@ -133,7 +136,7 @@ impl<'r> Policies<'r> {
         }
     }
 
-    fn case(&mut self, domain: &RuleDomain, form: &SentForm, on: &SentOn, case: &RuleCase<'_>) {
+    fn case(&mut self, domain: &RuleDomain, form: &SentForm, on: &SentRoutes, case: &RuleCase<'_>) {
         let Some(rule) = domain.rules().get(case.rule) else { return };
         let mut item = PolicyItem { remarks: Vec::new(), gaps: Vec::new(), policy: None };
         item.remarks.push(format!("{}, sent as {}.", title(rule), form.words()));
@@ -145,6 +148,7 @@ impl<'r> Policies<'r> {
         let known = self.identities.len();
         match self.draft(domain, rule, form, on, case) {
             Ok(None) => {
+                self.identities.truncate(known);
                 item.remarks.push("No request has such a value, so it needs no policy.".to_owned());
             }
             Ok(Some(draft)) => {
@@ -192,6 +196,12 @@ impl<'r> Policies<'r> {
             ));
         }
         counters.push(PolicyCounters { policy: name.clone(), counted });
+        if fields.contains_key("tiers") {
+            item.remarks.push(format!(
+                "A dial precedes tiers: change the numbers in `tiers`, because `quotagate dial set \
+                 {name} --quota N` gives the quota N to every value of the metadata."
+            ));
+        }
         fields.insert("name".to_owned(), name.into());
         item.policy = Some(fields);
         self.policies += 1;
@@ -203,7 +213,7 @@ impl<'r> Policies<'r> {
         domain: &RuleDomain,
         rule: &Rule,
         form: &SentForm,
-        on: &SentOn,
+        on: &SentRoutes,
         case: &RuleCase<'_>,
     ) -> Result<Option<Draft>, String> {
         let RuleLimit::Hits(hits, unit) = rule.limit else { return Ok(None) };
@@ -218,9 +228,13 @@ impl<'r> Policies<'r> {
             if !conditions.add(source, &of.value)? {
                 return Ok(None);
             }
+            let is_of_metadata = matches!(source, ValueSource::Metadata { .. });
+            if is_of_metadata && matches!(of.value, ValueCase::Like(..)) && !of.is_counted {
+                // Tiers would need the value in `partition_by`, which gives each its own counter.
+                return Err(no_metadata(source));
+            }
             // Tiers need the value, too.
-            let is_tier = matches!(source, ValueSource::Metadata { .. })
-                && !matches!(of.value, ValueCase::Other(_));
+            let is_tier = is_of_metadata && matches!(of.value, ValueCase::Is(_));
             if of.is_counted || is_tier {
                 let name = self.identity(source);
                 if !partition.contains(&name) {
@@ -238,7 +252,7 @@ impl<'r> Policies<'r> {
             tests.extend(of_metadata.into_iter().map(|one| (one, holds)));
         }
         let mut quota = u64::from(hits);
-        // The identity is there.
+        // `on_missing: skip` already leaves out requests without the metadata.
         tests.retain(|(one, _)| one.test != ValueTest::Present(true));
         if let Some((first, holds)) = tests.first() {
             let mut quotas = Map::new();
@@ -248,6 +262,10 @@ impl<'r> Policies<'r> {
                 };
                 if test.of != first.of || other != holds {
                     return Err(no_metadata(&test.of));
+                }
+                if *holds && test.test != first.test {
+                    // No value is two texts at once.
+                    return Ok(None);
                 }
                 let of_tier = if *holds { u64::from(hits) } else { MAX_UNITS };
                 quotas.insert(text.clone(), of_tier.into());
@@ -267,6 +285,18 @@ impl<'r> Policies<'r> {
             let of_form: Vec<&EnvoyRoute<'_>> = of_form.collect();
             let names: BTreeSet<&str> = of_form.iter().map(|route| route.name.as_str()).collect();
             matches.insert("routes".to_owned(), json!(names));
+            let others = self.routes.iter().enumerate();
+            let others = others.filter(|(index, _)| !on.routes.contains(index));
+            let shared: BTreeSet<&str> = others
+                .map(|(_, route)| route.name.as_str())
+                .filter(|name| names.contains(name))
+                .collect();
+            gaps.extend(shared.into_iter().map(|name| {
+                format!(
+                    "`match.routes` selects by name, and a route for which Envoy does not send this \
+                     descriptor is also named {name:?}: give the two routes different names"
+                )
+            }));
             let unnamed = of_form.iter().filter(|route| !route.is_named);
             self.unnamed.extend(unnamed.map(|route| route.name.clone()));
         }

@@ -42,6 +42,10 @@ fn first_line(text: &str) -> String {
     text.lines().next().unwrap_or_default().to_owned()
 }
 
+/// The virtual hosts of [`envoy`].
+const HOSTS: &str = "/static_resources/listeners/0/filter_chains/0/filters/0/typed_config/\
+                     route_config/virtual_hosts";
+
 /// An Envoy with these routes, whose virtual host has these limits.
 fn envoy(filter: Value, host_limits: Value, routes: Value) -> Value {
     let mut filter = filter;
@@ -277,6 +281,14 @@ fn what_a_document_cannot_say_is_a_comment_with_a_remedy() {
             "the service counts this together with the policy user",
         ),
         (of_host(json!({"actions": [user], "disable_key": "k"})), "the runtime can disable it"),
+        (
+            of_host(json!({"actions": [user], "x_ratelimit_option": "OFF"})),
+            "`x_ratelimit_option` chooses headers for this descriptor",
+        ),
+        (
+            by_user(json!({"rate_limited_status": {"code": "Odd"}})),
+            "rate_limited_status.code \"Odd\" of the filter: write its number",
+        ),
         (by_user(json!({"filter_enforced": {}})), "the field filter_enforced of the filter: set"),
         (
             envoy(
@@ -284,7 +296,9 @@ fn what_a_document_cannot_say_is_a_comment_with_a_remedy() {
                 json!([{"actions": [user]}]),
                 json!([{
                     "name": "a", "route": {"weighted_clusters": {"clusters": [
-                        {"name": "c", "typed_per_filter_config": {}},
+                        {"name": "c", "typed_per_filter_config": {
+                            "envoy.filters.http.ratelimit": {},
+                        }},
                     ]}},
                 }]),
             ),
@@ -312,6 +326,207 @@ fn what_a_document_cannot_say_is_a_comment_with_a_remedy() {
         let (text, gaps, _) = converted(&rules, Some(&by_user(json!({}))));
         assert!(gaps.iter().any(|gap| gap.contains(part)), "{part}\n{text}");
     }
+}
+
+/// A route table in which the virtual host sends this header as `user`.
+fn table(name: &str, of_user: &str) -> Value {
+    json!({"name": name, "virtual_hosts": [{
+        "name": name,
+        "rate_limits": [{"actions": [header(of_user, "user")]}],
+        "routes": [route(name, json!([]))],
+    }]})
+}
+
+#[test]
+fn connection_manager_uses_the_route_table_of_the_name_that_it_asks_for() {
+    let filter = by_user(json!({}));
+    let filter = &filter["static_resources"]["listeners"][0]["filter_chains"][0]["filters"][0];
+    let filters = &filter["typed_config"]["http_filters"];
+    let manager = |rds: &Value| json!({"http_filters": filters, "rds": rds});
+    let (web, all) = (json!({"route_config_name": "web"}), json!({}));
+    for (managers, policies) in [
+        // Two listeners with one table are no reason to count twice.
+        ([manager(&web), manager(&web)], 1),
+        ([manager(&web), manager(&all)], 2),
+        ([manager(&all), manager(&all)], 2),
+    ] {
+        let envoy = json!([managers, table("internal", "x-other"), table("web", "x-user")]);
+        let (text, gaps, config) = converted(PLAIN, Some(&envoy));
+        assert_eq!(config.policies.len(), policies, "{text}");
+        let twice = gaps.iter().filter(|gap| gap.contains("sends this descriptor twice"));
+        assert_eq!(twice.count(), 0, "{text}");
+    }
+    let absent = json!([manager(&json!({"route_config_name": "absent"})), table("web", "x-user")]);
+    let (_, gaps, _) = converted(PLAIN, Some(&absent));
+    assert!(gaps[0].starts_with("the routes of the filter are not in the file"), "{gaps:?}");
+    let user = json!({"actions": [header("x-user", "user")]});
+    let twice = envoy(json!({}), json!([user, user]), json!([route("all", json!([]))]));
+    let (_, gaps, _) = converted(PLAIN, Some(&twice));
+    assert!(gaps[0].starts_with("Envoy sends this descriptor twice"), "{gaps:?}");
+}
+
+#[test]
+fn routes_of_one_name_that_envoy_treats_differently_are_named() {
+    let mut envoy = by_user(json!({}));
+    let hosts = envoy.pointer_mut(HOSTS).unwrap().as_array_mut().unwrap();
+    // The name that a route without one gets.
+    hosts[0]["routes"][0]["name"] = json!("");
+    hosts.push(json!({"name": "other", "routes": [route("shop-1", json!([]))]}));
+    let (text, gaps, _) = converted(PLAIN, Some(&envoy));
+    let expected = "is also named \"shop-1\": give the two routes different names";
+    assert!(gaps.iter().any(|gap| gap.contains(expected)), "{text}");
+}
+
+#[test]
+fn metadata_has_tiers_for_texts_and_no_patterns() {
+    let metadata = |key: &str| {
+        json!({"metadata": {"descriptor_key": key, "source": 0,
+            "metadata_key": {"key": "f", "path": [{"key": "tier"}]}}})
+    };
+    let rules = |value: &str, extra: &str| {
+        format!(
+            "domain: d
+descriptors:
+  - key: user
+    value: '{value}'
+    {extra}: true
+    rate_limit: {{unit: day, requests_per_unit: 5}}
+    descriptors: [{{key: user, value: b, rate_limit: {{unit: day, requests_per_unit: 5}}}}]
+"
+        )
+    };
+    let one = envoy(
+        json!({}),
+        json!([{"actions": [metadata("user")]}]),
+        json!([route("all", json!([]))]),
+    );
+    // One counter for all values of the pattern, which no identity says.
+    for pattern in ["a*", "*"] {
+        let (text, gaps, config) = converted(&rules(pattern, "share_threshold"), Some(&one));
+        assert_eq!(config.policies.len(), 0, "{text}");
+        assert!(gaps[0].starts_with("a document has no such condition on the metadata"), "{text}");
+    }
+    let (text, _, config) = converted(&rules("a", "detailed_metric"), Some(&one));
+    assert_eq!(config.policies.len(), 1, "{text}");
+    let remark =
+        "A dial precedes tiers: change the numbers in `tiers`, because `quotagate dial set";
+    assert!(text.replace("\n  #", "").contains(remark), "{text}");
+    // No value is two texts at once.
+    let actions = json!([{"actions": [metadata("user"), metadata("user")]}]);
+    let twice = envoy(json!({}), actions, json!([route("all", json!([]))]));
+    let (text, _, config) = converted(&rules("a", "detailed_metric"), Some(&twice));
+    assert_eq!(config.policies.len(), 0, "{text}");
+    assert!(text.contains("No request has such a value") && !text.contains("identities"), "{text}");
+}
+
+#[test]
+fn numbers_and_names_of_enums_are_read() {
+    for (code, status) in [
+        (json!("ServiceUnavailable"), 503),
+        (json!("HTTPVersionNotSupported"), 505),
+        (json!("URITooLong"), 414),
+        (json!(403), 403),
+        (json!("TooManyRequests"), 429),
+        (json!("OK"), 429),
+    ] {
+        let envoy = by_user(json!({"rate_limited_status": {"code": code}}));
+        let (text, gaps, config) = converted(PLAIN, Some(&envoy));
+        assert!(gaps.is_empty(), "{text}");
+        assert_eq!(config.response.denied.status, status, "{text}");
+    }
+    let action = json!({"metadata": {"descriptor_key": "user", "source": 1,
+        "default_value": "x", "metadata_key": {"key": "f", "path": [{"key": "k"}]}}});
+    let envoy = envoy(json!({}), json!([{"actions": [action]}]), json!([route("all", json!([]))]));
+    let (text, gaps, _) = converted(PLAIN, Some(&envoy));
+    assert!(gaps.is_empty() && text.contains("sent as user=x."), "{text}");
+    assert!(text.contains("partition_by: []"), "{text}");
+}
+
+#[test]
+fn expressions_keep_their_case_and_match_line_feeds() {
+    for (test, written) in [
+        (json!({"safe_regex": {"regex": "ab.c"}, "ignore_case": true}), "regex: ab.c}"),
+        (json!({"exact": "a", "ignore_case": true}), "regex: \"(?i)a\"}"),
+        (json!({"contains": "a"}), "regex: \"(?s:.*)a(?s:.*)\"}"),
+        (json!({"suffix": "a"}), "regex: \"(?s:.*)a\"}"),
+    ] {
+        let action = json!({"header_value_match": {"descriptor_key": "user",
+            "descriptor_value": "v", "headers": [{"name": "n", "string_match": test}]}});
+        let envoy =
+            envoy(json!({}), json!([{"actions": [action]}]), json!([route("all", json!([]))]));
+        let (text, _, _) = converted(PLAIN, Some(&envoy));
+        assert!(text.contains(written), "{written}\n{text}");
+    }
+    for test in [json!({"suffix": "a"}), json!({"contains": "A", "ignore_case": true})] {
+        let action = json!({"query_parameter_value_match": {"descriptor_key": "user",
+            "descriptor_value": "v", "query_parameters": [{"name": "q", "string_match": test}]}});
+        let envoy =
+            envoy(json!({}), json!([{"actions": [action]}]), json!([route("all", json!([]))]));
+        let (text, _, config) = converted(PLAIN, Some(&envoy));
+        let mut sample = Sample::new(&mut Numbers(7), 2);
+        sample.query = Some("b\na".to_owned());
+        assert_eq!(by_document(&config, &sample).len(), 1, "{text}");
+    }
+}
+
+#[test]
+fn network_is_one_only_in_the_spelling_of_envoy() {
+    let action =
+        json!({"masked_remote_address": {"v4_prefix_mask_len": 16, "v6_prefix_mask_len": 48}});
+    let envoy = envoy(json!({}), json!([{"actions": [action]}]), json!([route("all", json!([]))]));
+    for (network, is_sent) in [
+        ("2001:db8::/48", true),
+        ("10.1.0.0/16", true),
+        ("2001:DB8::/48", false),
+        ("2001:db8::1/48", false),
+        ("2001:db8::/64", false),
+        ("10.1.2.3/16", false),
+        ("10.1.0.0", false),
+        ("10.1.0.0/016", false),
+    ] {
+        let rules = format!(
+            "domain: d\ndescriptors:\n- {{key: masked_remote_address, value: '{network}', rate_limit: {{unit: day, requests_per_unit: 5}}}}\n"
+        );
+        let (text, gaps, config) = converted(&rules, Some(&envoy));
+        assert_eq!(config.policies.len(), usize::from(is_sent), "{text}");
+        assert!(gaps.is_empty(), "{text}");
+    }
+}
+
+#[test]
+fn dump_of_envoy_is_read() {
+    let mut envoy = by_user(json!({}));
+    let action = json!({"actions": [{"source_cluster": {}}, header("x-user", "user")]});
+    let host = &mut envoy.pointer_mut(HOSTS).unwrap()[0];
+    host["rate_limits"] = json!([action]);
+    // Limits of other filters are no gap.
+    host["routes"][0]["route"] = json!({"weighted_clusters": {
+        "clusters": [{"name": "c", "typed_per_filter_config": {"envoy.filters.http.cors": {}}}],
+    }});
+    let dump = json!({"configs": [{"bootstrap": envoy}]});
+    let rules = "
+domain: d
+descriptors:
+  - key: source_cluster
+    value: edge
+    descriptors: [{key: user, rate_limit: {unit: minute, requests_per_unit: 5}}]
+";
+    let (text, gaps, config) = converted(rules, Some(&dump));
+    assert!(gaps.is_empty() && config.policies.len() == 1, "{text}");
+}
+
+#[test]
+fn rule_with_a_pattern_in_its_key_is_one_gap() {
+    let rules = "
+domain: d
+descriptors:
+  - {key: 'us*', rate_limit: {unit: minute, requests_per_unit: 5}}
+";
+    let user = |name: &str| json!({"actions": [header(name, "user")]});
+    let envoy =
+        envoy(json!({}), json!([user("x-a"), user("x-b")]), json!([route("all", json!([]))]));
+    let (_, gaps, _) = converted(rules, Some(&envoy));
+    assert_eq!(gaps.len(), 1, "{gaps:?}");
 }
 
 #[test]
@@ -415,6 +630,10 @@ impl Numbers {
 
 const VALUES: [&str; 5] = ["a", "ab", "b", "ba", "c"];
 const ADDRESSES: [&str; 4] = ["10.0.0.1", "10.0.1.1", "192.0.2.7", "2001:db8::1"];
+/// What masked_remote_address sends for each of them.
+const NETWORKS: [&str; 4] = ["10.0.0.0/16", "10.0.0.0/16", "192.0.0.0/16", "2001:db8::/48"];
+/// The third one is that of another virtual host.
+const ROUTES: [&str; 3] = ["r0", "r1", "r0"];
 
 /// A request, as the filter and as Envoy's own filter see it.
 #[derive(Debug)]
@@ -427,7 +646,7 @@ struct Sample {
 }
 
 impl Sample {
-    fn new(numbers: &mut Numbers) -> Self {
+    fn new(numbers: &mut Numbers, routes: usize) -> Self {
         let mut headers = BTreeMap::new();
         for name in ["x-user", "x-plan"] {
             if numbers.below(4) > 0 {
@@ -439,7 +658,7 @@ impl Sample {
             query: (numbers.below(3) > 0).then(|| numbers.of(&VALUES).to_owned()),
             address: numbers.of(&ADDRESSES).to_owned(),
             tier: (numbers.below(3) > 0).then(|| numbers.of(&VALUES).to_owned()),
-            route: numbers.below(2),
+            route: numbers.below(routes),
         }
     }
 }
@@ -450,7 +669,8 @@ impl Request for Sample {
     }
 
     fn path(&self) -> Option<Cow<'_, [u8]>> {
-        let query = self.query.as_ref().map_or_else(String::new, |value| format!("?q={value}"));
+        let query = self.query.as_ref().map(|value| value.replace('\n', "%0A"));
+        let query = query.map_or_else(String::new, |value| format!("?q={value}"));
         Some(format!("/{query}").into_bytes().into())
     }
 
@@ -478,20 +698,21 @@ impl Request for Sample {
     }
 
     fn route_name(&self) -> Option<Cow<'_, [u8]>> {
-        Some(format!("r{}", self.route).into_bytes().into())
+        Some(ROUTES[self.route].as_bytes().into())
     }
 }
 
 /// An action of Envoy.
 fn action(numbers: &mut Numbers) -> Value {
-    match numbers.below(9) {
+    match numbers.below(10) {
         0 | 1 => json!({"request_headers": {"header_name": "x-user", "descriptor_key": "user",
             "skip_if_absent": numbers.below(3) == 0}}),
         2 => header("x-plan", "plan"),
         3 => json!({"remote_address": {}}),
         4 => json!({"generic_key": {"descriptor_value": numbers.of(&["a", "b"])}}),
         5 => {
-            let test = match numbers.below(4) {
+            let test = match numbers.below(5) {
+                4 => json!({"safe_regex": {"regex": "A|b.*"}, "ignore_case": true}),
                 0 => json!({"exact": numbers.of(&VALUES)}),
                 1 => json!({"prefix": numbers.of(&["a", "b"])}),
                 2 => json!({"suffix": numbers.of(&["a", "b"])}),
@@ -503,6 +724,7 @@ fn action(numbers: &mut Numbers) -> Value {
         6 => json!({"query_parameters": {"query_parameter_name": "q", "descriptor_key": "q"}}),
         7 => json!({"metadata": {"descriptor_key": "tier",
             "metadata_key": {"key": "f", "path": [{"key": "tier"}]}}}),
+        8 => json!({"masked_remote_address": {"v4_prefix_mask_len": 16, "v6_prefix_mask_len": 48}}),
         _ => json!({"destination_cluster": {}}),
     }
 }
@@ -530,7 +752,8 @@ fn entry(action: &Value, sample: &Sample) -> Option<Option<(String, String)>> {
                 let held = is("exact", |value, text| value == text)
                     || is("prefix", |value, text| value.starts_with(text))
                     || is("suffix", |value, text| value.ends_with(text))
-                    || is("contains", |value, text| value.contains(text));
+                    || is("contains", |value, text| value.contains(text))
+                    || test["safe_regex"].is_object() && value.starts_with('b');
                 held != (matcher["invert_match"] == true)
             });
             if held != (fields["expect_match"] == true) {
@@ -540,7 +763,11 @@ fn entry(action: &Value, sample: &Sample) -> Option<Option<(String, String)>> {
         }
         "query_parameters" => sample.query.clone()?,
         "metadata" => sample.tier.clone()?,
-        "destination_cluster" => format!("c-r{}", sample.route),
+        "masked_remote_address" => {
+            let index = ADDRESSES.iter().position(|address| *address == sample.address).unwrap();
+            NETWORKS[index].to_owned()
+        }
+        "destination_cluster" => format!("c-{}", ROUTES[sample.route]),
         other => panic!("{other}"),
     };
     let default = match kind.as_str() {
@@ -563,14 +790,18 @@ fn rules(numbers: &mut Numbers, depth: usize) -> Vec<Value> {
             "header_match",
             "q",
             "tier",
+            "tier",
+            "masked_remote_address",
             "destination_cluster",
         ]);
         let value = match (numbers.below(4), key) {
             (0, "remote_address") => numbers.of(&ADDRESSES),
             (1, "remote_address") => "10.0.*",
+            (0 | 1, "masked_remote_address") => {
+                numbers.of(&["10.0.0.0/16", "2001:db8::/48", "2001:DB8::/48", "10.0.0.1/16"])
+            }
             (0, "destination_cluster") => "c-r0",
             (0 | 2, _) => numbers.of(&VALUES),
-            (1, "tier") => "",
             (1, _) => numbers.of(&["a*", "*a", "*", "a*b"]),
             _ => "",
         };
@@ -662,7 +893,12 @@ fn generated_requests_are_decided_as_by_the_rules() {
         let host_limits = limits(&mut numbers);
         let of_routes = [limits(&mut numbers), limits(&mut numbers)];
         let routes = [0, 1].map(|index| route(&format!("r{index}"), json!(of_routes[index])));
-        let envoy = envoy(json!({}), json!(host_limits), json!(routes));
+        let mut envoy = envoy(json!({}), json!(host_limits), json!(routes));
+        let known_routes = if numbers.below(4) == 0 { ROUTES.len() } else { 2 };
+        if known_routes == ROUTES.len() {
+            let other = json!({"name": "other", "routes": [route(ROUTES[2], json!([]))]});
+            envoy.pointer_mut(HOSTS).unwrap().as_array_mut().unwrap().push(other);
+        }
         let (document, gaps, config) = converted(&text, Some(&envoy));
         // Rules that no request has change no decision.
         if gaps.iter().any(|gap| !gap.contains("no `rate_limits` of the configuration sends")) {
@@ -672,9 +908,11 @@ fn generated_requests_are_decided_as_by_the_rules() {
         let domain = rule_set(&text).rules().unwrap().remove("d").unwrap();
         let (mut of_rules, mut of_document) = (Counters::default(), Counters::default());
         for _ in 0..60 {
-            let sample = Sample::new(&mut numbers);
-            let own = &of_routes[sample.route];
-            let limits = if own.is_empty() { &host_limits } else { own };
+            let sample = Sample::new(&mut numbers, known_routes);
+            let limits = match of_routes.get(sample.route) {
+                Some(own) if own.is_empty() => &host_limits[..],
+                own => own.map_or(&[][..], Vec::as_slice),
+            };
             let by_rules = of_rules.take(&by_rules(&domain, limits, &sample));
             let by_document = of_document.take(&by_document(&config, &sample));
             assert_eq!(

@@ -137,6 +137,14 @@ wrong.yaml:5: descriptors[2]: the key \"a\" without a value occurs twice at this
     );
     let (_, err) = ends(1, directory.path(), &["--merge-domains", "c.yaml", "rules/a.yaml"]);
     assert!(err.starts_with("rules/a.yaml:3: descriptors[0]: the key \"user\""), "{err}");
+    // Files and folders are one set, and no file is read twice.
+    let (_, err) = ends(1, directory.path(), &["rules", "c.yaml"]);
+    assert!(
+        err.starts_with("rules/a.yaml:1: domain: the domain \"d\" is also in c.yaml: "),
+        "{err}"
+    );
+    let (out, err) = ends(0, directory.path(), &["rules", "rules/a.yaml"]);
+    assert!(out.matches("valid").count() == 2 && err.is_empty(), "{out}{err}");
     let (out, _) = ends(0, directory.path(), &["--rules", "rules/b.yaml"]);
     assert!(out.starts_with("rules/b.yaml: valid, with 0 rules"), "{out}");
     ends(1, directory.path(), &["rules/b.yaml"]);
@@ -173,6 +181,9 @@ fn rules_are_converted_and_what_is_missing_is_counted() {
         err.starts_with("quotagate: the document does not say 2 things that the service does"),
         "{err}"
     );
+    fs::create_dir(directory.path().join("empty")).unwrap();
+    let (_, err) = convert(2, &["empty"]);
+    assert!(err.starts_with("quotagate: the folder holds no rule file: name"), "{err}");
     let (out, err) = convert(1, &["wrong.yaml"]);
     assert!(out.is_empty() && err.starts_with("wrong.yaml:3: descriptors[0].valu: "), "{err}");
     for (file, part) in [
