@@ -702,9 +702,17 @@ impl Request for Sample {
     }
 }
 
+/// What the rules and actions of a case are about.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Topic {
+    All,
+    /// Metadata alone, of which a document says the least.
+    Metadata,
+}
+
 /// An action of Envoy.
-fn action(numbers: &mut Numbers) -> Value {
-    match numbers.below(10) {
+fn action(numbers: &mut Numbers, topic: Topic) -> Value {
+    match if topic == Topic::Metadata { 7 } else { numbers.below(10) } {
         0 | 1 => json!({"request_headers": {"header_name": "x-user", "descriptor_key": "user",
             "skip_if_absent": numbers.below(3) == 0}}),
         2 => header("x-plan", "plan"),
@@ -778,10 +786,11 @@ fn entry(action: &Value, sample: &Sample) -> Option<Option<(String, String)>> {
     Some(Some((key(default), value)))
 }
 
-fn rules(numbers: &mut Numbers, depth: usize) -> Vec<Value> {
+fn rules(numbers: &mut Numbers, topic: Topic, depth: usize) -> Vec<Value> {
     let mut rules: Vec<Value> = Vec::new();
-    for _ in 0..1 + numbers.below(5) {
-        let key = numbers.of(&[
+    let most = if topic == Topic::Metadata { 2 } else { 5 };
+    for _ in 0..1 + numbers.below(most) {
+        let keys = [
             "user",
             "user",
             "plan",
@@ -793,7 +802,8 @@ fn rules(numbers: &mut Numbers, depth: usize) -> Vec<Value> {
             "tier",
             "masked_remote_address",
             "destination_cluster",
-        ]);
+        ];
+        let key = if topic == Topic::Metadata { "tier" } else { numbers.of(&keys) };
         let value = match (numbers.below(4), key) {
             (0, "remote_address") => numbers.of(&ADDRESSES),
             (1, "remote_address") => "10.0.*",
@@ -818,16 +828,17 @@ fn rules(numbers: &mut Numbers, depth: usize) -> Vec<Value> {
         rule["shadow_mode"] = (numbers.below(8) == 0).into();
         rule["share_threshold"] = (value.contains('*') && numbers.below(3) == 0).into();
         if depth < 2 {
-            rule["descriptors"] = self::rules(numbers, depth + 1).into();
+            rule["descriptors"] = self::rules(numbers, topic, depth + 1).into();
         }
         rules.push(rule);
     }
     rules
 }
 
-fn limits(numbers: &mut Numbers) -> Vec<Value> {
+fn limits(numbers: &mut Numbers, topic: Topic) -> Vec<Value> {
     let one = |numbers: &mut Numbers| {
-        let actions: Vec<Value> = (0..1 + numbers.below(2)).map(|_| action(numbers)).collect();
+        let actions: Vec<Value> =
+            (0..1 + numbers.below(2)).map(|_| action(numbers, topic)).collect();
         json!({"actions": actions})
     };
     (0..numbers.below(3)).map(|_| one(numbers)).collect()
@@ -888,10 +899,12 @@ fn by_document(config: &Config, sample: &Sample) -> Vec<(String, u64)> {
 fn generated_requests_are_decided_as_by_the_rules() {
     let mut numbers = Numbers(7);
     let (mut without_gaps, mut refused, mut admitted) = (0, 0, 0);
-    for case in 0..600 {
-        let text = json!({"domain": "d", "descriptors": rules(&mut numbers, 0)}).to_string();
-        let host_limits = limits(&mut numbers);
-        let of_routes = [limits(&mut numbers), limits(&mut numbers)];
+    for case in 0..900 {
+        let topic = if case % 3 == 0 { Topic::Metadata } else { Topic::All };
+        let descriptors = rules(&mut numbers, topic, 0);
+        let text = json!({"domain": "d", "descriptors": descriptors}).to_string();
+        let host_limits = limits(&mut numbers, topic);
+        let of_routes = [limits(&mut numbers, topic), limits(&mut numbers, topic)];
         let routes = [0, 1].map(|index| route(&format!("r{index}"), json!(of_routes[index])));
         let mut envoy = envoy(json!({}), json!(host_limits), json!(routes));
         let known_routes = if numbers.below(4) == 0 { ROUTES.len() } else { 2 };
