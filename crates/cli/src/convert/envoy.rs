@@ -228,6 +228,7 @@ fn http_filter(value: &Value) -> Option<EnvoyFilter<'_>> {
     })
 }
 
+/// Collects what each connection manager sends on each of its routes.
 struct DescriptorCollector<'e> {
     sent: EnvoyDescriptors<'e>,
     /// The index of each route that is known.

@@ -494,6 +494,21 @@ fn network_is_one_only_in_the_spelling_of_envoy() {
 }
 
 #[test]
+fn dump_of_a_mesh_is_not_too_large() {
+    let folder = tempfile::tempdir().unwrap();
+    let values = "1, ".repeat(300_000);
+    for (name, text) in [
+        ("dump.json", format!("{{\"a\": [{values}1]}}")),
+        ("dump.yaml", format!("a: [{values}1]\n---\nb: 1\n")),
+    ] {
+        let file = folder.path().join(name);
+        fs::write(&file, text).unwrap();
+        let (_, documents) = documents(&file).unwrap();
+        assert_eq!(documents[0]["a"].as_array().map(Vec::len), Some(300_001), "{name}");
+    }
+}
+
+#[test]
 fn dump_of_envoy_is_read() {
     let mut envoy = by_user(json!({}));
     let action = json!({"actions": [{"source_cluster": {}}, header("x-user", "user")]});
