@@ -50,7 +50,7 @@ fn service(redis: &Redis, rules: &TempDir, timeout: &str) -> Result<StoreProcess
 
 /// Waits until a service answers by its rules.
 fn wait_for_rules(service: &StoreProcess) -> Result<()> {
-    wait::until_true("the rules", LIMIT, || Ok(service.log().contains("are in force")))
+    wait::until_true("the rules", LIMIT, || Ok(service.log().contains("in force")))
 }
 
 /// The configuration of an Envoy that limits with the service on this port: every request by

@@ -134,7 +134,7 @@ impl ServiceParts {
         let mut options = options.arguments(&arguments).env(headers.0, headers.1);
         options.under = under.to_vec();
         let service = StoreProcess::start_with(&options)?;
-        wait::until_true("the rules", START, || Ok(service.log().contains("are in force")))?;
+        wait::until_true("the rules", START, || Ok(service.log().contains(" in force")))?;
         Ok(service)
     }
 }

@@ -204,9 +204,10 @@ impl RuleReading<'_> {
                 let plural = |count: usize| if count == 1 { "" } else { "s" };
                 let domains = rules.len();
                 tracing::info!(
-                    "{count} rule{} in {domains} domain{} are in force",
+                    "{count} rule{} in {domains} domain{} {} in force",
                     plural(count),
-                    plural(domains)
+                    plural(domains),
+                    if count == 1 { "is" } else { "are" }
                 );
                 if rules.is_empty() {
                     let source = &self.options.rules;

@@ -59,7 +59,8 @@ fn service_starts_from_its_image_as_envoy_gateway_starts_it() {
     let mut process = Process::spawn("the service", &mut command, &log).unwrap();
     let healthy = |process: &Process| {
         let log = process.log();
-        let ready = log.contains("1 rules in 1 domains") && log.contains("connected to redis");
+        let ready =
+            log.contains("1 rule in 1 domain is in force") && log.contains("connected to redis");
         Ok((ready && http::get(http, "/healthcheck")?.status == 200).then_some(()))
     };
     process.wait_until("its health", START, healthy).unwrap();

@@ -721,7 +721,7 @@ impl Request for Sample {
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Topic {
     All,
-    /// Metadata alone, of which a document says the least.
+    /// Metadata alone: a document can say least about it.
     Metadata,
 }
 

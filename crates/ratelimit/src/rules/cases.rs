@@ -20,8 +20,8 @@ pub struct EntryForm {
 pub struct RuleCases<'r> {
     /// In the order of the levels. At most one of them holds for a request.
     pub cases: Vec<RuleCase<'r>>,
-    /// Rules that a descriptor may have by a pattern over key and value, as a `*` in a key makes it.
-    /// Whether they come before those in `cases` is not known.
+    /// Rules that a descriptor may have by a pattern over key and value, as a `*` in a key makes
+    /// it. Whether they come before those in `cases` is not known.
     pub under_key_patterns: Vec<usize>,
 }
 

@@ -1,4 +1,4 @@
-//! Faults without a bound on their number, of which only the first are kept.
+//! Keeps the first of any number of faults, and counts the others.
 
 use super::compile::RuleFault;
 

@@ -309,7 +309,7 @@ fn rate_limit_service_reads_the_rules_of_the_values_and_counts_in_the_redis_of_t
     let service = StoreOptions::rate_limits("memory:", rules.path());
     let service = StoreProcess::start_with(&service).unwrap();
     quotagate_support::wait::until_true("its rules", std::time::Duration::from_secs(30), || {
-        Ok(service.log().contains("1 rules in 1 domains are in force"))
+        Ok(service.log().contains("1 rule in 1 domain is in force"))
     })
     .unwrap();
     let history = http::get(service.admin_port(), "/healthz").unwrap();
