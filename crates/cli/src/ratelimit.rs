@@ -266,6 +266,12 @@ async fn serve(args: RatelimitArgs, settings: Settings) -> Result<(), String> {
         }
         _ => url,
     };
+    if settings.grpc_tls.is_none()
+        && (args.tls_client_ca.is_some() || args.tls_client_san.is_some())
+    {
+        let flags = "--tls-client-ca and --tls-client-san need TLS";
+        return Err(format!("{flags}: give --tls-cert and --tls-key, too"));
+    }
     if let Err(error) = raise_file_limit() {
         tracing::warn!("cannot raise the limit of open files: {error}");
     }

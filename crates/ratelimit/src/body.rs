@@ -13,18 +13,28 @@ pub(crate) const MAX_MESSAGE: usize = 4 << 20;
 /// How many bodies that arrive in parts may be under way, so that what they hold is bounded. Bodies
 /// of Envoy arrive in one part, and need no permit.
 static IN_PARTS: Semaphore = Semaphore::const_new(32);
+/// How many may wait for that. Each holds its first part.
+static WAITING: Semaphore = Semaphore::const_new(1024);
 
 /// Receives a body of at most `most` bytes.
 ///
 /// # Errors
-/// When the body is larger, breaks off or takes too long.
-pub(crate) async fn receive<B>(mut body: B, most: usize) -> Result<Bytes, Refusal>
+/// When the body is larger, breaks off or takes too long, or when too many others are under way.
+pub(crate) async fn receive<B>(body: B, most: usize) -> Result<Bytes, Refusal>
 where
     B: Body<Data = Bytes> + Unpin,
     B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
 {
-    let slow = |_| Refusal::Slow(MAX_ARRIVAL.as_secs());
-    let first = match timeout(MAX_ARRIVAL, body.frame()).await.map_err(slow)? {
+    let received = timeout(MAX_ARRIVAL, receive_parts(body, most)).await;
+    received.unwrap_or_else(|_| Err(Refusal::Slow(MAX_ARRIVAL.as_secs())))
+}
+
+async fn receive_parts<B>(mut body: B, most: usize) -> Result<Bytes, Refusal>
+where
+    B: Body<Data = Bytes> + Unpin,
+    B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
+{
+    let first = match body.frame().await {
         None => return Ok(Bytes::new()),
         Some(Ok(frame)) => frame.into_data().unwrap_or_default(),
         Some(Err(error)) => return Err(Refusal::Body(error.into().to_string())),
@@ -32,8 +42,10 @@ where
     if body.is_end_stream() && first.len() <= most {
         return Ok(first);
     }
+    let waits = WAITING.try_acquire().map_err(|_| Refusal::Busy)?;
     // The semaphore is never closed.
-    let _permit = timeout(MAX_ARRIVAL, IN_PARTS.acquire()).await.map_err(slow)?;
+    let _permit = IN_PARTS.acquire().await;
+    drop(waits);
     let left = most.saturating_sub(first.len());
     let rest = quotagate_store::server::receive(body, left).await.map_err(|error| match error {
         Refusal::TooLarge(_) => {

@@ -9,7 +9,8 @@ use hyper::body::Incoming;
 use hyper::header::{CONTENT_TYPE, HeaderMap, HeaderValue};
 use hyper::{Method, Request, Response, StatusCode};
 use prost::Message;
-use quotagate_store::server::Refusal;
+use quotagate_store::server::{MAX_ARRIVAL, Refusal};
+use tokio::time::timeout;
 use tonic::body::Body;
 use tonic::codec::{Codec, DecodeBuf, Decoder, EncodeBuf, Encoder};
 use tonic::server::Grpc;
@@ -41,12 +42,19 @@ pub fn respond(
             || Grpc::new(MessageCodec::default()).max_decoding_message_size(MAX_HEALTH_MESSAGE);
         match request.uri().path() {
             SHOULD_RATE_LIMIT => should_rate_limit(&service, request).await,
-            CHECK => health_calls().unary(HealthMethod(health), request).await,
-            WATCH => health_calls().server_streaming(HealthMethod(health), request).await,
+            CHECK => in_time(health_calls().unary(HealthMethod(health), request)).await,
+            WATCH => in_time(health_calls().server_streaming(HealthMethod(health), request)).await,
             _ => Status::unimplemented("this is a rate limit service").into_http(),
         }
     }
     .boxed()
+}
+
+/// The response, or the status for a message that does not arrive. A watch responds as soon as its
+/// message has come.
+async fn in_time(response: impl Future<Output = Response<Body>>) -> Response<Body> {
+    let late = |_| Status::deadline_exceeded("the message did not arrive in time").into_http();
+    timeout(MAX_ARRIVAL, response).await.unwrap_or_else(late)
 }
 
 /// The only method of the rate limit service.
@@ -81,6 +89,7 @@ async fn answer(
             |refusal| match refusal {
                 Refusal::TooLarge(_) => too_large(),
                 Refusal::Slow(_) => Status::deadline_exceeded(refusal.to_string()),
+                Refusal::Busy => Status::resource_exhausted(refusal.to_string()),
                 other => Status::internal(other.to_string()),
             },
         )?;

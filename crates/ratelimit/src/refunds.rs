@@ -12,6 +12,7 @@
 //! two calls use up the same credit.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
@@ -40,8 +41,10 @@ pub struct NegativeHits {
     credits: Mutex<WaitingCredits>,
     /// Notified when credits must be written at once.
     flush_now: Notify,
-    /// Locked while credits are on their way to the store.
-    flight: tokio::sync::Mutex<()>,
+    /// Locked while credits are on their way to the store: whether the last flush left none.
+    flight: tokio::sync::Mutex<bool>,
+    /// How many flushes have begun.
+    flushes: AtomicU64,
 }
 
 /// Credits that are not in the store yet.
@@ -79,6 +82,7 @@ impl NegativeHits {
             credits: Mutex::default(),
             flush_now: Notify::new(),
             flight: tokio::sync::Mutex::default(),
+            flushes: AtomicU64::new(0),
         });
         tokio::spawn(keep_flushed(Arc::downgrade(&refunds)));
         refunds
@@ -166,13 +170,26 @@ impl NegativeHits {
     /// Writes the credits that wait, and waits for those that are being written. Returns whether
     /// none is left.
     async fn flush(&self) -> bool {
-        let _flight = self.flight.lock().await;
+        let flushes = self.flushes.load(Ordering::SeqCst);
+        let mut is_written = self.flight.lock().await;
+        // A flush that has begun since, and has ended, took the credits of this caller along.
+        if self.flushes.load(Ordering::SeqCst) != flushes {
+            return *is_written;
+        }
+        self.flushes.fetch_add(1, Ordering::SeqCst);
+        *is_written = true;
         let now = Instant::now();
         let waiting = std::mem::take(&mut self.credits().waiting);
-        let mut is_written = true;
         let waiting: Vec<_> =
             waiting.into_iter().filter(|(_, credit)| credit.until > now).collect();
+        let mut is_away = false;
         for batch in waiting.chunks(CREDIT_BATCH) {
+            if is_away {
+                for (counter, credit) in batch {
+                    self.credits().add(counter.clone(), *credit);
+                }
+                continue;
+            }
             let reservations = batch.iter().map(|(counter, credit)| Reservation {
                 quota: MAX_UNITS,
                 want: credit.hits,
@@ -181,15 +198,17 @@ impl NegativeHits {
                 ..look(counter)
             });
             let outcomes = self.reserve(reservations.collect()).await;
+            // Each further batch would wait in vain, and refunds wait for the flush.
+            is_away = outcomes.iter().all(Result::is_err);
             for ((counter, credit), outcome) in batch.iter().zip(outcomes) {
                 if outcome.is_err() {
-                    is_written = false;
+                    *is_written = false;
                     // If it was written after all, it counts twice, which admits fewer requests.
                     self.credits().add(counter.clone(), *credit);
                 }
             }
         }
-        is_written
+        *is_written
     }
 
     async fn reserve(&self, reservations: Vec<Reservation>) -> Vec<Reserved> {

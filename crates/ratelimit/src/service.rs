@@ -7,7 +7,9 @@ use std::time::{Duration, Instant, SystemTime};
 
 use quotagate_protocol::{MAX_UNITS, Mode, Window};
 use quotagate_quota::config::Config;
-use quotagate_quota::decision::{Admission, Balance, Decision, GrantedUnits, Held, Standing};
+use quotagate_quota::decision::{
+    Admission, Balance, Decision, GrantedUnits, Held, Standing, Uncounted,
+};
 use quotagate_quota::evaluate::Counter;
 use quotagate_quota::time::Monotonic;
 
@@ -118,6 +120,22 @@ impl LimitedDescriptor<'_> {
 }
 
 impl TakenHits<'_> {
+    /// Takes what the core decided. Returns whether the request is refused.
+    fn decided(&mut self, decision: Decision) -> Result<bool, Uncounted> {
+        match decision {
+            // Every policy holds its units.
+            Decision::Admit(Admission { standings, held, .. }) => {
+                (self.standings, self.held) = (standings, held);
+                Ok(false)
+            }
+            Decision::Refuse(refusal) => {
+                self.standings = refusal.standings;
+                Ok(true)
+            }
+            Decision::Unavailable(uncounted) => Err(uncounted),
+        }
+    }
+
     /// What the limits of descriptors say, by their counters.
     fn standings(&self) -> HashMap<&Counter, &Standing> {
         self.standings.iter().map(|standing| (&standing.counter, standing)).collect()
@@ -245,30 +263,19 @@ impl RateLimitService {
         let checks = checks.map_err(NoAnswer::Request)?;
         let (standings, held, is_admitted) = (Vec::new(), Vec::new(), false);
         let mut taken = TakenHits { domain, config, wanted, standings, held, is_admitted };
+        // Envoy may reset the call while it looks, so the hits are held as soon as they are taken.
         let decide = async {
-            if checks.is_empty() {
+            taken.decided(if checks.is_empty() {
                 Decision::Admit(Admission::default())
             } else {
                 domain.counters.decide(checks).await
-            }
+            })
         };
-        let (decision, readings) = tokio::join!(decide, look_or_refund(domain, config, asked));
-        let refused = match decision {
-            // Every policy holds its units.
-            Decision::Admit(Admission { standings, held, .. }) => {
-                (taken.standings, taken.held) = (standings, held);
-                false
-            }
-            Decision::Refuse(refusal) => {
-                taken.standings = refusal.standings;
-                true
-            }
-            Decision::Unavailable(uncounted) => {
-                let policy = config.policies.get(uncounted.policy);
-                let name = policy.map_or_else(String::new, |policy| policy.name.to_string());
-                return Err(NoAnswer::Store(name));
-            }
-        };
+        let (refused, readings) = tokio::join!(decide, look_or_refund(domain, config, asked));
+        let refused = refused.map_err(|uncounted| {
+            let policy = config.policies.get(uncounted.policy);
+            NoAnswer::Store(policy.map_or_else(String::new, |policy| policy.name.to_string()))
+        })?;
         let readings = readings?;
         let (now, standings) = (domain.counters.now(), taken.standings());
         let mut statuses = Vec::with_capacity(asked.len());

@@ -179,7 +179,11 @@ impl Settings {
             metrics: reader.boolean("USE_PROMETHEUS").then(|| {
                 let address = reader.text("PROMETHEUS_ADDR", ":9090");
                 let host = if address.starts_with(':') { "0.0.0.0" } else { "" };
-                (format!("{host}{address}"), reader.text("PROMETHEUS_PATH", "/metrics").to_owned())
+                let path = reader.text("PROMETHEUS_PATH", "/metrics");
+                if !path.starts_with('/') {
+                    reader.fault("PROMETHEUS_PATH", "must begin with /, such as /metrics");
+                }
+                (format!("{host}{address}"), path.to_owned())
             }),
             rules: match reader.one_of("CONFIG_TYPE", &[("FILE", false), ("GRPC_XDS_SOTW", true)]) {
                 false => RuleSource::Folder(RuleFolder { path, ignores_dot_files, shared }),

@@ -95,7 +95,7 @@ fn wrong_variables_are_all_named_with_their_remedies() {
         "SHADOW_MODE: must be true or false, is \"yes\"",
         "BACKEND_TYPE: must be redis",
         "CONFIG_TYPE: must be one of FILE, GRPC_XDS_SOTW, is \"xds\"",
-        "CONFIG_GRPC_XDS_SERVER_URL: must be host:port, is \"https://gateway:18001\"",
+        "CONFIG_GRPC_XDS_SERVER_URL: must be host:port, without scheme",
         "CONFIG_GRPC_XDS_CLIENT_ADDITIONAL_HEADERS: must be pairs such as name:value",
         "CONFIG_GRPC_XDS_CLIENT_ADDITIONAL_HEADERS: must be names and values of headers",
         "CONFIG_GRPC_XDS_CLIENT_TLS_CERT: is required beside CONFIG_GRPC_XDS_CLIENT_TLS_KEY",

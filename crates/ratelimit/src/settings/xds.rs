@@ -18,7 +18,8 @@ pub(super) fn options(reader: &VariableReader<'_>, shared: SharedDomains) -> Xds
     // What remains of a name that gRPC resolves by DNS.
     let server = server.trim_start_matches("dns:").trim_start_matches('/');
     if !is_server(server) {
-        reader.fault(url, format!("must be host:port, is {server:?}"));
+        // Without the value, which may hold a password.
+        reader.fault(url, "must be host:port, without scheme, path and credentials");
     }
     let metadata = reader.pairs("CONFIG_GRPC_XDS_NODE_METADATA", '=');
     let jitters = reader.given("XDS_CLIENT_BACKOFF_JITTER").is_none()

@@ -93,6 +93,24 @@ async fn call_that_is_reset_while_it_waits_holds_nothing() {
 }
 
 #[tokio::test]
+async fn call_that_is_reset_while_it_looks_holds_nothing() {
+    let store = FrozenStore::new();
+    let bench = Bench::with(RULES, AnswerOptions::default(), counting(), Arc::clone(&store) as _);
+    store.freeze_looks();
+    let both = [descriptor("slots=x"), hits("extra=x", 0)];
+    let asked = tokio::time::timeout(Duration::from_millis(300), bench.try_ask(&both)).await;
+    assert!(asked.is_err(), "it looks");
+    store.thaw();
+    settled_refund().await;
+    assert_eq!(left(&bench, "slots=x").await, 2, "what it took was refunded");
+    // The refund of the reset call uses up its credit.
+    assert!(bench.passes(descriptor("slots=x")).await);
+    bench.ask(&[refund("slots=x")]).await;
+    settled().await;
+    assert_eq!(left(&bench, "slots=x").await, 1);
+}
+
+#[tokio::test]
 async fn credits_reach_other_services_before_any_has_seen_a_refund() {
     let store = memory();
     let start = || Bench::with(RULES, AnswerOptions::default(), counting(), store.clone());

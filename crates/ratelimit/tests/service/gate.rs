@@ -15,21 +15,28 @@ use crate::bench::memory;
 pub struct FrozenStore {
     memory: Arc<dyn Store>,
     is_open: watch::Sender<bool>,
+    is_open_for_looks: watch::Sender<bool>,
     calls: AtomicU64,
 }
 
 impl FrozenStore {
     pub fn new() -> Arc<Self> {
-        let (is_open, calls) = (watch::Sender::new(true), AtomicU64::new(0));
-        Arc::new(Self { memory: memory(), is_open, calls })
+        let [is_open, is_open_for_looks] = [(); 2].map(|()| watch::Sender::new(true));
+        Arc::new(Self { memory: memory(), is_open, is_open_for_looks, calls: AtomicU64::new(0) })
     }
 
     pub fn freeze(&self) {
         self.is_open.send_replace(false);
     }
 
+    /// Only for batches that look at counters.
+    pub fn freeze_looks(&self) {
+        self.is_open_for_looks.send_replace(false);
+    }
+
     pub fn thaw(&self) {
         self.is_open.send_replace(true);
+        self.is_open_for_looks.send_replace(true);
     }
 
     /// How many batches it has carried out.
@@ -38,8 +45,12 @@ impl FrozenStore {
     }
 
     async fn opened(&self) {
-        self.is_open.subscribe().wait_for(|is_open| *is_open).await.unwrap();
+        open(&self.is_open).await;
     }
+}
+
+async fn open(gate: &watch::Sender<bool>) {
+    gate.subscribe().wait_for(|is_open| *is_open).await.unwrap();
 }
 
 impl Store for FrozenStore {
@@ -50,6 +61,9 @@ impl Store for FrozenStore {
     ) -> BoxFuture<'a, ()> {
         async move {
             self.opened().await;
+            if batch.reservations.iter().any(|reservation| reservation.want == 0) {
+                open(&self.is_open_for_looks).await;
+            }
             self.calls.fetch_add(1, Ordering::Relaxed);
             self.memory.carry_out(batch, on_reserved).await;
         }

@@ -295,6 +295,10 @@ fn rate_limit_service_reads_the_rules_of_the_values_and_counts_in_the_redis_of_t
     {
         assert_eq!(variable(container, name), variable(&store["containers"][0], name));
     }
+    for field in ["serviceAccountName", "securityContext"] {
+        assert_eq!(pod[field], store[field]);
+        assert_ne!(pod[field], Value::Null);
+    }
     assert_eq!(variable(container, "LIMIT_RESPONSE_HEADERS_ENABLED")["value"], "true");
     // Where the variables say, there are the rules, and the service takes them.
     let text = |name: &str| variable(container, name)["value"].as_str().unwrap().to_owned();
@@ -328,6 +332,12 @@ fn rate_limit_service_reads_the_rules_of_the_values_and_counts_in_the_redis_of_t
     assert_eq!(service["spec"]["clusterIP"], "None");
     assert_eq!(service["spec"]["ports"][0]["port"], 8081);
     assert!(service["spec"]["ports"][0]["name"].as_str().unwrap().starts_with("grpc-"));
+    // Kubernetes takes each name, however long the release's is.
+    let mut long = with_rate_limits(everything());
+    long["fullnameOverride"] = json!("a".repeat(48));
+    for object in one("envoy-gateway.yaml", long) {
+        assert!(object["metadata"]["name"].as_str().unwrap().len() <= 63, "{object}");
+    }
     // It is off by default.
     let objects = one("envoy-gateway.yaml", json!({}));
     assert!(!objects.iter().any(|object| object.to_string().contains(NAME)));
