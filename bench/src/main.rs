@@ -33,7 +33,7 @@ use measure::{cpu, load::Wrk, machine::Circumstances};
 use plan::BenchArgs;
 use report::table::Memory;
 use rig::{Filters, Rig, Running};
-use service::ServiceParts;
+use service::parts::ServiceParts;
 use session::Session;
 use stacks::Stack;
 

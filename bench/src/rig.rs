@@ -21,7 +21,7 @@ use quotagate_workspace::task;
 
 use crate::{
     measure::cpu,
-    service::ServiceParts,
+    service::parts::ServiceParts,
     stacks::{self, Backend, Due, Stack, USER_HEADER},
 };
 

@@ -12,7 +12,7 @@ use quotagate_support::{
 };
 use serde_json::{Value, json};
 
-use crate::service::{self, Subject};
+use crate::service::parts::{self, Subject};
 
 /// The header that names the user.
 pub const USER_HEADER: &str = "x-user";
@@ -262,7 +262,7 @@ fn rate_limit() -> Value {
         "name": "envoy.filters.http.ratelimit",
         "typed_config": {
             "@type": "type.googleapis.com/envoy.extensions.filters.http.ratelimit.v3.RateLimit",
-            "domain": service::DOMAIN, "timeout": "1s", "failure_mode_deny": true,
+            "domain": parts::DOMAIN, "timeout": "1s", "failure_mode_deny": true,
             "rate_limit_service": {
                 "transport_api_version": "V3",
                 "grpc_service": { "envoy_grpc": { "cluster_name": STORE } },
@@ -285,7 +285,7 @@ fn call_the_service(config: &mut Value) -> Result<()> {
     };
     set(cluster, "typed_extension_protocol_options", options)?;
     let actions = json!([{ "actions": [{
-        "request_headers": { "header_name": USER_HEADER, "descriptor_key": service::KEY },
+        "request_headers": { "header_name": USER_HEADER, "descriptor_key": parts::KEY },
     }] }]);
     let route = "/route_config/virtual_hosts/0/routes/0/route";
     set(yaml::at(manager(config)?, route)?, "rate_limits", actions)

@@ -22,7 +22,7 @@ use tokio::{
     time::timeout,
 };
 
-use super::{DOMAIN, KEY};
+use super::parts::{DOMAIN, KEY};
 use crate::measure::load::{Load, Seen};
 
 /// The longest that an answer may take.

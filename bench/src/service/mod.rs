@@ -5,26 +5,16 @@
 //! after round, by a client that waits for each answer.
 
 mod load;
+pub mod parts;
 mod report;
 
-use std::{
-    ffi::OsString,
-    fs,
-    path::{Path, PathBuf},
-    sync::atomic::{AtomicBool, Ordering},
-    time::Duration,
-};
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use anyhow::{Context, Result, bail, ensure};
 use quotagate_support::{
-    process::raise_file_limit,
-    redis::Redis,
-    resp,
-    store::{StoreOptions, StoreProcess},
-    tools, wait,
+    process::raise_file_limit, redis::Redis, resp, store::StoreProcess, tools,
 };
 use quotagate_workspace::task;
-use tempfile::TempDir;
 
 use crate::{
     instructions::callgrind::Callgrind,
@@ -35,19 +25,10 @@ use crate::{
     },
 };
 use load::End;
+use parts::{ServiceParts, Subject};
 
-/// The domain of the rules.
-pub const DOMAIN: &str = "bench";
-/// The key of the entry that is counted.
-pub const KEY: &str = "user";
 /// A value whose limit is used up.
 const SPENT: &str = "spent";
-const RULES: &str = "
-domain: bench
-descriptors:
-  - {key: user, rate_limit: {unit: hour, requests_per_unit: 1000000000}}
-  - {key: user, value: spent, rate_limit: {unit: year, requests_per_unit: 1}}
-";
 const ROUNDS: u32 = 5;
 const SECONDS: u32 = 2;
 /// Connections, keys, and whether they are used up.
@@ -62,82 +43,6 @@ const LOADS: [(u32, u32, &str); 7] = [
 ];
 /// Calls of each connection before callgrind counts, and while it counts.
 const CALLS: u32 = 100;
-const START: Duration = Duration::from_secs(60);
-
-/// One of the services.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Subject {
-    /// Each request is counted in Redis.
-    Exact,
-    /// Out of prefetched units.
-    Lease,
-    /// envoyproxy/ratelimit.
-    Original,
-}
-
-impl Subject {
-    const fn title(self) -> &'static str {
-        match self {
-            Self::Exact => "quotagate ratelimit, exact",
-            Self::Lease => "quotagate ratelimit, lease",
-            Self::Original => "envoyproxy/ratelimit",
-        }
-    }
-}
-
-/// What all services need: the rules, and the program of the original.
-#[derive(Debug)]
-pub struct ServiceParts {
-    rules: TempDir,
-    original: Option<PathBuf>,
-}
-
-impl ServiceParts {
-    /// With this program of the original, if it is to be measured.
-    pub fn new(original: Option<&Path>) -> Result<Self> {
-        let rules = tempfile::tempdir()?;
-        fs::write(rules.path().join("rules.yaml"), RULES)?;
-        // Programs do not start in the folder of the user.
-        let original = original.map(|path| {
-            fs::canonicalize(path).with_context(|| format!("--original: {}", path.display()))
-        });
-        Ok(Self { rules, original: original.transpose()? })
-    }
-
-    /// The services that can be measured.
-    pub fn subjects(&self) -> Vec<Subject> {
-        let ours = [Subject::Exact, Subject::Lease];
-        ours.into_iter().chain(self.original.is_some().then_some(Subject::Original)).collect()
-    }
-
-    /// Starts a service. The command `under` runs it.
-    pub fn start(
-        &self,
-        subject: Subject,
-        redis: &Redis,
-        under: &[OsString],
-    ) -> Result<StoreProcess> {
-        let headers = ("LIMIT_RESPONSE_HEADERS_ENABLED", "true");
-        if subject == Subject::Original {
-            let program = self.original.as_deref().context("it needs --original PATH")?;
-            return StoreProcess::start_original(
-                program,
-                redis.port(),
-                self.rules.path(),
-                &[headers],
-            );
-        }
-        let precision = if subject == Subject::Lease { "lease" } else { "exact" };
-        // A request that cannot be counted would be cheap, so it must fail the measurement.
-        let arguments = ["--precision", precision, "--timeout", "10s"];
-        let options = StoreOptions::rate_limits(&redis.url(), self.rules.path());
-        let mut options = options.arguments(&arguments).env(headers.0, headers.1);
-        options.under = under.to_vec();
-        let service = StoreProcess::start_with(&options)?;
-        wait::until_true("the rules", START, || Ok(service.log().contains(" in force")))?;
-        Ok(service)
-    }
-}
 
 /// One measurement.
 #[derive(Debug, Clone, Copy)]

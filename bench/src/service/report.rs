@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use super::{LOADS, SECONDS, SPENT, ServiceSample, Subject};
+use super::parts::Subject;
+use super::{LOADS, SECONDS, SPENT, ServiceSample};
 use crate::{
     report::{stats::Spread, table::number},
     session::QUIET,

@@ -21,9 +21,9 @@ mod wildcard;
 mod yaml;
 
 pub use cases::{EntryCase, EntryForm, OtherValues, RuleCase, RuleCases, ValueCase, is_like};
-pub use compile::{RuleFault, compile, written_name};
+pub use compile::{compile, written_name};
 pub use domain::{Rule, RuleDomain, RuleLimit, RuleMatch, replaced};
-pub use faults::BoundedFaults;
+pub use faults::{BoundedFaults, RuleFault};
 pub use file::{
     FileFault, MAX_FILE, RuleFile, SharedDomains, is_rule_file, read_files, read_trees,
 };

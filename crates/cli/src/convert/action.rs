@@ -3,7 +3,7 @@
 use serde_json::Value;
 
 use super::conditions::{ANY, Conditions, ValueCondition, ValueSource, ValueTest};
-use super::envoy::{EnvoyRoute, flag, member, number, text};
+use super::message::{EnvoyRoute, flag, member, number, text};
 
 /// An entry of a descriptor that Envoy sends.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]

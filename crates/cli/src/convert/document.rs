@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use serde_json::{Map, Value, json};
 
-use super::envoy::{flag, member, status_code};
+use super::message::{flag, member, status_code};
 use super::policies::{POLICY_FIELDS, PolicyItem};
 use crate::text::is_harmful;
 

@@ -2,11 +2,11 @@
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 
-use hyper::StatusCode;
 use serde_json::Value;
 
 use super::action::{Alternative, SentEntry, alternatives};
 use super::conditions::{Conditions, ValueCondition, ValueSource, ValueTest};
+use super::message::{EnvoyRoute, flag, is_a, list, member, number, status_code, text};
 
 /// Most descriptors that one entry of `rate_limits` may send, as `skip_if_absent` doubles them.
 const MAX_ALTERNATIVES: usize = 16;
@@ -69,15 +69,6 @@ pub(super) struct EnvoyDescriptors<'e> {
     pub(super) routes: Vec<EnvoyRoute<'e>>,
     /// The first filter.
     pub(super) filter: Option<&'e Value>,
-}
-
-/// A route.
-#[derive(Debug)]
-pub(super) struct EnvoyRoute<'e> {
-    /// Its name, or the one that it should have.
-    pub(super) name: String,
-    pub(super) is_named: bool,
-    fields: &'e Value,
 }
 
 /// The filter with its name.
@@ -583,20 +574,6 @@ impl SentForm {
     }
 }
 
-impl<'e> EnvoyRoute<'e> {
-    /// Its only cluster.
-    pub(super) fn cluster(&self) -> Option<&'e str> {
-        text(member(self.fields, "route")?, "cluster")
-    }
-
-    /// A text in its metadata.
-    pub(super) fn metadata(&self, filter: &str, path: &[String]) -> Option<&'e str> {
-        let all = member(member(self.fields, "metadata")?, "filter_metadata")?;
-        let inner = path.iter().try_fold(all.get(filter)?, |inner, step| inner.get(step))?;
-        inner.as_str().filter(|text| !text.is_empty())
-    }
-}
-
 /// What happens to the limits of the virtual host.
 fn virtual_host_option(own: &Value) -> &'static str {
     let names = ["OVERRIDE", "INCLUDE", "IGNORE"];
@@ -610,55 +587,4 @@ fn virtual_host_option(own: &Value) -> &'static str {
         by_name().or_else(by_number).copied()
     };
     name("override_option", 1).or_else(|| name("vh_rate_limits", 0)).unwrap_or("OVERRIDE")
-}
-
-/// A field of a message, by its name in snake case or in camel case.
-pub(super) fn member<'v>(message: &'v Value, name: &str) -> Option<&'v Value> {
-    let fields = message.as_object()?;
-    fields.get(name).or_else(|| {
-        let mut words = name.split('_');
-        let mut camel = words.next().unwrap_or_default().to_owned();
-        for word in words {
-            let mut letters = word.chars();
-            camel.extend(letters.next().map(|first| first.to_ascii_uppercase()));
-            camel.push_str(letters.as_str());
-        }
-        fields.get(&camel)
-    })
-}
-
-pub(super) fn text<'v>(message: &'v Value, name: &str) -> Option<&'v str> {
-    member(message, name)?.as_str()
-}
-
-pub(super) fn flag(message: &Value, name: &str) -> bool {
-    member(message, name).and_then(Value::as_bool) == Some(true)
-}
-
-pub(super) fn number(message: &Value, name: &str) -> Option<u64> {
-    let number = member(message, name)?;
-    number.as_u64().or_else(|| number.as_str()?.parse().ok())
-}
-
-/// The HTTP status of a `code`, which is a number or the name that Envoy's API gives it, such as
-/// `ServiceUnavailable`.
-pub(super) fn status_code(code: &Value) -> Option<u64> {
-    let by_name = || {
-        let name = code.as_str()?;
-        let is_named = |status: &StatusCode| {
-            let reason = status.canonical_reason().unwrap_or_default();
-            !name.is_empty() && reason.split(' ').collect::<String>() == name
-        };
-        let mut all = (100..600).filter_map(|code| StatusCode::from_u16(code).ok());
-        all.find(is_named).map(|status| u64::from(status.as_u16()))
-    };
-    code.as_u64().or_else(by_name)
-}
-
-fn list<'v>(message: &'v Value, name: &str) -> &'v [Value] {
-    member(message, name).and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default()
-}
-
-fn is_a(message: &Value, kind: &str) -> bool {
-    text(message, "@type").is_some_and(|name| name.ends_with(kind))
 }

@@ -12,6 +12,7 @@ mod action;
 mod conditions;
 mod document;
 mod envoy;
+mod message;
 mod policies;
 #[cfg(test)]
 mod tests;

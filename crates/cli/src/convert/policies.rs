@@ -13,7 +13,8 @@ use serde_json::{Map, Value, json};
 
 use super::action::{SentEntry, SentValue};
 use super::conditions::{ValueSource, ValueTest};
-use super::envoy::{EnvoyRoute, SentCost, SentForm, SentRoutes};
+use super::envoy::{SentCost, SentForm, SentRoutes};
+use super::message::EnvoyRoute;
 
 /// Most policies of a document.
 const MAX_POLICIES: usize = 1024;

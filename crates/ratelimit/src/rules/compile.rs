@@ -1,7 +1,6 @@
 //! Checks a tree of rules, and makes the rules of its domain.
 
 use std::collections::{HashMap, HashSet};
-use std::fmt;
 use std::sync::Arc;
 
 use quotagate_protocol::{MAX_NAME, is_of_name};
@@ -9,7 +8,7 @@ use quotagate_protocol::{MAX_NAME, is_of_name};
 use super::domain::{
     EntryCounts, EntryKind, Level, Pattern, Rule, RuleDomain, RuleLimit, RuleNode,
 };
-use super::faults::{BoundedFaults, shown};
+use super::faults::{BoundedFaults, RuleFault, shown};
 use super::tree::{DescriptorRule, DomainRules, RateLimitRule};
 use crate::messages::Unit;
 
@@ -18,21 +17,6 @@ pub const MAX_DEPTH: usize = 64;
 /// Most bytes of the paths of all rules of a domain together, as metrics and `/rlconfig` have them.
 /// A path repeats the keys and values of all levels above.
 const MAX_PATHS: usize = 64 << 20;
-
-/// What is wrong with a rule.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct RuleFault {
-    /// Where, such as `descriptors[0].rate_limit.unit`.
-    pub path: String,
-    /// What is wrong, and what to do.
-    pub text: String,
-}
-
-impl fmt::Display for RuleFault {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}: {}", self.path, self.text)
-    }
-}
 
 /// The rules of a domain that is written in these trees, in this order.
 ///

@@ -1,9 +1,24 @@
 //! Keeps the first of any number of faults, and counts the others.
 
-use super::compile::RuleFault;
+use std::fmt;
 
 /// Most faults of a file or of a resource that are named.
 const MAX_NAMED: usize = 1000;
+
+/// What is wrong with a rule.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RuleFault {
+    /// Where, such as `descriptors[0].rate_limit.unit`.
+    pub path: String,
+    /// What is wrong, and what to do.
+    pub text: String,
+}
+
+impl fmt::Display for RuleFault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.path, self.text)
+    }
+}
 
 /// The longest text of a file that a fault shows, in characters.
 const MAX_SHOWN: usize = 64;

@@ -6,9 +6,9 @@ use std::sync::Arc;
 
 use serde_json::{Map, Number, Value};
 
-use super::compile::{MAX_DEPTH, RuleFault, compile};
+use super::compile::{MAX_DEPTH, compile};
 use super::domain::RuleDomain;
-use super::faults::{BoundedFaults, shown};
+use super::faults::{BoundedFaults, RuleFault, shown};
 use super::tree::{DescriptorRule, DomainRules, RateLimitRule};
 use super::yaml::{self, Node, Quotes, Tree};
 use crate::messages::Unit;
