@@ -16,7 +16,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
-use quotagate_protocol::{Grant, MAX_KEY, MAX_UNITS, Reservation};
+use quotagate_protocol::{Adjustment, Grant, MAX_KEY, MAX_UNITS, Reservation};
 use quotagate_quota::evaluate::Counter;
 use quotagate_store::store::{Batch, CheckedReservation, Reserved, Store, StoreError};
 use tokio::sync::Notify;
@@ -126,31 +126,49 @@ impl NegativeHits {
         }
         let mut outcomes = self.reserve(looks).await.into_iter();
         let mut next = || outcomes.next().unwrap_or_else(no_outcome);
+        // What each counter says, and its credits.
         let looked: Vec<_> = counters
             .into_iter()
             .map(|(counter, hits)| {
                 let grant = next();
-                let credits = if hits > 0 { next().map(|credits| credits.used) } else { Ok(0) };
-                (counter, hits, grant.and_then(|grant| Ok((grant, credits?))))
+                let credits = (hits > 0).then(&mut next).transpose();
+                (counter, hits, grant, credits)
             })
             .collect();
-        let uses = looked.iter().filter_map(|(counter, hits, looked)| match looked {
-            Ok((_, credits @ 1..)) => Some(use_up(counter, *credits, *hits)),
-            _ => None,
+        let uses = looked.iter().filter_map(|(counter, hits, grant, credits)| {
+            let credits = credits.as_ref().ok()?.as_ref().filter(|credits| credits.used > 0)?;
+            grant.is_ok().then(|| use_up(counter, credits.used, *hits))
         });
         let mut used_up = self.reserve(uses.collect()).await.into_iter();
-        let reading = |(counter, hits, looked): (Counter, u64, Result<(Grant, u64), _>)| {
-            let reading = looked.and_then(|(grant, credits)| {
-                let absorbed = match credits {
-                    0 => 0,
-                    _ => used_up.next().unwrap_or_else(no_outcome)?.granted.min(hits),
-                };
+        // Units that nobody refunds otherwise.
+        let mut stray = Vec::new();
+        let mut readings = Vec::with_capacity(looked.len());
+        for (counter, hits, grant, credits) in looked {
+            let reading = grant.and_then(|grant| {
+                let absorbed = credits.and_then(|credits| match credits {
+                    Some(credits) if credits.used > 0 => {
+                        let used = used_up.next().unwrap_or_else(no_outcome)?;
+                        if used.window == credits.window {
+                            return Ok(used.granted);
+                        }
+                        // A window has begun in between, whose credits are others.
+                        stray.extend(adjustment(&beside(&counter, USED_UP), &used));
+                        Ok(0)
+                    }
+                    _ => Ok(0),
+                });
+                let absorbed =
+                    absorbed.inspect_err(|_| stray.extend(adjustment(&counter, &grant)))?;
                 let used = grant.used - grant.granted.min(grant.used);
-                Ok(CounterReading { grant, refunded: used.min(hits - absorbed) + grant.granted })
+                let refunded = used.min(hits.saturating_sub(absorbed)) + grant.granted;
+                Ok(CounterReading { grant, refunded })
             });
-            (counter, reading)
-        };
-        looked.into_iter().map(reading).collect()
+            readings.push((counter, reading));
+        }
+        if !stray.is_empty() {
+            self.store.refund(&stray).await;
+        }
+        readings
     }
 
     /// Takes note of the rules whose hits requests refund. Returns whether there are refunds.
@@ -266,6 +284,13 @@ fn look(counter: &Counter) -> Reservation {
     let (kind, window_s, offset_s) = counter.window.parts();
     let (key, quota, spare) = (Arc::clone(&counter.key), counter.quota, 1);
     Reservation { key, kind, window_s, offset_s, quota, spare, ..Reservation::default() }
+}
+
+/// Refunds what a grant has of a counter.
+fn adjustment(counter: &Counter, grant: &Grant) -> Option<Adjustment> {
+    let (kind, window_s, offset_s) = counter.window.parts();
+    let (key, window, units) = (Arc::clone(&counter.key), grant.window, grant.granted);
+    (units > 0).then_some(Adjustment { key, kind, window_s, offset_s, window, units })
 }
 
 /// Uses up at most `hits` of the `credits` of a counter.
