@@ -67,6 +67,13 @@ pub const TASKS: &[Task] = &[
         builds: &[],
     },
     Task {
+        name: "mesh",
+        about: "Apply the shipped files to the real Envoy Gateway, istiod and kube-apiserver, and check them",
+        program: &["--package", "quotagate-mesh"],
+        needs: &[Part::WasmTarget, Part::Envoy, Part::Redis],
+        builds: &[build::release],
+    },
+    Task {
         name: "screenshot",
         about: "Take the picture of the live page under real traffic: docs/live-page.png",
         program: &["--package", "quotagate-page", "--example", "screenshot"],

@@ -1,0 +1,58 @@
+//! The control planes' programs: given by the user, or built from source.
+
+use std::path::PathBuf;
+
+use anyhow::{Result, bail};
+
+/// Where the programs are.
+#[derive(Debug)]
+pub struct Binaries {
+    given: Option<PathBuf>,
+    #[expect(dead_code, reason = "building comes next")]
+    istio_source: Option<PathBuf>,
+}
+
+/// A program that a run may need.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[expect(dead_code, reason = "the areas come next")]
+pub enum Program {
+    EnvoyGateway,
+    Helm,
+    KubeApiserver,
+    PilotAgent,
+    PilotDiscovery,
+}
+
+impl Program {
+    fn name(self) -> &'static str {
+        match self {
+            Self::EnvoyGateway => "envoy-gateway",
+            Self::Helm => "helm",
+            Self::KubeApiserver => "kube-apiserver",
+            Self::PilotAgent => "pilot-agent",
+            Self::PilotDiscovery => "pilot-discovery",
+        }
+    }
+}
+
+impl Binaries {
+    /// Programs in the folder `given`; otherwise built, istiod from `istio_source`.
+    pub fn new(given: Option<PathBuf>, istio_source: Option<PathBuf>) -> Self {
+        Self { given, istio_source }
+    }
+
+    /// The path of a program, built first if need be.
+    ///
+    /// # Errors
+    /// When it is not in the given folder, or cannot be built.
+    #[expect(dead_code, reason = "the areas come next")]
+    pub fn path(&self, program: Program) -> Result<PathBuf> {
+        let name = program.name();
+        let Some(folder) = &self.given else { bail!("{name}: give its folder with --bin") };
+        let path = folder.join(name);
+        if !path.is_file() {
+            bail!("--bin: {} has no {name}", folder.display());
+        }
+        Ok(path)
+    }
+}

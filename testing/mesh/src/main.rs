@@ -1,0 +1,74 @@
+//! `cargo xtask mesh`: applies the shipped files to real control planes, and checks what the
+//! documents promise.
+
+mod binaries;
+mod checks;
+mod gateway;
+mod istio;
+mod kubernetes;
+
+use std::{path::PathBuf, process::ExitCode, time::Instant};
+
+use anyhow::{Result, bail};
+use clap::{Parser, ValueEnum};
+use quotagate_workspace::task;
+
+use binaries::Binaries;
+use checks::Checks;
+
+/// Check the shipped files under the real Envoy Gateway, istiod and kube-apiserver
+#[derive(Debug, Parser)]
+#[command(name = "cargo xtask mesh", version)]
+struct Cli {
+    /// The control planes to run [default: all]
+    #[arg(value_enum)]
+    areas: Vec<Area>,
+    /// A folder with their binaries [default: build what is missing in target/mesh, which needs Go]
+    #[arg(long, value_name = "DIR")]
+    bin: Option<PathBuf>,
+    /// A work tree of istio/istio at the version that this task names, to build istiod from
+    #[arg(long, value_name = "DIR")]
+    istio_source: Option<PathBuf>,
+}
+
+/// A control plane, with the files that are applied to it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Area {
+    /// kube-apiserver and Helm: the chart's lifecycle
+    Kubernetes,
+    /// Envoy Gateway: envoy/gateway, and its rate limit service
+    Eg,
+    /// istiod with its injector, pilot-agent and mTLS: envoy/istio
+    Istio,
+}
+
+fn main() -> ExitCode {
+    match run(&Cli::parse()) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("error: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run(cli: &Cli) -> Result<()> {
+    let start = Instant::now();
+    let areas = if cli.areas.is_empty() { Area::value_variants() } else { &cli.areas };
+    let binaries = Binaries::new(cli.bin.clone(), cli.istio_source.clone());
+    let mut checks = Checks::default();
+    for area in areas {
+        match area {
+            Area::Kubernetes => kubernetes::run(&binaries, &mut checks)?,
+            Area::Eg => gateway::run(&binaries, &mut checks)?,
+            Area::Istio => istio::run(&binaries, &mut checks)?,
+        }
+    }
+    print!("{}", checks.table());
+    let (failed, all) = (checks.failed(), checks.all());
+    if failed > 0 {
+        bail!("{failed} of {all} checks failed");
+    }
+    task::step(&format!("mesh: all {all} checks passed in {} s", start.elapsed().as_secs()));
+    Ok(())
+}
