@@ -154,7 +154,11 @@ impl CallConnection {
                         let ack = frame(head.kind, ACK, 0, payload);
                         self.stream.write_all(&ack).await?;
                     }
-                    kind::RESET | kind::GOAWAY => bail!("the service ended the call: {head:?}"),
+                    kind::GOAWAY => bail!("the service ended the connection: {payload:?}"),
+                    // A reset may follow the whole answer of a call, and is then harmless.
+                    kind::RESET if head.stream == call && !ended => {
+                        bail!("the service ended call {call}: {payload:?}")
+                    }
                     _ => {}
                 }
             }

@@ -97,10 +97,15 @@ fn measure(
     let &(connections, users, value) = LOADS.get(load).context("no such load")?;
     let of = |seconds| Load { connections, users, seconds };
     let port = service.port();
-    load::send(of(1), End::Time, value, port)?;
+    let send = |seconds| {
+        load::send(of(seconds), End::Time, value, port).with_context(|| {
+            format!("{}, {connections} connections, {users} keys", subject.title())
+        })
+    };
+    send(1)?;
     let redis_pid = pid(redis)?;
     let before = ServiceTicks::now(service, redis_pid)?;
-    let seen = load::send(of(SECONDS), End::Time, value, port)?;
+    let seen = send(SECONDS)?;
     let ticks = ServiceTicks::now(service, redis_pid)?.since(&before);
     let wrong = if value == SPENT { seen.requests - seen.refused } else { seen.refused };
     ensure!(wrong == 0, "{}: {wrong} of {} answers are wrong", subject.title(), seen.requests);
