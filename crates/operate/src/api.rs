@@ -21,7 +21,7 @@ pub use self::dial::{ClearDial, DialEntry, SetDial};
 pub use self::domain::{Board, DomainInfo, ForgetDomain, PolicyInfo};
 pub use self::overrides::{Allow, ClearOverride, OverrideEntry, SetOverride};
 pub use self::top::{Publisher, PublisherKind, Rates, Refused, Snapshot, Top, Uncounted};
-pub use self::usage::{QuotaFrom, Reset, Usage, UsageReply};
+pub use self::usage::{PartyUsage, QuotaFrom, Reset, Usage, UsageReply};
 
 /// The first part of every path.
 pub const ROOT: &str = "/v1/";
@@ -64,6 +64,9 @@ pub struct Changed {
     pub durable: bool,
     /// What was done, in a sentence.
     pub done: String,
+    /// Why the change refuses nobody, or less than it seems to, in a sentence.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub remark: Option<String>,
     /// The partition that was changed, encoded as in keys.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub partition: Option<String>,

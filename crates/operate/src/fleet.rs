@@ -29,7 +29,7 @@ use self::merge::Aged;
 use self::others::{Others, Reading};
 use self::publish::PicturePublisher;
 use self::requests::Requests;
-use crate::api::{PublisherKind, Rates, Top};
+use crate::api::{PublisherKind, Rates, Refused, Top};
 use crate::control::ControlHandle;
 use crate::millis;
 use crate::watch::{Pace, RefusedDocumentSighting, Wanted, Watch};
@@ -99,6 +99,12 @@ impl FleetSight<'_> {
             publishers: std::iter::once(me).chain(them).collect(),
             incomplete: self.others.incomplete.clone(),
         }
+    }
+
+    /// The refusals of the partition with this key. Of other processes, only those count that list
+    /// it among their most refused.
+    pub fn refused_of(&self, key: &str) -> Option<Refused> {
+        merge::refused_of(&self.fleet.watch, &self.aged(), key)
     }
 
     /// The documents that filters refused, a sentence for each domain.

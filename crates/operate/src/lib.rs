@@ -33,7 +33,7 @@ use std::time::Duration;
 
 pub use quotagate_store::control::MAX_OVERRIDES;
 
-pub use self::change::counters::{Counters, LastQuota};
+pub use self::change::counters::{CallSight, Counters, LastQuota, RefusedOf};
 pub use self::change::dials::Dials;
 pub use self::change::domains::Domains;
 pub use self::change::history::History;

@@ -35,7 +35,7 @@ use self::policy::{Debt, Families, PolicyMetrics};
 pub use self::policy::{STEP, STEPS};
 pub use self::table::are_alike;
 use self::table::{Observation, Seen, Table};
-use self::top::Sketch;
+use self::top::{Sketch, Tally};
 use crate::api::{QuotaFrom, Refused, Usage};
 use crate::millis;
 
@@ -196,12 +196,24 @@ impl Watch {
 
     /// The most refused partitions, the most refused first.
     pub fn refused(&self, limit: usize, wanted: Wanted<'_>) -> Vec<Refused> {
-        let most = self.sketch().most(limit, Instant::now(), |key| is_wanted(key, wanted));
-        let refused = |(key, requests, error): (Box<str>, u64, u64)| {
+        self.most_refused(limit, |key| is_wanted(key, wanted))
+    }
+
+    /// The refusals of the partition with this key.
+    pub fn refused_of(&self, key: &str) -> Option<Refused> {
+        self.most_refused(1, |other| other == key).pop()
+    }
+
+    fn most_refused(&self, limit: usize, wanted: impl Fn(&str) -> bool) -> Vec<Refused> {
+        let now = Instant::now();
+        let most = self.sketch().most(limit, now, wanted);
+        let refused = |(key, tally): (Box<str>, Tally)| {
             let CounterKey { domain, policy, partition } = CounterKey::split(&key)?;
             let (domain, policy, partition) =
                 (domain.to_owned(), policy.to_owned(), partition.to_owned());
-            Some(Refused { domain, policy, partition, requests, error })
+            let for_ms = millis(now.saturating_duration_since(tally.since));
+            let Tally { count: requests, error, .. } = tally;
+            Some(Refused { domain, policy, partition, requests, error, for_ms })
         };
         most.into_iter().filter_map(refused).collect()
     }

@@ -12,6 +12,8 @@ pub(crate) enum Failure {
     Refused(String),
     /// There is no such dial, override or counter: status 1.
     Absent(String),
+    /// What was printed may be a part only: status 1.
+    Incomplete(String),
     /// The command is wrong: status 2.
     Usage(String),
     /// No server answered, or one that is no store, or the store cannot reach Redis: status 3.
@@ -24,7 +26,7 @@ impl Failure {
     /// Writes it to standard error.
     pub(crate) fn report(&self) -> ExitCode {
         let (text, status) = match self {
-            Self::Refused(text) | Self::Absent(text) => (text, 1),
+            Self::Refused(text) | Self::Absent(text) | Self::Incomplete(text) => (text, 1),
             Self::Usage(text) => (text, 2),
             Self::Unreachable(text) => (text, 3),
             Self::ReaderGone => return ExitCode::SUCCESS,

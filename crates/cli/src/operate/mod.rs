@@ -16,7 +16,7 @@ use std::process::ExitCode;
 pub(crate) use client::AdminAddr;
 
 use change::{dial, overrides, reset};
-use look::{domains, history, top, usage};
+use look::{domains, history, top, usage, why};
 
 /// One of these commands.
 #[derive(clap::Subcommand)]
@@ -27,6 +27,8 @@ pub(crate) enum Operation {
     Override(overrides::OverrideArgs),
     /// Show how much of each policy's quota a partition has used
     Usage(usage::UsageArgs),
+    /// Say which policies refuse a partition now, or would, since when, and which command helps
+    Why(why::WhyArgs),
     /// Delete the counter of a partition, so that its quota starts afresh
     Reset(reset::ResetArgs),
     /// Show the partitions that are fullest, and those that are refused most
@@ -43,6 +45,7 @@ pub(crate) fn run(operation: &Operation) -> ExitCode {
         Operation::Dial(args) => args.common.session(|session| dial::run(args, session)),
         Operation::Override(args) => args.common.session(|session| overrides::run(args, session)),
         Operation::Usage(args) => args.common.session(|session| usage::run(args, session)),
+        Operation::Why(args) => args.common.session(|session| why::run(args, session)),
         Operation::Reset(args) => args.common.session(|session| reset::run(args, session)),
         Operation::Top(args) => args.common.session(|session| top::run(args, session)),
         Operation::History(args) => args.common.session(|session| history::run(args, session)),

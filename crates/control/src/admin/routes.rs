@@ -13,9 +13,9 @@ use serde::de::DeserializeOwned;
 use super::error::Refusal;
 use super::events;
 use crate::control::Control;
-use quotagate_operate::Fault;
 use quotagate_operate::api::{self, Changed};
 use quotagate_operate::watch::Wanted;
+use quotagate_operate::{CallSight, Fault};
 
 /// Largest body of a change, in bytes.
 const MAX_BODY: usize = 64 * 1024;
@@ -93,9 +93,13 @@ async fn history(State(app): AdminState, asked: Asked) -> Reply<Vec<api::Event>>
 }
 
 async fn usage(State(app): AdminState, asked: Asked) -> Reply<api::UsageReply> {
-    let last = |key: &str, number| app.operate.watch.quota(key, number);
+    let sight = app.operate.fleet.look().await;
+    let calls = CallSight {
+        last: &|key, number| app.operate.watch.quota(key, number),
+        refused: &|key| sight.refused_of(key),
+    };
     let partition = asked.partition.as_deref().unwrap_or_default();
-    Ok(Json(app.operate.counters.usage(asked.domain(), partition, &last).await?))
+    Ok(Json(app.operate.counters.usage(asked.domain(), partition, calls).await?))
 }
 
 async fn reset(State(app): AdminState, Body(wish): Body<api::Reset>) -> Reply<Changed> {

@@ -92,6 +92,31 @@ async fn usage_shows_the_policys_quota_once_override_and_dial_are_cleared() {
 }
 
 #[tokio::test]
+async fn usage_says_mode_refusals_and_since_when() {
+    let server = memory().await;
+    let policy = |name: &str, tiers: bool| {
+        json!({"name": name, "quota": 5, "window_s": 60, "stagger": false, "mode": "enforce",
+            "on_failure": "allow", "tiers": tiers})
+    };
+    let report = json!({"policies": [policy("p", false), policy("tiered", true)],
+        "refused": [{"key": "test:tiered:{jwt.sub=a}", "requests": 3}]});
+    server.dials("test", Some(report.to_string().as_bytes())).await;
+    let call = json!({"budget_ms": 5000, "reservations": [take("jwt.sub=a", 5, 9)]}).to_string();
+    let request = Request::post("/v1/reserve").header("host", "store");
+    let sent = send(&server.calls, request.body(Full::new(call.into())).unwrap()).await;
+    assert_eq!(read(sent).await.0, 200);
+    let dial = json!({"policy": "*", "mode": "shadow", "by": "ann"});
+    assert_eq!(server.admin(Method::PUT, "/v1/dials", Some(dial)).await.0, 200);
+    let (_, usage) = server.get("/v1/usage?partition=jwt.sub=a").await;
+    let [p, tiered] = [&usage["found"][0], &usage["found"][1]];
+    assert_eq!((&p["mode"], &p["refused"], &p["used"]), (&json!("shadow"), &json!(1), &json!(5)));
+    assert!(p["refused_for_ms"].as_u64().is_some_and(|ms| ms < 60_000), "{usage}");
+    // Filters refused it, and this store has counted nothing of it.
+    let seen = ["quota_from", "quota", "refused", "used"].map(|field| tiered[field].clone());
+    assert_eq!(seen, [json!("unknown"), Value::Null, json!(3), json!(0)], "{usage}");
+}
+
+#[tokio::test]
 async fn partial_grant_counts_as_one_refusal() {
     let server = memory().await;
     let call =

@@ -35,6 +35,9 @@ pub struct SetDial {
     /// Whether it refuses.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mode: Option<Mode>,
+    /// Whether `*` with the mode `enforce` may also enforce policies that are in another mode.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub include_shadow: bool,
     /// Its quota; not with `*`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub quota: Option<u64>,

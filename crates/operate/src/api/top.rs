@@ -65,6 +65,10 @@ pub struct Refused {
     pub requests: u64,
     /// How many of `requests` may belong to other partitions.
     pub error: u64,
+    /// Milliseconds since the first of these requests. A partition that was refused without a pause
+    /// of five minutes keeps its first one.
+    #[serde(default)]
+    pub for_ms: u64,
 }
 
 /// The requests that a policy could not count or identify, as proxies report them.

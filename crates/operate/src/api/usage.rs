@@ -1,6 +1,6 @@
 //! Counters of partitions.
 
-use quotagate_protocol::Kind;
+use quotagate_protocol::{Kind, Mode};
 use serde::{Deserialize, Serialize};
 
 use super::overrides::OverrideEntry;
@@ -19,7 +19,7 @@ pub struct Usage {
     /// How many of them are debt: units beyond the quota, of a policy that settles costs.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub debt: u64,
-    /// The quota in force as far as this store knows; absent if unlimited.
+    /// The quota in force as far as this store knows; absent if it is unlimited or unknown.
     pub quota: Option<u64>,
     /// Where that quota comes from.
     pub quota_from: QuotaFrom,
@@ -43,6 +43,32 @@ const fn is_zero(units: &u64) -> bool {
     *units == 0
 }
 
+/// A partition that contains a party: its counter, and whether requests are refused because of it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PartyUsage {
+    /// The counter.
+    #[serde(flatten)]
+    pub usage: Usage,
+    /// What the policy does with requests over its quota: by its dial, else by the dial of all
+    /// policies, else by its document.
+    pub mode: Mode,
+    /// Requests refused within about the last five minutes, counted as in
+    /// [`Refused`](super::Refused).
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub refused: u64,
+    /// Milliseconds since the first of these refusals; absent if there were none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub refused_for_ms: Option<u64>,
+}
+
+impl PartyUsage {
+    /// Whether the policy refuses requests of the partition now, or would in another mode than
+    /// shadow or mark: the quota is used up, or requests were refused lately.
+    pub fn is_over(&self) -> bool {
+        self.refused > 0 || self.usage.quota.is_some_and(|quota| self.usage.used >= quota)
+    }
+}
+
 /// Where the quota in [`Usage`] comes from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
@@ -55,8 +81,11 @@ pub enum QuotaFrom {
     Reservation,
     /// A dial.
     Dial,
-    /// The policy's `quota`, as a proxy reported it, without tiers and `quota_from`.
+    /// The policy's `quota`, as a proxy reported it. The policy has no tiers and no `quota_from`.
     Policy,
+    /// Nobody knows it here: the policy has tiers or `quota_from`, and this store has answered no
+    /// reservation for the partition in this window.
+    Unknown,
 }
 
 /// The counters that count a party now.
@@ -64,7 +93,7 @@ pub enum QuotaFrom {
 pub struct UsageReply {
     /// The partitions that contain the party, by domain, policy and partition; at most
     /// [`MAX_FOUND`](super::MAX_FOUND).
-    pub found: Vec<Usage>,
+    pub found: Vec<PartyUsage>,
     /// Its overrides that no request can match.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub unmatched: Vec<OverrideEntry>,

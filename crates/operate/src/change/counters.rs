@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use futures_util::future::join_all;
+use quotagate_protocol::dials::DialFields;
 use quotagate_protocol::{CounterKey, Window};
 
 use super::history::History;
@@ -16,12 +17,12 @@ use super::overrides::{
 };
 use super::shape::arrange;
 use crate::api::{
-    Allow, Changed, Event, MAX_FOUND, OverrideEntry, PolicyInfo, QuotaFrom, Reset, Usage,
-    UsageReply,
+    Allow, Changed, Event, MAX_FOUND, OverrideEntry, PartyUsage, PolicyInfo, QuotaFrom, Refused,
+    Reset, Usage, UsageReply,
 };
 use crate::control::ControlHandle;
 use crate::domain::directory::clean;
-use crate::domain::view::understand;
+use crate::domain::view::in_force;
 use crate::{Fault, millis};
 use quotagate_store::control::{FoundKeys, HashName, Key, KeyState};
 use quotagate_store::store::StoreError;
@@ -35,6 +36,23 @@ const TRIES: usize = 3;
 /// The quota that the last reservation of this key named in the window with this number, before any
 /// override.
 pub type LastQuota<'a> = dyn Fn(&str, u64) -> Option<u64> + Sync + 'a;
+
+/// The refusals of the partition with this key.
+pub type RefusedOf<'a> = dyn Fn(&str) -> Option<Refused> + Sync + 'a;
+
+/// What calls showed of counters. [`ControlHandle`] reads the rest from the backend.
+#[derive(Clone, Copy)]
+pub struct CallSight<'a> {
+    /// The quota that calls named.
+    pub last: &'a LastQuota<'a>,
+    /// What was refused lately.
+    pub refused: &'a RefusedOf<'a>,
+}
+
+impl CallSight<'_> {
+    /// Of a process that has seen no call.
+    pub const NONE: Self = Self { last: &|_, _| None, refused: &|_| None };
+}
 
 /// No search for a party begins later than this, over all domains: a command waits for 5 s.
 const SEARCH: Duration = Duration::from_secs(2);
@@ -69,7 +87,7 @@ impl Counters {
         &self,
         domain: Option<&str>,
         party: &str,
-        last: &LastQuota<'_>,
+        calls: CallSight<'_>,
     ) -> Result<UsageReply, Fault> {
         let party = &*canonical("", "any", party)?;
         check_partition("", "any", party)?;
@@ -78,11 +96,6 @@ impl Counters {
         let until = Instant::now() + SEARCH;
         for domain in &names {
             let dials = self.control.read(HashName::Dials, domain).await?;
-            let now = dials.now;
-            let readable = understand(&dials).0;
-            let in_force = readable.into_iter().filter(|(_, dial)| dial.left_at(now).is_some());
-            let quotas: Vec<_> =
-                in_force.filter_map(|(name, dial)| Some((name, dial.fields.quota?))).collect();
             let policies = self.overrides.directory.policies(domain).await?;
             let Candidates { partitions, unmatched, incomplete } =
                 self.candidates(domain, party, &policies, until).await?;
@@ -100,9 +113,8 @@ impl Counters {
                     let Some(policy) = policies.iter().find(|policy| policy.name == *name) else {
                         continue;
                     };
-                    let dial =
-                        quotas.iter().find(|(dialled, _)| dialled == name).map(|(_, quota)| *quota);
-                    looks.push(self.counter(domain, policy, partition, dial, last));
+                    let dial = in_force(&dials, name);
+                    looks.push(self.counter(domain, policy, partition, dial, calls));
                 }
                 for usage in join_all(looks).await {
                     reply.found.extend(usage?);
@@ -117,17 +129,15 @@ impl Counters {
             }
         }
         if reply.found.len() > MAX_FOUND {
-            reply.found.sort_by_key(|usage| usage.partition.split(',').count());
+            reply.found.sort_by_key(|found| found.usage.partition.split(',').count());
             reply.found.truncate(MAX_FOUND);
             reply.incomplete = Some(format!("more than {MAX_FOUND} partitions were found"));
         }
-        reply.found.sort_by(|one, other| {
-            (&one.domain, &one.policy, &one.partition).cmp(&(
-                &other.domain,
-                &other.policy,
-                &other.partition,
-            ))
-        });
+        let name = |found: &PartyUsage| {
+            let Usage { domain, policy, partition, .. } = &found.usage;
+            (domain.clone(), policy.clone(), partition.clone())
+        };
+        reply.found.sort_by_cached_key(name);
         if reply.found.is_empty() && reply.unmatched.is_empty() {
             let incomplete = reply
                 .incomplete
@@ -206,28 +216,31 @@ impl Counters {
         domain: &str,
         policy: &PolicyInfo,
         partition: &str,
-        dial: Option<u64>,
-        last: &LastQuota<'_>,
-    ) -> Result<Option<Usage>, Fault> {
+        dial: DialFields,
+        calls: CallSight<'_>,
+    ) -> Result<Option<PartyUsage>, Fault> {
         let key = check_partition(domain, &policy.name, partition)?;
         let Some(window) = window(policy, partition) else { return Ok(None) };
         let (position, seen) = self.current(&key, &window).await?;
         let counter = units(&seen);
         let over = self.control.get(Key::Override(&key)).await?;
         let over = over.value.as_deref().and_then(read_allow);
-        if counter.is_none() && over.is_none() {
+        let refused = (calls.refused)(&key);
+        if counter.is_none() && over.is_none() && refused.is_none() {
             return Ok(None);
         }
-        let (quota, quota_from) = match (over, last(&key, position.number), dial) {
+        let last = (calls.last)(&key, position.number);
+        let (quota, quota_from) = match (over, last, dial.quota) {
             (Some(Allow::Unlimited), ..) => (None, QuotaFrom::Override),
             (Some(Allow::Blocked), ..) => (Some(0), QuotaFrom::Override),
             (Some(Allow::Quota(quota)), ..) => (Some(quota), QuotaFrom::Override),
             (None, Some(quota), _) => (Some(quota), QuotaFrom::Reservation),
             (None, None, Some(quota)) => (Some(quota), QuotaFrom::Dial),
+            (None, None, None) if policy.tiers => (None, QuotaFrom::Unknown),
             (None, None, None) => (Some(policy.quota), QuotaFrom::Policy),
         };
         let used = counter.unwrap_or_default();
-        Ok(Some(Usage {
+        let usage = Usage {
             domain: domain.to_owned(),
             policy: policy.name.clone(),
             partition: partition.to_owned(),
@@ -244,6 +257,12 @@ impl Counters {
                     millis(Duration::from_secs(position.span.end).saturating_sub(seen.now))
                 }
             },
+        };
+        Ok(Some(PartyUsage {
+            usage,
+            mode: dial.mode.unwrap_or(policy.mode),
+            refused: refused.as_ref().map_or(0, |refused| refused.requests),
+            refused_for_ms: refused.map(|refused| refused.for_ms),
         }))
     }
 

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use quotagate_protocol::MAX_UNITS;
 use quotagate_protocol::dials::ALL_POLICIES;
+use quotagate_protocol::{MAX_UNITS, Mode};
 
 use quotagate_protocol::is_policy;
 
@@ -12,9 +12,13 @@ use super::history::{Edit, History};
 use crate::api::{Changed, ClearDial, Event, MAX_FOR_MS, SetDial};
 use crate::control::ControlHandle;
 use crate::domain::directory::{Directory, clean};
+use crate::domain::view::own_in_force;
 use crate::record::{DialRecord, dial_words, span, write};
 use crate::{Fault, millis};
 use quotagate_store::control::{Change, HashName};
+
+/// Most policies that an error names.
+const NAMED: usize = 10;
 
 /// Dials: what operators change in a policy, or in all.
 pub struct Dials {
@@ -38,6 +42,9 @@ impl Dials {
             ALL_POLICIES => self.directory.domain(wish.domain.as_deref()).await?,
             policy => self.directory.domain_and_policy(wish.domain.as_deref(), policy).await?.0,
         };
+        if wish.policy == ALL_POLICIES && wish.mode == Some(Mode::Enforce) && !wish.include_shadow {
+            self.check_none_is_meant_otherwise(&domain).await?;
+        }
         let by = clean(&wish.by);
         let set = |old: Option<&[u8]>, now: Duration| {
             let held = old.and_then(|old| DialRecord::read(&wish.policy, old).ok());
@@ -61,6 +68,36 @@ impl Dials {
         };
         let made = self.history.change(&domain, HashName::Dials, &wish.policy, &by, set).await?;
         Ok(self.history.reply(domain, made, None))
+    }
+
+    /// Checks that enforcing all policies enforces none that is in another mode now.
+    async fn check_none_is_meant_otherwise(&self, domain: &str) -> Result<(), Fault> {
+        let dials = self.control.read(HashName::Dials, domain).await?;
+        let others = self.directory.policies(domain).await?.into_iter().filter_map(|policy| {
+            let own = own_in_force(&dials, &policy.name).mode;
+            let word = match policy.mode {
+                Mode::Enforce => return None,
+                Mode::Mark => "mark",
+                Mode::Shadow => "shadow",
+                Mode::Off => "off",
+            };
+            // Its own dial comes before the dial of all policies.
+            own.is_none().then(|| format!("{} ({word})", policy.name))
+        });
+        let others: Vec<String> = others.collect();
+        if others.is_empty() {
+            return Ok(());
+        }
+        let more = others.len().saturating_sub(NAMED);
+        let mut names = others.into_iter().take(NAMED).collect::<Vec<_>>().join(", ");
+        if more > 0 {
+            names = format!("{names} and {more} more");
+        }
+        let reason = format!(
+            "would also enforce {names}. Set include_shadow (--include-shadow) if that is meant, or dial \
+             policies by name"
+        );
+        Err(Fault::invalid("mode", reason))
     }
 
     /// Clears a dial.

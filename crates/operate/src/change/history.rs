@@ -109,6 +109,7 @@ impl History {
     /// The reply to the operator who made a change.
     pub(crate) fn reply(&self, domain: String, made: Made, partition: Option<String>) -> Changed {
         let durable = self.control.durable();
-        Changed { domain, version: made.version, durable, done: made.done, partition }
+        let Made { version, done } = made;
+        Changed { domain, version, durable, done, remark: None, partition }
     }
 }

@@ -13,7 +13,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::future::join_all;
-use quotagate_protocol::{CounterKey, MAX_KEY, MAX_UNITS};
+use quotagate_protocol::{CounterKey, MAX_KEY, MAX_UNITS, Mode};
 use quotagate_quota::request::naming::{DigestKey, Name};
 
 use quotagate_protocol::is_policy;
@@ -24,6 +24,7 @@ use super::shape::arrange;
 use crate::api::{Allow, Changed, ClearOverride, Event, OverrideEntry, PolicyInfo, SetOverride};
 use crate::control::ControlHandle;
 use crate::domain::directory::{Directory, clean};
+use crate::domain::view::in_force;
 use crate::record::{OverrideRecord, left_at, span, write};
 use crate::{Fault, MAX_OVERRIDES, TRIES, millis};
 use quotagate_store::control::{Change, HashName, Key};
@@ -113,10 +114,30 @@ impl Overrides {
             if let Some(version) = recorded
                 .map_err(|error| unrecorded(error, "the override is in force and listed"))?
             {
-                return Ok(self.made(domain, version, event, partition).await);
+                let remark = match wish.allow {
+                    Allow::Unlimited => None,
+                    Allow::Quota(_) | Allow::Blocked => self.not_enforced(&domain, &policy).await,
+                };
+                return Ok(Changed {
+                    remark,
+                    ..self.made(domain, version, event, partition).await
+                });
             }
         }
         Err(Fault::Contended)
+    }
+
+    /// Why a policy refuses nobody, whatever its overrides say; `None` if it refuses, or if the
+    /// dials cannot be read.
+    async fn not_enforced(&self, domain: &str, policy: &PolicyInfo) -> Option<String> {
+        let dials = self.control.read(HashName::Dials, domain).await.ok()?;
+        let effect = match in_force(&dials, &policy.name).mode.unwrap_or(policy.mode) {
+            Mode::Enforce => return None,
+            Mode::Mark => "is in mode mark: it marks requests over the quota and refuses none",
+            Mode::Shadow => "is in mode shadow: it counts and refuses none",
+            Mode::Off => "is in mode off: it applies to no request",
+        };
+        Some(format!("{} {effect}.", policy.name))
     }
 
     /// Clears an override.

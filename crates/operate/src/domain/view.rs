@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use quotagate_protocol::dials::{Dial, DialsReply, MAX_REPLY};
+use quotagate_protocol::dials::{ALL_POLICIES, Dial, DialFields, DialsReply, MAX_REPLY};
 
 use quotagate_protocol::is_policy;
 
@@ -23,6 +23,18 @@ const INDEX: Duration = Duration::from_secs(60);
 const NAMED: usize = 3;
 /// Bytes in a reply for dials and names, besides the braces and the version.
 const ROOM: usize = MAX_REPLY - 256;
+
+/// What the dials in force set for a policy: its own dial, else the dial of all policies.
+pub fn in_force(dials: &Snapshot, policy: &str) -> DialFields {
+    own_in_force(dials, policy).or(own_in_force(dials, ALL_POLICIES))
+}
+
+/// What the dial with this name sets, if it is in force.
+pub fn own_in_force(dials: &Snapshot, name: &str) -> DialFields {
+    let record = dials.get(name).and_then(|value| DialRecord::read(name, value).ok());
+    let record = record.filter(|dial| dial.left_at(dials.now).is_some());
+    record.map_or_else(DialFields::default, |dial| dial.fields)
+}
 
 /// A domain as last read.
 pub struct View {

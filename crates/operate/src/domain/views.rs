@@ -311,6 +311,7 @@ mod tests {
             domain: None,
             policy: "p".to_owned(),
             mode: None,
+            include_shadow: false,
             quota: Some(7),
             on_failure: None,
             for_ms: None,

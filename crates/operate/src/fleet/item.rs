@@ -168,7 +168,7 @@ fn is_sound_usage(usage: &Usage) -> bool {
 }
 
 fn is_sound_refused(refused: &Refused) -> bool {
-    let Refused { domain, policy, partition, requests, error } = refused;
+    let Refused { domain, policy, partition, requests, error, for_ms: _ } = refused;
     is_key(domain, policy, partition) && *requests <= MAX_UNITS && error <= requests
 }
 
@@ -211,7 +211,14 @@ mod tests {
 
     fn refused(partition: &str) -> Refused {
         let (domain, policy) = ("d".to_owned(), "p".to_owned());
-        Refused { domain, policy, partition: partition.to_owned(), requests: 9, error: 2 }
+        Refused {
+            domain,
+            policy,
+            partition: partition.to_owned(),
+            requests: 9,
+            error: 2,
+            for_ms: 1,
+        }
     }
 
     fn series(policy: &str) -> Series {

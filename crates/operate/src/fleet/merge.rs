@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use quotagate_protocol::{Kind, MAX_UNITS};
+use quotagate_protocol::{CounterKey, Kind, MAX_UNITS};
 
 use super::item::Picture;
 use crate::api::{Refused, Usage};
@@ -51,14 +51,12 @@ pub fn refused(
 ) -> Vec<Refused> {
     // All that this process knows, so that its part of a sum is complete.
     let mut all = watch.refused(usize::MAX, wanted);
-    let wanted = |of: &&Refused| wanted.has(&of.domain, &of.policy);
-    all.extend(others.iter().flat_map(|(_, picture)| &picture.refused).filter(wanted).cloned());
+    all.extend(theirs(others, |of| wanted.has(&of.domain, &of.policy)));
     all.sort_by(|one, other| name_of(one).cmp(&name_of(other)));
     all.dedup_by(|next, sum| {
         let same = name_of(next) == name_of(sum);
         if same {
-            sum.requests = sum.requests.saturating_add(next.requests).min(MAX_UNITS);
-            sum.error = sum.error.saturating_add(next.error).min(sum.requests);
+            add(sum, next);
         }
         same
     });
@@ -66,6 +64,34 @@ pub fn refused(
     all.sort_by_key(|of| std::cmp::Reverse(of.requests));
     all.truncate(limit);
     all
+}
+
+/// The refusals of one partition: this process' own, and those of the others that list it.
+pub fn refused_of(watch: &Watch, others: &[Aged<'_>], key: &str) -> Option<Refused> {
+    let CounterKey { domain, policy, partition } = CounterKey::split(key)?;
+    let listed = theirs(others, |of| name_of(of) == (domain, policy, partition));
+    watch.refused_of(key).into_iter().chain(listed).reduce(|mut sum, next| {
+        add(&mut sum, &next);
+        sum
+    })
+}
+
+/// What the other processes list, as of now.
+fn theirs<'a>(
+    others: &'a [Aged<'_>],
+    wanted: impl Fn(&Refused) -> bool + 'a,
+) -> impl Iterator<Item = Refused> + 'a {
+    let listed = others.iter().flat_map(|(age_ms, picture)| {
+        picture.refused.iter().map(move |of| (of, of.for_ms.saturating_add(*age_ms)))
+    });
+    let wanted = listed.filter(move |(of, _)| wanted(of));
+    wanted.map(|(of, for_ms)| Refused { for_ms, ..of.clone() })
+}
+
+fn add(sum: &mut Refused, next: &Refused) {
+    sum.requests = sum.requests.saturating_add(next.requests).min(MAX_UNITS);
+    sum.error = sum.error.saturating_add(next.error).min(sum.requests);
+    sum.for_ms = sum.for_ms.max(next.for_ms);
 }
 
 /// A sighting as it is `age_ms` later; `None` once its window has ended.
@@ -129,7 +155,7 @@ mod tests {
 
     fn refusals(partition: &str, requests: u64, error: u64) -> Refused {
         let (domain, policy) = ("d".to_owned(), "p".to_owned());
-        Refused { domain, policy, partition: partition.to_owned(), requests, error }
+        Refused { domain, policy, partition: partition.to_owned(), requests, error, for_ms: 7 }
     }
 
     #[test]
@@ -176,8 +202,14 @@ mod tests {
         let twice = picture(vec![refusals("c", MAX_UNITS, MAX_UNITS)]);
         let others = [(0, &one), (9, &other), (0, &twice)];
         let found = refused(&Watch::default(), &others, 3, Wanted::default());
-        let expected =
-            [refusals("c", MAX_UNITS, MAX_UNITS), refusals("a", 9, 3), refusals("b", 6, 0)];
-        assert_eq!(found, expected);
+        let older = |partition: &str, requests, error| Refused {
+            for_ms: 16,
+            ..refusals(partition, requests, error)
+        };
+        let expected = [older("c", MAX_UNITS, MAX_UNITS), older("a", 9, 3), refusals("b", 6, 0)];
+        assert_eq!(found, expected, "the other picture is 9 ms old");
+        let watch = Watch::default();
+        assert_eq!(refused_of(&watch, &others, "d:p:{a}"), Some(older("a", 9, 3)));
+        assert_eq!(refused_of(&watch, &others, "d:q:{a}"), None);
     }
 }

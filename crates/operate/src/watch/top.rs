@@ -24,8 +24,19 @@ pub struct Sketch {
     slices: VecDeque<(Instant, SketchCounts)>,
 }
 
-/// By key: the count, and how much of it may belong to other keys.
-type SketchCounts = HashMap<Box<str>, (u64, u64)>;
+type SketchCounts = HashMap<Box<str>, Tally>;
+
+/// The refusals of a key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Tally {
+    /// How many were counted.
+    pub count: u64,
+    /// How many of them may belong to other keys.
+    pub error: u64,
+    /// When the first of them was counted. A key that occurs in an older slice keeps its time, so
+    /// this may be longer ago than the oldest slice.
+    pub since: Instant,
+}
 
 impl Sketch {
     /// Counts refusals of a key.
@@ -44,40 +55,45 @@ impl Sketch {
                 self.slices.pop_front();
             }
         }
+        let known = self.slices.iter().filter_map(|(_, counts)| counts.get(key));
+        let since = known.map(|tally| tally.since).min().unwrap_or(now);
         let Some((_, counts)) = self.slices.back_mut() else { return };
-        if let Some((count, _)) = counts.get_mut(key) {
-            *count = count.saturating_add(requests);
+        if let Some(tally) = counts.get_mut(key) {
+            tally.count = tally.count.saturating_add(requests);
             return;
         }
         let mut error = 0;
         if counts.len() >= KEPT {
-            let least = counts.iter().min_by_key(|(_, (count, _))| *count);
-            if let Some((least, count)) = least.map(|(least, (count, _))| (least.clone(), *count)) {
+            let least = counts.iter().min_by_key(|(_, tally)| tally.count);
+            if let Some((least, count)) = least.map(|(least, tally)| (least.clone(), tally.count)) {
                 counts.remove(&least);
                 error = count;
             }
         }
-        counts.insert(key.into(), (error.saturating_add(requests), error));
+        let count = error.saturating_add(requests);
+        counts.insert(key.into(), Tally { count, error, since });
     }
 
-    /// The most refused keys among those `wanted`, with their counts and errors.
+    /// The most refused keys among those `wanted`.
     pub fn most(
         &mut self,
         limit: usize,
         now: Instant,
         wanted: impl Fn(&str) -> bool,
-    ) -> Vec<(Box<str>, u64, u64)> {
+    ) -> Vec<(Box<str>, Tally)> {
         self.age(now);
-        let mut sums: HashMap<&str, (u64, u64)> = HashMap::new();
-        for (key, (count, error)) in self.slices.iter().flat_map(|(_, counts)| counts) {
+        let mut sums: HashMap<&str, Tally> = HashMap::new();
+        for (key, tally) in self.slices.iter().flat_map(|(_, counts)| counts) {
             if wanted(key) {
-                let sum = sums.entry(key).or_default();
-                *sum = (sum.0.saturating_add(*count), sum.1.saturating_add(*error));
+                let sum = sums.entry(key).or_insert(Tally { count: 0, error: 0, ..*tally });
+                sum.count = sum.count.saturating_add(tally.count);
+                sum.error = sum.error.saturating_add(tally.error);
+                sum.since = sum.since.min(tally.since);
             }
         }
-        let mut all: Vec<(Box<str>, u64, u64)> =
-            sums.into_iter().map(|(key, (count, error))| (Box::from(key), count, error)).collect();
-        all.sort_by(|one, other| other.1.cmp(&one.1).then_with(|| one.0.cmp(&other.0)));
+        let mut all: Vec<(Box<str>, Tally)> =
+            sums.into_iter().map(|(key, tally)| (Box::from(key), tally)).collect();
+        all.sort_by(|one, other| other.1.count.cmp(&one.1.count).then_with(|| one.0.cmp(&other.0)));
         all.truncate(limit);
         all
     }
@@ -102,7 +118,7 @@ mod tests {
         }
         let total: u64 = 300 * ((0..heavy).map(|n| n + 20).sum::<u64>() + 10);
         let found = sketch.most(10, now, |_| true);
-        for (rank, (key, count, error)) in found.iter().enumerate() {
+        for (rank, (key, Tally { count, error, .. })) in found.iter().enumerate() {
             let n = heavy - 1 - rank as u64;
             assert_eq!(&**key, format!("d:p:{{heavy{n:02}}}"));
             let exact = 300 * (n + 20);
@@ -120,8 +136,12 @@ mod tests {
         let (mut sketch, now) = (Sketch::default(), Instant::now());
         let at = |minute: u64| now + Duration::from_secs(60 * minute);
         (0..20).for_each(|minute| sketch.add("d:p:{a}", 1, at(minute)));
-        assert_eq!(sketch.most(1, at(19), |_| true), [("d:p:{a}".into(), 5, 0)]);
+        let first = Tally { count: 5, error: 0, since: now };
+        assert_eq!(sketch.most(1, at(19), |_| true), [("d:p:{a}".into(), first)]);
         assert_eq!(sketch.slices.len(), SLICES);
         assert!(sketch.most(1, at(25), |_| true).is_empty());
+        sketch.add("d:p:{a}", 1, at(26));
+        let again = Tally { count: 1, error: 0, since: at(26) };
+        assert_eq!(sketch.most(1, at(26), |_| true), [("d:p:{a}".into(), again)]);
     }
 }

@@ -49,6 +49,7 @@ pub fn set(domain: &str, policy: &str) -> SetDial {
         domain: Some(domain.to_owned()),
         policy: policy.to_owned(),
         mode: None,
+        include_shadow: false,
         quota: None,
         on_failure: None,
         for_ms: None,

@@ -5,9 +5,9 @@ use std::time::Duration;
 
 use crate::acl::{is_refused, names, nothing_is_refused, without};
 use crate::common::{numbers, one, open, take};
-use quotagate_operate::Operate;
 use quotagate_operate::api::{Allow, ClearDial, ClearOverride, Reset, SetDial, SetOverride};
 use quotagate_operate::watch::Wanted;
+use quotagate_operate::{CallSight, Operate};
 use quotagate_store::server::{Event, Hooks};
 use quotagate_store::store::{CheckedReservation, Store};
 use quotagate_support::cluster::{Cluster, SlotMove};
@@ -32,6 +32,7 @@ async fn operate_all(store: &Arc<dyn Store>) -> Vec<String> {
         domain: Some("test".to_owned()),
         policy: policy.clone(),
         mode: None,
+        include_shadow: false,
         quota: Some(7),
         on_failure: None,
         for_ms: None,
@@ -67,7 +68,7 @@ async fn operate_all(store: &Arc<dyn Store>) -> Vec<String> {
         operate.overrides.list(Some("test"), None, 9).await.err(),
         operate.overrides.clear(&off).await.err(),
         operate.history.list(Some("test"), 9).await.err(),
-        operate.counters.usage(Some("test"), "jwt.sub=a", &|_, _| None).await.err(),
+        operate.counters.usage(Some("test"), "jwt.sub=a", CallSight::NONE).await.err(),
         operate.counters.reset(&reset).await.err(),
     ];
     let failed = failed.into_iter().flatten().map(|fault| fault.to_string());

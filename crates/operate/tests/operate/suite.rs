@@ -15,6 +15,7 @@ use crate::common::open;
 
 async fn suite(store: Arc<dyn Store>) {
     dials::sets_and_clears_dials(&store).await;
+    dials::enforces_no_shadow_policy_by_the_way(&store).await;
     dials::merges_fields_of_a_dial(&store).await;
     dials::reverts_dials_by_themselves(&store).await;
     dials::refuses_unknown_names_and_values_out_of_bounds(&store).await;
@@ -23,6 +24,7 @@ async fn suite(store: Arc<dyn Store>) {
     overrides::overrides_one_partition(&store).await;
     overrides::ends_overrides_by_themselves(&store).await;
     overrides::refuses_invalid_overrides(&store).await;
+    overrides::says_where_an_override_refuses_nobody(&store).await;
     overrides::shows_and_resets_counters(&store).await;
     overrides::finds_composite_partitions(&store).await;
     windows::operates_each_kind_of_window(&store).await;

@@ -90,6 +90,12 @@ pub enum NameError {
     /// Nothing follows its label.
     #[error("`{0}` has no value")]
     NoValue(String),
+    /// Its value is `*`.
+    #[error(
+        "`{0}=*` names no partition, because `*` stands for no other values: name one value, or type \
+         %2A for the character itself"
+    )]
+    Wildcard(String),
     /// Its label takes other values.
     #[error("`{label}={value}` must be {expected}")]
     Value {
@@ -231,6 +237,9 @@ impl NamedEntry {
         };
         let label =
             encoded_label(typed).ok_or_else(|| NameError::UnknownLabel(typed.to_owned()))?;
+        if value == key::EVERYONE {
+            return Err(NameError::Wildcard(label));
+        }
         if is_digest(value) {
             return Ok(Self::AsIs(format!("{label}={value}")));
         }

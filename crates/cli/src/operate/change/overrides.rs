@@ -118,6 +118,9 @@ async fn set(args: &Set, session: &Session) -> Result<(), Failure> {
             "It applies from the next call for this partition; units that proxies have leased may still be spent."
         }
     });
+    if let Some(remark) = &answer.value.remark {
+        say(remark);
+    }
     match args.for_ms {
         Some(ms) => say(&format!("The override ends in {}.", duration(ms))),
         None => say("The override stays until it is cleared."),

@@ -72,7 +72,7 @@ async fn confirm(args: &ResetArgs, partition: &str, session: &Session) -> Result
     let is_meant = |usage: &&Usage| {
         usage.policy == args.policy && entries(&usage.partition) == entries(partition)
     };
-    let Some(usage) = found.iter().find(is_meant) else {
+    let Some(usage) = found.iter().map(|found| &found.usage).find(is_meant) else {
         let boards = session.client.boards().await?.value;
         if boards.iter().all(|board| board.policies.iter().all(|policy| policy.name != args.policy))
         {

@@ -1,6 +1,6 @@
 //! How values of the admin API are written in tables and sentences.
 
-use quotagate_operate::api::{OverrideEntry, Usage};
+use quotagate_operate::api::{OverrideEntry, QuotaFrom, Usage};
 use quotagate_protocol::{Calendar, Kind, Mode, OnFailure};
 
 use super::Weight;
@@ -30,9 +30,10 @@ pub(crate) fn ends(remaining_ms: Option<u64>) -> String {
     remaining_ms.map_or_else(|| "when cleared".to_owned(), |ms| format!("in {}", duration(ms)))
 }
 
-/// The quota in force, or `unlimited`.
+/// The quota in force, or `unlimited`, or `unknown`.
 pub(crate) fn quota(usage: &Usage) -> String {
-    usage.quota.map_or_else(|| "unlimited".to_owned(), number)
+    let absent = if usage.quota_from == QuotaFrom::Unknown { "unknown" } else { "unlimited" };
+    usage.quota.map_or_else(|| absent.to_owned(), number)
 }
 
 /// The name of a window: `1 min`, `1 min sliding`, `day Europe/Berlin`.
@@ -60,7 +61,7 @@ pub(crate) fn end(usage: &Usage) -> String {
     }
 }
 
-/// The used part of the quota in percent; empty where it is unlimited.
+/// The used part of the quota in percent; empty where it is unlimited or unknown.
 pub(crate) fn full(usage: &Usage) -> String {
     match usage.quota {
         Some(0) => "100 %".to_owned(),
@@ -92,7 +93,6 @@ mod tests {
     use quotagate_protocol::Unit;
 
     use super::*;
-    use quotagate_operate::api::QuotaFrom;
 
     #[test]
     fn windows_are_named() {

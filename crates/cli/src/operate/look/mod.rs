@@ -4,3 +4,4 @@ pub(super) mod domains;
 pub(super) mod history;
 pub(super) mod top;
 pub(super) mod usage;
+pub(super) mod why;

@@ -1,9 +1,12 @@
 //! `quotagate usage`: the units that a partition, and each partition that contains it, has used of
 //! its current window.
 
-use quotagate_operate::api::{self, QuotaFrom, Usage, UsageReply};
+use quotagate_operate::api::{self, PartyUsage, QuotaFrom, UsageReply};
 
-use crate::operate::display::{Table, debt, full, quota, say, weight, window, without_effect};
+use crate::operate::client::Answer;
+use crate::operate::display::{
+    Table, debt, full, mode as mode_word, quota, say, weight, window, without_effect,
+};
 use crate::operate::failure::Failure;
 use crate::operate::partition::PartitionArgs;
 use crate::operate::session::{Common, Session};
@@ -24,57 +27,77 @@ pub(crate) struct UsageArgs {
 /// When no policy has a counter for the partition now, or the store does not answer.
 pub(crate) async fn run(args: &UsageArgs, session: Session) -> Result<(), Failure> {
     let partition = args.partition.encode(&session, "").await?;
-    let answer =
-        session.client.get::<UsageReply>(api::USAGE, &[("partition", Some(&partition))]).await;
-    let answer = answer.map_err(|failure| match failure {
-        Failure::Absent(text) => Failure::Absent(format!("{text}{}", help(&session, &partition))),
-        other => other,
-    })?;
+    let answer = ask(&session, &partition).await?;
+    let UsageReply { found, unmatched, incomplete } = &answer.value;
     if session.output.json {
-        return session.output.json(&answer.raw);
+        session.output.json(&answer.raw)?;
+    } else {
+        say(&format!("{partition} in the current window of each policy:"));
+        session.output.print(&table(found).render(session.output.colour))?;
+        unmatched.iter().filter_map(without_effect).for_each(|text| say(&text));
     }
-    say(&format!("{partition} in the current window of each policy:"));
-    session.output.print(&table(&answer.value.found).render(session.output.colour))?;
-    answer.value.unmatched.iter().filter_map(without_effect).for_each(|text| say(&text));
-    if let Some(why) = &answer.value.incomplete {
-        say(&format!("There may be more partitions that contain it: {why}."));
+    whole(incomplete.as_deref())
+}
+
+/// What the store knows of a party.
+pub(super) async fn ask(session: &Session, partition: &str) -> Result<Answer<UsageReply>, Failure> {
+    let answer = session.client.get(api::USAGE, &[("partition", Some(partition))]).await;
+    answer.map_err(|failure| match failure {
+        Failure::Absent(text) => Failure::Absent(format!("{text}{}", help(session, partition))),
+        other => other,
+    })
+}
+
+/// Fails when the search was not complete, so that a script does not take a part for the whole.
+pub(super) fn whole(incomplete: Option<&str>) -> Result<(), Failure> {
+    match incomplete {
+        None => Ok(()),
+        Some(why) => {
+            Err(Failure::Incomplete(format!("there may be more partitions that contain it: {why}")))
+        }
     }
-    Ok(())
 }
 
 /// One row for each counter. Debt has a column if there is any.
-fn table(found: &[Usage]) -> Table {
+fn table(found: &[PartyUsage]) -> Table {
     let mut headings = vec![
         "domain",
         "policy",
+        "mode",
         "used",
         "quota",
         "full",
         "quota from",
+        "refused",
+        "since",
         "window",
         "ends in",
         "partition",
     ];
-    let in_debt = found.iter().any(|usage| usage.debt > 0);
-    let numbers: &[usize] = if in_debt { &[2, 3, 4, 5, 7, 8] } else { &[2, 3, 4, 6, 7] };
+    let in_debt = found.iter().any(|found| found.usage.debt > 0);
+    let numbers: &[usize] =
+        if in_debt { &[3, 4, 5, 6, 8, 9, 10, 11] } else { &[3, 4, 5, 7, 8, 9, 10] };
     if in_debt {
-        headings.insert(3, "debt");
+        headings.insert(4, "debt");
     }
     let mut table = Table::new(&headings, numbers);
-    for usage in found {
+    for PartyUsage { usage, mode, refused, refused_for_ms } in found {
         let mut row = vec![
             usage.domain.clone(),
             usage.policy.clone(),
+            mode_word(*mode).to_owned(),
             number(usage.used),
             quota(usage),
             full(usage),
             source(usage.quota_from).to_owned(),
+            if *refused > 0 { number(*refused) } else { String::new() },
+            refused_for_ms.map(duration).unwrap_or_default(),
             window(&usage.kind, usage.window_s),
             duration(usage.reset_ms),
             usage.partition.clone(),
         ];
         if in_debt {
-            row.insert(3, debt(usage));
+            row.insert(4, debt(usage));
         }
         table.row(weight(usage), row);
     }
@@ -104,5 +127,6 @@ const fn source(from: QuotaFrom) -> &'static str {
         QuotaFrom::Reservation => "last call",
         QuotaFrom::Dial => "dial",
         QuotaFrom::Policy => "policy",
+        QuotaFrom::Unknown => "",
     }
 }

@@ -30,8 +30,9 @@ fn usage_finds_a_partition_by_its_plain_or_encoded_name() {
                     .map(str::to_owned)
                     .collect::<Vec<_>>()
             };
-            assert_eq!(line("per-caller")[..5], ["shop", "per-caller", "950", "1,000", "95 %"]);
-            assert_eq!(line("log-ins")[..5], ["shop", "log-ins", "3", "3", "100 %"]);
+            let row = ["shop", "per-caller", "enforce", "950", "1,000", "95 %"];
+            assert_eq!(line("per-caller")[..6], row);
+            assert_eq!(line("log-ins")[..6], ["shop", "log-ins", "enforce", "3", "3", "100 %"]);
         }
         let found = fleet.json(&["usage", "jwt.sub=Ann Smith"]);
         assert_eq!(found["found"].as_array().map(Vec::len), Some(2), "{found}");
@@ -42,6 +43,41 @@ fn usage_finds_a_partition_by_its_plain_or_encoded_name() {
             absent_name.err.contains("quotagate usage --secret header.x-api-key"),
             "{absent_name:?}"
         );
+    }
+}
+
+#[test]
+fn why_names_who_refuses_and_the_command_that_helps() {
+    for fleet in [Fleet::memory(), Fleet::redis()] {
+        fleet.reserve("per-caller", "jwt.sub=alice", 1000, 950);
+        let fine = fleet.done(&["why", "jwt.sub=alice"]);
+        assert_eq!(fine.out, "No policy refuses jwt.sub=alice now.\n");
+        fleet.reserve("log-ins", "jwt.sub=alice", 3, 4);
+        fleet.done(&["override", "set", "per-key", "jwt.sub=alice", "--blocked"]);
+        fleet.done(&["dial", "set", "per-key", "--mode", "shadow"]);
+        let why = fleet.done(&["why", "jwt.sub=alice"]);
+        let lines: Vec<_> = why.out.lines().collect();
+        let starts = |line: &str| lines.iter().position(|of| of.starts_with(line)).unwrap();
+        let refuses =
+            starts("log-ins in shop refuses jwt.sub=alice: 3 of 3 units are used (100 %).");
+        assert!(lines[refuses].contains(" 1 refusal in the last five minutes"), "{why:?}");
+        starts("per-key in shop would refuse jwt.sub=alice, but is in mode shadow: 0 of 0 units");
+        assert!(!why.out.contains("per-caller"), "{why:?}");
+        // The commands work as they are printed, and the party passes again.
+        let commands = lines.iter().filter_map(|line| line.strip_prefix("  quotagate "));
+        let commands: Vec<Vec<_>> = commands.map(|line| line.split(' ').collect()).collect();
+        assert_eq!(commands.len(), 4, "{why:?}");
+        let admin = fleet.admin();
+        for mut command in commands {
+            if command.contains(&"reset") {
+                command.push("--yes");
+            }
+            assert!(command.contains(&admin.as_str()) || !command.contains(&"--admin"));
+            fleet.done(&command);
+        }
+        let passes = fleet.reserve("log-ins", "jwt.sub=alice", 3, 4);
+        assert_eq!(passes["granted"], 4, "the override raised its quota");
+        assert_eq!(fleet.run(&["why", "jwt.sub=nobody"]).status, 1);
     }
 }
 

@@ -9,6 +9,7 @@ use quotagate_operate::{Fault, Operate};
 use quotagate_protocol::dials::DialsReply;
 use quotagate_protocol::{Mode, OnFailure};
 use quotagate_store::store::Store;
+use serde_json::json;
 
 use crate::common::until;
 use crate::operators::{clear, reply, report, reported, set};
@@ -53,6 +54,26 @@ pub async fn sets_and_clears_dials(store: &Arc<dyn Store>) {
         history.iter().map(|event| (event.by.as_str(), event.done.as_str())).collect();
     assert_eq!(said, [("ben", "cleared dial a"), ("ann", "set dial *: mode off, for 1m")]);
     assert!(history.iter().all(|event| event.at_ms > 1_700_000_000_000));
+}
+
+pub async fn enforces_no_shadow_policy_by_the_way(store: &Arc<dyn Store>) {
+    let operate = Operate::new(Arc::clone(store));
+    let cached = operate.views.wanted("shadows").await.unwrap();
+    let policy = |name: &str, mode: &str| json!({"name": name, "quota": 5, "window_s": 60, "stagger": false, "mode": mode, "on_failure": "allow"});
+    let report = json!({"policies": [
+        policy("refuses", "enforce"), policy("tried", "shadow"), policy("marked", "mark"), policy("own", "shadow")]});
+    cached.learn(report.to_string().as_bytes()).unwrap();
+    operate.directory.write_down(&cached).await;
+    let own = SetDial { mode: Some(Mode::Shadow), ..set("shadows", "own") };
+    operate.dials.set(&own).await.unwrap();
+    let wish = SetDial { mode: Some(Mode::Enforce), ..set("shadows", "*") };
+    let fault = operate.dials.set(&wish).await.unwrap_err().to_string();
+    assert!(fault.contains("marked (mark), tried (shadow). Set include_shadow"), "{fault}");
+    assert!(!fault.contains("own (") && !fault.contains("refuses"), "{fault}");
+    let meant = SetDial { include_shadow: true, ..wish };
+    assert_eq!(operate.dials.set(&meant).await.unwrap().done, "set dial *: mode enforce");
+    let only_failure = SetDial { on_failure: Some(OnFailure::Deny), ..set("shadows", "*") };
+    operate.dials.set(&only_failure).await.unwrap();
 }
 
 pub async fn merges_fields_of_a_dial(store: &Arc<dyn Store>) {

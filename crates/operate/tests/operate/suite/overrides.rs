@@ -3,11 +3,11 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use quotagate_operate::Fault;
 use quotagate_operate::api::{
     Allow, ClearOverride, MAX_FOUND, QuotaFrom, Reset, SetDial, SetOverride,
 };
-use quotagate_protocol::{Fixed, MAX_UNITS, Reservation};
+use quotagate_operate::{CallSight, Fault};
+use quotagate_protocol::{Fixed, MAX_UNITS, Mode, Reservation};
 use quotagate_store::control::HashName;
 use quotagate_store::store::Store;
 
@@ -143,9 +143,9 @@ pub async fn shows_and_resets_counters(store: &Arc<dyn Store>) {
     let usage = async || {
         operate
             .counters
-            .usage(Some("usage"), "jwt.sub=a", &|_, _| None)
+            .usage(Some("usage"), "jwt.sub=a", CallSight::NONE)
             .await
-            .map(|reply| reply.found)
+            .map(|reply| reply.found.into_iter().map(|found| found.usage).collect::<Vec<_>>())
     };
     let found = usage().await.unwrap();
     let shown: Vec<_> =
@@ -155,11 +155,19 @@ pub async fn shows_and_resets_counters(store: &Arc<dyn Store>) {
     assert!(found.iter().all(|usage| (1..=3_600_000).contains(&usage.reset_ms)), "{found:?}");
     let seen = operate
         .counters
-        .usage(Some("usage"), "jwt.sub=a", &|key, _| (key == "usage:p:{jwt.sub=a}").then_some(50))
+        .usage(
+            Some("usage"),
+            "jwt.sub=a",
+            CallSight {
+                last: &|key, _| (key == "usage:p:{jwt.sub=a}").then_some(50),
+                ..CallSight::NONE
+            },
+        )
         .await
         .unwrap()
         .found;
-    assert_eq!((seen[0].quota, seen[0].quota_from), (Some(50), QuotaFrom::Reservation));
+    let seen = &seen[0].usage;
+    assert_eq!((seen.quota, seen.quota_from), (Some(50), QuotaFrom::Reservation));
     operate.dials.set(&SetDial { quota: Some(8), ..set("usage", "p") }).await.unwrap();
     assert_eq!(
         (usage().await.unwrap()[0].quota, usage().await.unwrap()[0].quota_from),
@@ -188,12 +196,28 @@ pub async fn shows_and_resets_counters(store: &Arc<dyn Store>) {
             .await;
     assert_eq!((anew.granted, anew.used), (5, 5), "it has its whole quota again");
     let absent =
-        operate.counters.usage(Some("usage"), "jwt.sub=nobody", &|_, _| None).await.unwrap_err();
+        operate.counters.usage(Some("usage"), "jwt.sub=nobody", CallSight::NONE).await.unwrap_err();
     assert!(matches!(absent, Fault::Absent(_)), "{absent:?}");
     assert_eq!(
         operate.history.list(Some("usage"), 1).await.unwrap()[0].done,
         "reset staggered jwt.sub=a, 4 units were used"
     );
+}
+
+pub async fn says_where_an_override_refuses_nobody(store: &Arc<dyn Store>) {
+    let operate = reported(store, "remarks", &["p"]).await;
+    let block = over("remarks", "jwt.sub=a", Allow::Blocked);
+    let remark = async || operate.overrides.set(&block).await.unwrap().remark;
+    assert_eq!(remark().await, None);
+    let modes = [("*", Mode::Shadow, "shadow"), ("p", Mode::Mark, "mark"), ("p", Mode::Off, "off")];
+    for (policy, mode, word) in modes {
+        let dial = SetDial { mode: Some(mode), ..set("remarks", policy) };
+        operate.dials.set(&dial).await.unwrap();
+        let said = remark().await.unwrap();
+        assert!(said.starts_with(&format!("p is in mode {word}: ")), "{said}");
+    }
+    operate.dials.set(&SetDial { mode: Some(Mode::Enforce), ..set("remarks", "p") }).await.unwrap();
+    assert_eq!(remark().await, None, "the dial of the policy comes before the dial of all");
 }
 
 pub async fn finds_composite_partitions(store: &Arc<dyn Store>) {
@@ -213,9 +237,10 @@ pub async fn finds_composite_partitions(store: &Arc<dyn Store>) {
     }
     operate.overrides.set(&over("find", "jwt.sub=bob,method=PUT", Allow::Quota(9))).await.unwrap();
     let found = async |party: &str| {
-        let reply = operate.counters.usage(Some("find"), party, &|_, _| None).await.unwrap();
+        let reply = operate.counters.usage(Some("find"), party, CallSight::NONE).await.unwrap();
         assert_eq!(reply.incomplete, None);
-        reply.found.into_iter().map(|of| (of.policy, of.partition, of.used)).collect::<Vec<_>>()
+        let of = reply.found.into_iter().map(|found| found.usage);
+        of.map(|of| (of.policy, of.partition, of.used)).collect::<Vec<_>>()
     };
     let of = |policy: &str, partition: &str, used| (policy.to_owned(), partition.to_owned(), used);
     let bob = [
@@ -236,8 +261,8 @@ pub async fn finds_composite_partitions(store: &Arc<dyn Store>) {
         let key = format!("find:a:{{jwt.sub=bob,path=/{path}}}");
         one(&**store, &Reservation { key: key.into(), window_s: 3600, ..take("", 5, 5) }).await;
     }
-    let many = operate.counters.usage(Some("find"), "jwt.sub=bob", &|_, _| None).await.unwrap();
+    let many = operate.counters.usage(Some("find"), "jwt.sub=bob", CallSight::NONE).await.unwrap();
     assert_eq!(many.found.len(), MAX_FOUND);
     assert!(many.incomplete.is_some());
-    assert!(many.found.iter().any(|of| of.policy == "q"), "{:?}", many.found);
+    assert!(many.found.iter().any(|of| of.usage.policy == "q"), "{:?}", many.found);
 }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use quotagate_operate::api::{Allow, ClearOverride, Reset, SetOverride, Usage};
-use quotagate_operate::{Fault, Operate};
+use quotagate_operate::{CallSight, Fault, Operate};
 use quotagate_protocol::dials::{PartitionEntry, Report};
 use quotagate_protocol::{Calendar, Grant, Kind, Reservation, Unit};
 use quotagate_store::store::Store;
@@ -44,9 +44,9 @@ async fn reported(store: &Arc<dyn Store>) -> Operate {
 }
 
 async fn usage(operate: &Operate) -> Result<Vec<Usage>, Fault> {
-    let found = operate.counters.usage(Some(DOMAIN), "jwt.sub=a", &|_, _| None).await?;
+    let found = operate.counters.usage(Some(DOMAIN), "jwt.sub=a", CallSight::NONE).await?;
     assert_eq!(found.incomplete, None);
-    Ok(found.found)
+    Ok(found.found.into_iter().map(|found| found.usage).collect())
 }
 
 pub async fn operates_each_kind_of_window(store: &Arc<dyn Store>) {

@@ -127,6 +127,14 @@ fn errors_say_how_to_write_a_name() {
     assert!(
         error("jwt.sub=").contains("has no value") && error("jwt.sub").contains("has no value")
     );
+    for wildcard in ["method=*", "jwt.sub=a,method=*"] {
+        let error = error(wildcard);
+        assert!(error.starts_with("`method=*` names no partition") && error.contains("%2A"));
+    }
+    assert_eq!(
+        (encode("jwt.sub=%2A"), encode("jwt.sub=*a")),
+        ("jwt.sub=%2A".into(), "jwt.sub=%2Aa".into())
+    );
     for wrong in [
         "ip=alice",
         "ip=192.0.2.0/33",

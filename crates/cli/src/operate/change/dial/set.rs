@@ -23,6 +23,9 @@ pub(super) struct SetDialArgs {
     /// enforce: refuse requests over the quota; shadow: count and never refuse; off: do neither
     #[arg(long, value_parser = modes())]
     mode: Option<Mode>,
+    /// With `*` and --mode enforce: also enforce the policies that are in mode shadow, mark or off
+    #[arg(long, requires = "mode")]
+    include_shadow: bool,
     /// Units per window, in place of the policy's quota, tiers and quota_from; 0 refuses every
     /// request
     #[arg(long, value_name = "N", value_parser = units)]
@@ -61,6 +64,7 @@ pub(super) async fn run(args: &SetDialArgs, session: &Session) -> Result<(), Fai
         domain: session.client.domain.clone(),
         policy: args.policy.clone(),
         mode: args.mode,
+        include_shadow: args.include_shadow,
         quota: args.quota,
         on_failure: args.on_failure,
         for_ms: args.for_ms,

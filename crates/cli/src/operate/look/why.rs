@@ -1,0 +1,127 @@
+//! `quotagate why`: the policies that refuse a party now, or would in another mode, and what helps.
+
+use quotagate_operate::api::{PartyUsage, QuotaFrom};
+use quotagate_protocol::Mode;
+
+use super::usage::{ask, whole};
+use crate::operate::display::{end, full, mode as mode_word, quota, say};
+use crate::operate::failure::Failure;
+use crate::operate::partition::PartitionArgs;
+use crate::operate::session::{Common, Session};
+use crate::text::{count, duration, number};
+
+/// The flags of `quotagate why`.
+#[derive(Debug, clap::Args)]
+pub(crate) struct WhyArgs {
+    #[command(flatten)]
+    partition: PartitionArgs,
+    #[command(flatten)]
+    pub(crate) common: Common,
+}
+
+/// Says who refuses the party, since when, how often and at which quota, and which command helps.
+///
+/// # Errors
+/// When no policy has a counter for the partition now, or the store does not answer.
+pub(crate) async fn run(args: &WhyArgs, session: Session) -> Result<(), Failure> {
+    let partition = args.partition.encode(&session, "").await?;
+    let answer = ask(&session, &partition).await?;
+    let incomplete = answer.value.incomplete.as_deref();
+    if session.output.json {
+        session.output.json(&answer.raw)?;
+        return whole(incomplete);
+    }
+    let over: Vec<_> = answer.value.found.iter().filter(|found| found.is_over()).collect();
+    if over.is_empty() {
+        session.output.sentence(&format!("No policy refuses {partition} now."))?;
+        say(&format!("See its counters: {}", session.command(&["usage", &partition])));
+    }
+    for found in over {
+        session.output.sentence(&explained(found))?;
+        for command in remedies(found, args.partition.flags(), &session) {
+            session.output.sentence(&format!("  {command}"))?;
+        }
+    }
+    whole(incomplete)
+}
+
+/// Why a policy refuses a partition, in sentences.
+fn explained(found: &PartyUsage) -> String {
+    let PartyUsage { usage, mode, refused, refused_for_ms } = found;
+    let policy = format!("{} in {}", usage.policy, usage.domain);
+    let verb = match mode {
+        Mode::Enforce if usage.quota.is_none_or(|quota| usage.used < quota) => "refused",
+        Mode::Enforce => "refuses",
+        Mode::Mark | Mode::Shadow | Mode::Off => "would refuse",
+    };
+    let mut text = format!("{policy} {verb} {}", usage.partition);
+    if *mode != Mode::Enforce {
+        text.push_str(&format!(", but is in mode {}", mode_word(*mode)));
+    }
+    text.push_str(&format!(
+        ": {} of {} units are used ({}). {} {}.",
+        number(usage.used),
+        quota(usage),
+        full(usage),
+        source(usage.quota_from),
+        capital(&end(usage)),
+    ));
+    if let Some(for_ms) = refused_for_ms {
+        text.push_str(&format!(
+            " {} in the last five minutes; the first of them was refused {} ago.",
+            count(*refused, "refusal", "refusals"),
+            duration(*for_ms)
+        ));
+    }
+    text
+}
+
+/// The commands that let the partition through again, quoted for a shell.
+fn remedies(found: &PartyUsage, flags: &[&str], session: &Session) -> Vec<String> {
+    let usage = &found.usage;
+    let domain: &[&str] =
+        if session.client.domain.is_some() { &[] } else { &["--domain", &usage.domain] };
+    let command = |words: &[&str]| session.command(&[words, flags, domain].concat());
+    let (policy, partition) = (usage.policy.as_str(), usage.partition.as_str());
+    let raised = usage.quota.filter(|quota| *quota > 0).map(|quota| quota.saturating_mul(2));
+    let raised = raised.map(|quota| quota.max(usage.used.saturating_add(1)).to_string());
+    let allow: &[&str] = match &raised {
+        Some(quota) => &["--quota", quota],
+        None => &["--unlimited"],
+    };
+    let set = [&["override", "set", policy, partition], allow, &["--for", "1h"]].concat();
+    let mut commands = Vec::new();
+    match usage.quota_from {
+        QuotaFrom::Override => commands.push(command(&["override", "clear", policy, partition])),
+        // A dial belongs to a policy, so a partition's flags mean nothing to it.
+        QuotaFrom::Dial => {
+            commands.push(session.command(&[&["dial", "clear", policy], domain].concat()))
+        }
+        QuotaFrom::Reservation | QuotaFrom::Policy | QuotaFrom::Unknown => {}
+    }
+    commands.push(command(&set));
+    if usage.used > 0 {
+        commands.push(command(&["reset", policy, partition]));
+    }
+    commands
+}
+
+/// Where the quota comes from, in a sentence.
+const fn source(from: QuotaFrom) -> &'static str {
+    match from {
+        QuotaFrom::Override => "The quota is a runtime override.",
+        QuotaFrom::Reservation => {
+            "The last call named this quota: it is the policy's, a tier's, a claim's or a dial's."
+        }
+        QuotaFrom::Dial => "The quota is a dial.",
+        QuotaFrom::Policy => "The quota is the policy's.",
+        QuotaFrom::Unknown => {
+            "A tier or a claim decides the quota, and this store has not seen it."
+        }
+    }
+}
+
+fn capital(text: &str) -> String {
+    let mut letters = text.chars();
+    letters.next().map_or_else(String::new, |first| first.to_uppercase().chain(letters).collect())
+}
