@@ -148,7 +148,7 @@ pub struct Worker<W> {
 pub struct Ticket(u64);
 
 /// A call or a fetch under way.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct CallId(pub(crate) u64);
 
 /// What a request gets on arrival.
