@@ -9,6 +9,7 @@ use std::time::Duration;
 use axum::Router;
 use axum::http::header::CONTENT_TYPE;
 use axum::routing::get;
+use futures_util::future::join_all;
 use hyper::Request;
 use hyper::body::Incoming;
 use quotagate_control::{App, Serving, serve_with};
@@ -79,8 +80,9 @@ pub async fn serve(
     shutdown: impl Future<Output = Duration>,
 ) {
     let Listeners { grpc, http, debug, admin, metrics } = listeners;
+    let service = Arc::new(RateLimitService::new(options.answers.clone()));
+    let served = Arc::clone(&service);
     let accept = move |serving: Serving| async move {
-        let service = Arc::new(RateLimitService::new(options.answers.clone()));
         let (store, connections) = (Arc::clone(&serving.store), Arc::clone(&serving.connections));
         let health = HealthState::new(options.health, store, Arc::clone(&connections));
         let health = Arc::new(health);
@@ -120,6 +122,9 @@ pub async fn serve(
         );
     };
     serve_with(admin, app, accept, shutdown).await;
+    // The last calls may have left credits.
+    let domains = served.domains().unwrap_or_default();
+    join_all(domains.values().map(|domain| domain.refunds.write_last())).await;
 }
 
 async fn accept_http(connections: &Connections, listener: &Listener, router: Router) {
