@@ -345,6 +345,26 @@ mod tests {
     }
 
     #[test]
+    fn only_credits_of_the_same_window_are_used_up() {
+        let of = |window, used| Grant {
+            granted: 0,
+            used,
+            quota: 2,
+            reset_ms: 1_000,
+            window,
+            window_s: 0,
+        };
+        for (credits, is_usable) in [
+            (None, false),
+            (Some(of(7, 0)), false),
+            (Some(of(8, 1)), false),
+            (Some(of(7, 1)), true),
+        ] {
+            assert_eq!(usable(&of(7, 2), credits.as_ref()).is_some(), is_usable, "{credits:?}");
+        }
+    }
+
+    #[test]
     fn credits_add_up_end_with_their_window_and_are_bounded() {
         let mut credits = WaitingCredits::default();
         let until = |left: Duration| Instant::now() + left;
