@@ -185,15 +185,9 @@ impl NegativeHits {
         has_some
     }
 
-    /// Writes the credits that wait, once, and waits for that no longer than [`FLUSH`]. For the end
-    /// of the service, which writes none later.
-    pub async fn write_last(&self) {
-        let _ = tokio::time::timeout(FLUSH, self.flush()).await;
-    }
-
     /// Writes the credits that wait, and waits for those that are being written. Returns whether
     /// all are written.
-    async fn flush(&self) -> bool {
+    pub async fn flush(&self) -> bool {
         let flushes = self.flushes.load(Ordering::SeqCst);
         let mut is_written = self.flight.lock().await;
         // A flush that has begun since, and has ended, took the credits of this caller along.

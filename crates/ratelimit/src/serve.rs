@@ -33,6 +33,8 @@ const CALL_STREAMS: u32 = 8192;
 const MAX_POLICIES: usize = 1024;
 /// How often the rule files are looked at.
 const LOOK: Duration = Duration::from_secs(1);
+/// The longest that the end of the service waits for the store.
+const LAST: Duration = Duration::from_secs(1);
 /// When changed rule files are looked at again.
 const SECOND_LOOK: Duration = Duration::from_millis(50);
 
@@ -122,9 +124,14 @@ pub async fn serve(
         );
     };
     serve_with(admin, app, accept, shutdown).await;
-    // The last calls may have left credits.
+    // What the last calls have refunded, and the credits that they have left.
     let domains = served.domains().unwrap_or_default();
-    join_all(domains.values().map(|domain| domain.refunds.write_last())).await;
+    let written = domains.values().map(|domain| async move {
+        tokio::join!(domain.counters.settled(), domain.refunds.flush());
+    });
+    if tokio::time::timeout(LAST, join_all(written)).await.is_err() {
+        tracing::warn!("the store did not take the last refunds: their hits stay counted");
+    }
 }
 
 async fn accept_http(connections: &Connections, listener: &Listener, router: Router) {

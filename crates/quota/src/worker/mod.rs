@@ -357,6 +357,12 @@ impl<W> Worker<W> {
         self.telemetry.notices.take()
     }
 
+    /// Whether a call is under way, or refunds or charges wait for one. A host that ends may go on
+    /// ticking until that is over.
+    pub fn has_calls(&self) -> bool {
+        !self.calls.is_idle()
+    }
+
     /// Whether no [`tick`](Self::tick) is needed, and everything has been taken.
     pub fn is_idle(&self) -> bool {
         self.requests.is_empty()

@@ -6,8 +6,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::future::FutureExt;
+use prost::Message;
 use quotagate_ratelimit::domain::Domain;
-use quotagate_ratelimit::messages::{Code, Descriptor};
+use quotagate_ratelimit::messages::{Code, Descriptor, RateLimitRequest, SHOULD_RATE_LIMIT};
 use quotagate_ratelimit::rules::{RuleFile, SharedDomains, read_files};
 use quotagate_ratelimit::service::AnswerOptions;
 use quotagate_store::server::{CallEndpoint, Connections};
@@ -235,6 +236,26 @@ async fn refusal_out_of_memory_leaves_a_credit_although_refused_hits_count() {
         settled_refund().await;
     }
     assert_eq!(left(&bench, "slots=x").await, 0);
+}
+
+#[tokio::test]
+async fn service_that_stops_refunds_first() {
+    let store = memory();
+    let (start, _folder) = Start::with_file(RULES);
+    let mut service = Start { store: Arc::clone(&store), ..start }.run().await;
+    until("the rules", async || service.health().await.0).await;
+    let mut client = service.connect().await;
+    for _ in 0..2 {
+        assert!(passes(&client.ask("slots=x").await.unwrap().unwrap()));
+    }
+    let descriptors = vec![refund("slots=x")];
+    let request = RateLimitRequest { domain: "d".to_owned(), descriptors, hits_addend: 0 };
+    let (status, _) = client.call(SHOULD_RATE_LIMIT, request.encode_to_vec()).await.unwrap();
+    assert_eq!(status, "0");
+    service.stop.take().unwrap().send(Duration::ZERO).unwrap();
+    (&mut service.task).await.unwrap();
+    let other = Bench::with(RULES, AnswerOptions::default(), counting(), store);
+    assert_eq!(left(&other, "slots=x").await, 1);
 }
 
 #[tokio::test]
