@@ -1,17 +1,22 @@
 //! `envoy/ratelimit/`: Envoy's own rate limit filter with `quotagate ratelimit` behind it, as users
 //! deploy it. No filter of ours is in these Envoys.
 
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
 use anyhow::{Context, Result};
 use quotagate_support::envoy::{self, Envoy, LOG_LEVELS};
-use quotagate_support::http::{Client, Request};
+use quotagate_support::http::{self, Client, Request};
 use quotagate_support::store::{StoreOptions, StoreProcess};
 use quotagate_support::upstream::Upstream;
-use quotagate_support::{paths, yaml};
+use quotagate_support::{paths, wait, yaml};
 use serde_json::{Value, json};
 
 use crate::kubernetes::schemas;
 
 const SERVICE: &str = "ratelimit";
+const LIMIT: Duration = Duration::from_secs(60);
+/// The seconds that a test has, at least, before the window of its limits ends.
+const ROOM_S: u64 = 30;
 
 /// The example in front of a sample upstream, with counters in memory.
 struct Rig {
@@ -42,6 +47,16 @@ impl Rig {
         filter["timeout"] = json!("60s");
         filter["failure_mode_deny"] = json!(true);
         let envoy = Envoy::start_config(&config, 1, LOG_LEVELS)?;
+        let http = service.http_port()?;
+        wait::until_true(
+            "the rules",
+            LIMIT,
+            || Ok(http::get(http, "/healthcheck")?.status == 200),
+        )?;
+        wait::until_true("a minute with room", LIMIT, || {
+            let now = SystemTime::now().duration_since(UNIX_EPOCH)?;
+            Ok(now.as_secs() % 60 < 60 - ROOM_S)
+        })?;
         Ok(Self { envoy, upstream, _service: service })
     }
 

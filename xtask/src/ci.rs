@@ -64,12 +64,12 @@ fn budgets(built: &[Artifact]) -> Result<()> {
 
 /// The compose files on a Docker engine, or the reason why not.
 fn compose(built: &[Artifact], skip: Option<&str>) -> Result<()> {
-    task::step("compose: both files, on a Docker engine");
+    task::step("compose: all files, on a Docker engine");
     let mut compose = Command::new(build::executable(built, "quotagate-compose")?);
     compose.current_dir(paths::root()).env(paths::PARTS, paths::dist());
     match skip {
         Some(reason) => compose.args(["--skip", reason]),
-        None => compose.args(["--profile", "both"]),
+        None => compose.args(["--profile", "all"]),
     };
     task::visibly(&mut compose)
 }

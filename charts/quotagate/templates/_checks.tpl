@@ -32,9 +32,10 @@
 {{- if and $values.istio.enabled $label (hasKey $store.podLabels $label) -}}
 {{- fail (printf "store.podLabels: istio.dataplane sets %s. Remove it, and choose istio.dataplane" $label) -}}
 {{- end -}}
-{{- if $store.enabled -}}
+{{- $counts := ternary "the stores" "the rate limit service" $store.enabled -}}
+{{- if or $store.enabled $values.rateLimit.enabled -}}
 {{- if not $store.redis.existingSecret -}}
-{{- fail (printf "store.redis.existingSecret is empty: create a Secret with the address of Redis, and name it: `kubectl -n %s create secret generic %s --from-literal=%s=redis-cluster://redis-1:6379,redis-2:6379`" .Release.Namespace (include "quotagate.store" .) $store.redis.urlKey) -}}
+{{- fail (printf "store.redis.existingSecret is empty, and %s would have no Redis: create a Secret with the address of Redis, and name it: `kubectl -n %s create secret generic %s --from-literal=%s=redis-cluster://redis-1:6379,redis-2:6379`" $counts .Release.Namespace (include "quotagate.store" .) $store.redis.urlKey) -}}
 {{- end -}}
 {{- with $store.redis.tls -}}
 {{- if and .existingSecret .caKey -}}
@@ -45,11 +46,18 @@
 {{- end -}}
 {{- end -}}
 {{- if and $store.networkPolicy.enabled (not $store.networkPolicy.callers) -}}
-{{- fail "store.networkPolicy.callers is empty: nobody could call the store. Name the proxies, as in `[{namespaceSelector: {matchLabels: {kubernetes.io/metadata.name: istio-ingress}}}]`" -}}
+{{- fail (printf "store.networkPolicy.callers is empty: nobody could call %s. Name the proxies, as in `[{namespaceSelector: {matchLabels: {kubernetes.io/metadata.name: istio-ingress}}}]`" $counts) -}}
 {{- end -}}
 {{- if and $store.networkPolicy.enabled $values.monitoring.serviceMonitor.enabled (not $store.networkPolicy.admin) -}}
-{{- fail "store.networkPolicy.admin is empty: Prometheus could not scrape the stores. Name it, as in `[{namespaceSelector: {matchLabels: {kubernetes.io/metadata.name: monitoring}}}]`" -}}
+{{- fail (printf "store.networkPolicy.admin is empty: Prometheus could not scrape %s. Name it, as in `[{namespaceSelector: {matchLabels: {kubernetes.io/metadata.name: monitoring}}}]`" $counts) -}}
 {{- end -}}
+{{- if and $values.istio.enabled $values.monitoring.serviceMonitor.enabled (eq $values.istio.dataplane "ambient") (eq $values.istio.metrics "merged") -}}
+{{- fail "istio.metrics is merged, which needs a sidecar. In an ambient mesh set istio.metrics to permissive, or to strict if Prometheus is in the mesh" -}}
+{{- end -}}
+{{- else if and (eq $filter.kind "none") (not $values.monitoring.rules.enabled) -}}
+{{- fail "store.enabled and rateLimit.enabled are false, and filter.kind is none: there is nothing to install" -}}
+{{- end -}}
+{{- if $store.enabled -}}
 {{- if $store.tls.enabled -}}
 {{- if not $store.tls.existingSecret -}}
 {{- fail "store.tls.existingSecret is empty: name a Secret with tls.crt, tls.key and ca.crt" -}}
@@ -64,17 +72,12 @@
 {{- fail "store.tls.enabled: the chart knows no cluster that speaks TLS. Add one to your proxies (envoy/quota_store_tls.yaml shows it) and name it in policy.store.cluster" -}}
 {{- end -}}
 {{- end -}}
-{{- if and $values.istio.enabled $values.monitoring.serviceMonitor.enabled (eq $values.istio.dataplane "ambient") (eq $values.istio.metrics "merged") -}}
-{{- fail "istio.metrics is merged, which needs a sidecar. In an ambient mesh set istio.metrics to permissive, or to strict if Prometheus is in the mesh" -}}
-{{- end -}}
 {{- if and $store.trafficDistribution (not $values.istio.enabled) -}}
 {{- fail "store.trafficDistribution has no effect without istio.enabled: proxies outside of a mesh call every store of the headless Service. Remove it" -}}
 {{- end -}}
 {{- if and $store.autoscaling.enabled (gt (int $store.autoscaling.minReplicas) (int $store.autoscaling.maxReplicas)) -}}
 {{- fail "store.autoscaling.minReplicas is above maxReplicas" -}}
 {{- end -}}
-{{- else if and (eq $filter.kind "none") (not $values.monitoring.rules.enabled) (not $values.rateLimit.enabled) -}}
-{{- fail "store.enabled and rateLimit.enabled are false, and filter.kind is none: there is nothing to install" -}}
 {{- end -}}
 {{- if ne $filter.kind "none" -}}
 {{- if not $values.policy -}}

@@ -3,7 +3,6 @@
 use std::sync::Arc;
 
 use futures_util::future::BoxFuture;
-use prometheus_client::registry::Registry;
 use quotagate_operate::Operate;
 use quotagate_protocol::dials::DialsReply;
 use quotagate_store::server::{Connections, Event, Hooks};
@@ -22,14 +21,10 @@ pub struct Control {
 }
 
 impl Control {
-    /// A state over `store` that knows no domain yet. `register` adds further metrics.
-    pub fn new(
-        store: Arc<dyn Store>,
-        connections: Arc<Connections>,
-        register: impl FnOnce(&mut Registry),
-    ) -> Self {
+    /// A state over `store` that knows no domain yet.
+    pub fn new(store: Arc<dyn Store>, connections: Arc<Connections>) -> Self {
         let operate = Operate::new(Arc::clone(&store));
-        let metrics = Metrics::new(&*store, &operate.watch, register);
+        let metrics = Metrics::new(&*store, &operate.watch);
         Self { store, operate, events: Events::default(), metrics, connections }
     }
 }
@@ -68,7 +63,7 @@ mod tests {
     #[tokio::test]
     async fn grants_that_the_store_refunds_are_in_the_metrics() {
         let store = quotagate_store::open(&"memory:".parse().unwrap(), "qg");
-        let control = Control::new(store, Arc::default(), |_| ());
+        let control = Control::new(store, Arc::default());
         control.observe(Event::Undone(2));
         let text = control.metrics.render(&*control.store, &control.operate, Format::Plain);
         assert!(text.contains("quotagate_store_grants_undone_total 2"), "{text}");

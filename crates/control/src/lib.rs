@@ -10,4 +10,4 @@ mod listeners;
 mod metrics;
 mod serve;
 
-pub use self::serve::{App, Register, Serving, serve, serve_with};
+pub use self::serve::{App, Serving, serve, serve_with};

@@ -61,8 +61,8 @@ pub struct Metrics {
 }
 
 impl Metrics {
-    /// Metrics at zero, with those of `store`, of `watch`, and what `register` adds.
-    pub fn new(store: &dyn Store, watch: &Watch, register: impl FnOnce(&mut Registry)) -> Self {
+    /// Metrics at zero, with those of `store` and of `watch`.
+    pub fn new(store: &dyn Store, watch: &Watch) -> Self {
         let mut all = Registry::default();
         #[cfg(target_os = "linux")]
         all.register_collector(Box::new(process::ProcessMetrics));
@@ -105,7 +105,6 @@ impl Metrics {
         store.register(registry);
         let help = "Reports of workers whose policy document was refused";
         all.register("quotagate_documents_refused", help, watch.documents.reports.clone());
-        register(&mut all);
         Self { registry: all, ..metrics }
     }
 

@@ -4,7 +4,6 @@ use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
-use prometheus_client::registry::Registry;
 use quotagate_store::server::{
     CallEndpoint, Connections, Hooks, Listener, STREAMS, Tokens, connection_limits,
 };
@@ -23,31 +22,20 @@ pub struct App {
     store: Arc<dyn Store>,
     tokens: Option<Tokens>,
     guard: Guard,
-    register: Register,
 }
-
-/// Adds metrics to those of the server.
-pub type Register = Box<dyn FnOnce(&mut Registry) + Send>;
 
 impl App {
     /// Serves `store` to callers and operators who present one of `tokens`, or to everyone if
     /// `tokens` is `None`.
     pub fn new(store: Arc<dyn Store>, tokens: Option<Tokens>) -> Self {
         let guard = Guard { tokens: tokens.clone(), hosts: Vec::new() };
-        Self { store, tokens, guard, register: Box::new(|_| ()) }
+        Self { store, tokens, guard }
     }
 
     /// Requires one of these tokens from operators instead. Callers do not have them.
     #[must_use]
     pub fn admin_tokens(mut self, tokens: Option<Tokens>) -> Self {
         self.guard.tokens = tokens.or(self.guard.tokens);
-        self
-    }
-
-    /// Serves further metrics beside those of the store.
-    #[must_use]
-    pub fn metrics(mut self, register: Register) -> Self {
-        self.register = register;
         self
     }
 
@@ -127,9 +115,9 @@ pub async fn serve_with<F: Future<Output = ()>>(
     accept: impl FnOnce(Serving) -> F,
     shutdown: impl Future<Output = Duration>,
 ) {
-    let App { store, tokens, guard, register } = app;
+    let App { store, tokens, guard } = app;
     let connections = Arc::new(Connections::default());
-    let control = Arc::new(Control::new(Arc::clone(&store), Arc::clone(&connections), register));
+    let control = Arc::new(Control::new(Arc::clone(&store), Arc::clone(&connections)));
     let hooks: Arc<dyn Hooks> = Arc::clone(&control) as _;
     let endpoint = CallEndpoint::new(Arc::clone(&store), Arc::clone(&connections));
     let endpoint = Arc::new(endpoint.tokens(tokens).hooks(hooks));

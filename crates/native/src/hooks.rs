@@ -31,20 +31,23 @@ fn into_pointer<T>(value: Arc<T>) -> ModulePtr {
     Arc::into_raw(value).cast()
 }
 
-/// What is behind a pointer that [`into_pointer`] made.
+/// What is behind a pointer of the module's: one that [`into_pointer`] made of an [`Arc`], or a
+/// stream's, which `filter_new` made of an [`Rc`].
+///
+/// # Safety
+/// `pointer` is null, or was made of the same type, and its reference has not been taken back and
+/// is not while `'p` lasts. That of a stream is used on its own worker only.
+unsafe fn borrow<'p, T>(pointer: ModulePtr) -> Option<&'p T> {
+    // SAFETY: both kinds point to the value itself. By the caller's contract it is alive, or the
+    // pointer is null.
+    unsafe { pointer.cast::<T>().as_ref() }
+}
+
+/// Another reference to what is behind a pointer that [`into_pointer`] made.
 ///
 /// # Safety
 /// `pointer` is null, or comes from [`into_pointer`] with the same type and [`release`] has not run
 /// for it.
-unsafe fn borrow<'p, T>(pointer: ModulePtr) -> Option<&'p T> {
-    // SAFETY: by the caller's contract it is null or points to a live value.
-    unsafe { pointer.cast::<T>().as_ref() }
-}
-
-/// Another reference to what is behind such a pointer.
-///
-/// # Safety
-/// As for [`borrow`].
 unsafe fn share<T>(pointer: ModulePtr) -> Option<Arc<T>> {
     if pointer.is_null() {
         return None;
@@ -78,7 +81,7 @@ unsafe fn stream(pointer: ModulePtr) -> Option<Rc<Stream>> {
 /// Takes back a pointer that [`into_pointer`] made.
 ///
 /// # Safety
-/// As for [`borrow`]; the pointer must not be used again.
+/// As for [`share`]; the pointer must not be used again.
 unsafe fn release<T>(pointer: ModulePtr) -> Option<Arc<T>> {
     // SAFETY: it came from `Arc::into_raw` and is live, by the caller's contract.
     (!pointer.is_null()).then(|| unsafe { Arc::from_raw(pointer.cast::<T>()) })

@@ -84,13 +84,21 @@ impl Drop for Letters<'_> {
 
 #[cfg(test)]
 mod tests {
+    use quotagate_quota::config::Config;
+    use quotagate_quota::time::Monotonic;
+    use quotagate_quota::worker::Worker;
+
     use super::*;
 
     #[test]
     fn letters_behind_one_whose_reader_panics_are_found_by_the_next_reader() {
+        let document = br#"{"domain": "d", "store": {"cluster": "c"}, "policies": []}"#;
+        let mut worker: Worker<()> = Worker::new(Arc::new(Config::parse(document).unwrap()), 1);
+        worker.observe_traffic(Monotonic::default());
+        let fetch = worker.next_fetch(Monotonic::default()).unwrap();
         let mailbox = Mailbox::default();
         for _ in 0..3 {
-            mailbox.put(Letter::Ended(CallId::default(), CallEnd::Reset));
+            mailbox.put(Letter::Ended(fetch.id, CallEnd::Reset));
         }
         let mut letters = mailbox.take();
         assert!(letters.next().is_some());

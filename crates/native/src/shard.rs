@@ -71,7 +71,8 @@ pub struct Shard {
 
 struct Core {
     driver: StreamDriver,
-    /// The streams whose body is read, or about which shadow policies ask the store.
+    /// Streams that are not among those that wait, by their numbers: their body was read, or shadow
+    /// policies asked the store about them. They stay until they are decided or leave.
     aside: BTreeMap<u64, Arc<Waiter>>,
     /// Whether policies needed all headers of the last request.
     needs_all_headers: bool,

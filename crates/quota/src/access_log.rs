@@ -185,6 +185,7 @@ mod tests {
             policy,
             counter,
             granted,
+            by_store: false,
             mode: config().policies[policy].mode,
             cost: NonZeroU64::MIN,
             counts_until: resets,

@@ -60,6 +60,9 @@ pub struct Standing {
     pub counter: Counter,
     /// Whether the policy grants the request's cost.
     pub granted: bool,
+    /// Whether the store refused this very request. What the worker refuses by itself counts
+    /// nowhere, whatever `count_denied` of its policy says.
+    pub by_store: bool,
     /// Its mode when the request arrived. Later dials do not change that.
     pub mode: Mode,
     /// What the request costs, in units.

@@ -85,6 +85,7 @@ fn case(random: &mut Random, now: Monotonic) -> (Config, Vec<Standing>, Vec<Show
             policy,
             counter: Counter { key: "d:p:{*}".into(), quota, window: Window::new(60, 0).unwrap() },
             granted: random.below(2) == 0,
+            by_store: false,
             mode: if mode == "enforce" { Mode::Enforce } else { Mode::Shadow },
             cost: NonZeroU64::MIN,
             counts_until: now + left,

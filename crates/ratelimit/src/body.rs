@@ -39,19 +39,33 @@ where
         Some(Ok(frame)) => frame.into_data().unwrap_or_default(),
         Some(Err(error)) => return Err(Refusal::Body(error.into().to_string())),
     };
-    if body.is_end_stream() && first.len() <= most {
+    let too_large = || Refusal::TooLarge(format!("the body must be at most {most} bytes long"));
+    let left = most.checked_sub(first.len()).ok_or_else(too_large)?;
+    if body.is_end_stream() {
         return Ok(first);
     }
     let waits = WAITING.try_acquire().map_err(|_| Refusal::Busy)?;
     // The semaphore is never closed.
     let _permit = IN_PARTS.acquire().await;
     drop(waits);
-    let left = most.saturating_sub(first.len());
     let rest = quotagate_store::server::receive(body, left).await.map_err(|error| match error {
-        Refusal::TooLarge(_) => {
-            Refusal::TooLarge(format!("the body must be at most {most} bytes long"))
-        }
+        Refusal::TooLarge(_) => too_large(),
         other => other,
     })?;
     Ok([first, rest].concat().into())
+}
+
+#[cfg(test)]
+mod tests {
+    use http_body_util::Full;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn body_in_one_part_is_bounded_like_one_in_several() {
+        let body = || Full::new(Bytes::from_static(b"abcd"));
+        assert_eq!(receive(body(), 4).await.unwrap(), "abcd");
+        let refusal = receive(body(), 3).await.unwrap_err();
+        assert_eq!(refusal.to_string(), "the body must be at most 3 bytes long");
+    }
 }

@@ -109,6 +109,13 @@ impl DomainCounters {
         self.go_on(&mut core);
     }
 
+    /// Waits until nothing is on its way to the store: calls, and what requests refunded.
+    pub async fn settled(&self) {
+        while self.lock().worker.has_calls() {
+            tokio::time::sleep(TICK).await;
+        }
+    }
+
     /// The time of the worker's clock.
     pub fn now(&self) -> Monotonic {
         Monotonic::new(self.origin.elapsed())

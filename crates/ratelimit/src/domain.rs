@@ -122,7 +122,8 @@ impl Domain {
     ) -> Self {
         let name = crate::rules::written_name(rules.name());
         let policies = rules.rules().iter().map(|rule| policy(&name, rule, options));
-        let of_requests = hosted(&name, REQUEST_LIMITS.into(), 0, Unit::Second, options);
+        // Operators see the greatest limit that a request may bring.
+        let of_requests = hosted(&name, REQUEST_LIMITS.into(), u32::MAX, Unit::Second, options);
         let policies: Vec<HostedPolicy> = policies.chain([of_requests]).collect();
         let config = Config::hosted(&name, options.store.clone(), policies);
         let counters = DomainCounters::open(Arc::new(config), endpoint);
@@ -224,13 +225,12 @@ pub fn checks<'l>(
 }
 
 fn policy(domain: &str, rule: &Rule, options: &CountingOptions) -> HostedPolicy {
-    // Unlimited rules have a policy, too, so that the indexes are the same. It counts nothing, and
-    // operators see the greatest limit.
-    let (hits, unit) = match rule.limit {
-        RuleLimit::Unlimited => (u32::MAX, Unit::Second),
-        RuleLimit::Hits(hits, unit) => (hits, unit),
+    // Unlimited rules have a policy, too, so that the indexes are the same. It counts nothing.
+    let (hits, unit, mode) = match rule.limit {
+        RuleLimit::Unlimited => (u32::MAX, Unit::Second, Mode::Off),
+        RuleLimit::Hits(hits, unit) if rule.shadow_mode => (hits, unit, Mode::Shadow),
+        RuleLimit::Hits(hits, unit) => (hits, unit, Mode::Enforce),
     };
-    let mode = if rule.shadow_mode { Mode::Shadow } else { Mode::Enforce };
     let partition_by = rule.partition_by.clone();
     let policy = hosted(domain, Arc::clone(&rule.policy), hits, unit, options);
     HostedPolicy { mode, partition_by, ..policy }

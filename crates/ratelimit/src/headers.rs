@@ -13,16 +13,6 @@ pub struct HeaderNames {
     pub reset: String,
 }
 
-impl Default for HeaderNames {
-    fn default() -> Self {
-        Self {
-            limit: "RateLimit-Limit".to_owned(),
-            remaining: "RateLimit-Remaining".to_owned(),
-            reset: "RateLimit-Reset".to_owned(),
-        }
-    }
-}
-
 /// The headers of the descriptor that is nearest to its limit: the last that refuses, else the
 /// first with the fewest hits left. `is_quota` says whether a descriptor refuses only together with
 /// others. Without a limit there are none.

@@ -2,7 +2,7 @@
 
 use prost_types::value::Kind;
 use prost_types::{Struct, Value as ProtoValue};
-use serde::Deserialize;
+use serde::{Deserialize, Deserializer};
 use serde_json::{Map, Value, json};
 
 use crate::messages::{
@@ -16,35 +16,41 @@ const EXACT: f64 = 9_007_199_254_740_992.0;
 #[derive(Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 struct RequestJson {
+    #[serde(deserialize_with = "nullable")]
     domain: String,
+    #[serde(deserialize_with = "nullable")]
     descriptors: Vec<DescriptorJson>,
-    #[serde(alias = "hitsAddend")]
+    #[serde(alias = "hitsAddend", deserialize_with = "nullable")]
     hits_addend: Integer,
 }
 
 #[derive(Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 struct DescriptorJson {
+    #[serde(deserialize_with = "nullable")]
     entries: Vec<EntryJson>,
     limit: Option<LimitJson>,
     #[serde(alias = "hitsAddend")]
     hits_addend: Option<Integer>,
-    #[serde(alias = "isNegativeHits")]
+    #[serde(alias = "isNegativeHits", deserialize_with = "nullable")]
     is_negative_hits: bool,
 }
 
 #[derive(Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 struct EntryJson {
+    #[serde(deserialize_with = "nullable")]
     key: String,
+    #[serde(deserialize_with = "nullable")]
     value: String,
 }
 
 #[derive(Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 struct LimitJson {
-    #[serde(alias = "requestsPerUnit")]
+    #[serde(alias = "requestsPerUnit", deserialize_with = "nullable")]
     requests_per_unit: Integer,
+    #[serde(deserialize_with = "nullable")]
     unit: UnitJson,
 }
 
@@ -85,6 +91,15 @@ impl Integer {
         let number = number.and_then(|number| N::try_from(number).ok());
         number.ok_or_else(|| format!("{field}: must be a whole number within its type"))
     }
+}
+
+/// Reads `null` like a field that is missing, as the mapping of Protocol Buffers does.
+fn nullable<'de, D, T>(deserializer: D) -> Result<T, D::Error>
+where
+    D: Deserializer<'de>,
+    T: Default + Deserialize<'de>,
+{
+    Ok(Option::deserialize(deserializer)?.unwrap_or_default())
 }
 
 /// Reads a request.
@@ -189,5 +204,40 @@ fn value(of: &ProtoValue) -> Value {
         Some(Kind::StringValue(text)) => Value::String(text.clone()),
         Some(Kind::ListValue(list)) => list.values.iter().map(value).collect(),
         Some(Kind::StructValue(fields)) => structure(fields),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn null_is_a_field_that_is_missing() {
+        let empty = r#"{"domain": null, "descriptors": null, "hits_addend": null}"#;
+        assert_eq!(request(empty.as_bytes()).unwrap(), RateLimitRequest::default());
+        let limit = r#"{"requests_per_unit": null, "unit": null}"#;
+        let fields = format!(
+            r#""entries": [{{"key": null, "value": null}}], "limit": {limit}, "hits_addend": null, "is_negative_hits": null"#
+        );
+        let of = |descriptor: &str| {
+            let text = format!(r#"{{"domain": "d", "descriptors": [{descriptor}]}}"#);
+            request(text.as_bytes())
+        };
+        assert_eq!(
+            of(&format!("{{{fields}}}")),
+            of(r#"{"entries": [{}], "limit": {}}"#),
+            "the same without the fields"
+        );
+        assert_eq!(of(r#"{"entries": null, "limit": null}"#), of("{}"));
+        assert!(of("null").is_err(), "an element of a list must not be null");
+    }
+
+    #[test]
+    fn fields_of_an_answer_that_are_zero_are_left_out() {
+        let statuses = vec![DescriptorStatus { code: 1, ..DescriptorStatus::default() }];
+        let answer =
+            RateLimitResponse { overall_code: 1, statuses, ..RateLimitResponse::default() };
+        let text = response(&answer).to_string();
+        assert_eq!(text, r#"{"overallCode":"OK","statuses":[{"code":"OK"}]}"#);
     }
 }

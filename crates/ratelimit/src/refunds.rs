@@ -41,7 +41,7 @@ pub struct NegativeHits {
     credits: Mutex<WaitingCredits>,
     /// Notified when credits must be written at once.
     flush_now: Notify,
-    /// Locked while credits are on their way to the store: whether the last flush left none.
+    /// Locked while credits are on their way to the store: whether the last flush wrote all.
     flight: tokio::sync::Mutex<bool>,
     /// How many flushes have begun.
     flushes: AtomicU64,
@@ -136,8 +136,8 @@ impl NegativeHits {
             })
             .collect();
         let uses = looked.iter().filter_map(|(counter, hits, grant, credits)| {
-            let credits = credits.as_ref().ok()?.as_ref().filter(|credits| credits.used > 0)?;
-            grant.is_ok().then(|| use_up(counter, credits.used, *hits))
+            let credits = usable(grant.as_ref().ok()?, credits.as_ref().ok()?.as_ref())?;
+            Some(use_up(counter, credits.used, *hits))
         });
         let mut used_up = self.reserve(uses.collect()).await.into_iter();
         // Units that nobody refunds otherwise.
@@ -145,17 +145,17 @@ impl NegativeHits {
         let mut readings = Vec::with_capacity(looked.len());
         for (counter, hits, grant, credits) in looked {
             let reading = grant.and_then(|grant| {
-                let absorbed = credits.and_then(|credits| match credits {
-                    Some(credits) if credits.used > 0 => {
-                        let used = used_up.next().unwrap_or_else(no_outcome)?;
-                        if used.window == credits.window {
-                            return Ok(used.granted);
-                        }
-                        // A window has begun in between, whose credits are others.
-                        stray.extend(adjustment(&beside(&counter, USED_UP), &used));
-                        Ok(0)
+                let absorbed = credits.and_then(|credits| {
+                    if usable(&grant, credits.as_ref()).is_none() {
+                        return Ok(0);
                     }
-                    _ => Ok(0),
+                    let used = used_up.next().unwrap_or_else(no_outcome)?;
+                    if used.window == grant.window {
+                        return Ok(used.granted);
+                    }
+                    // A window has begun in between, whose credits are others.
+                    stray.extend(adjustment(&beside(&counter, USED_UP), &used));
+                    Ok(0)
                 });
                 let absorbed =
                     absorbed.inspect_err(|_| stray.extend(adjustment(&counter, &grant)))?;
@@ -186,8 +186,8 @@ impl NegativeHits {
     }
 
     /// Writes the credits that wait, and waits for those that are being written. Returns whether
-    /// none is left.
-    async fn flush(&self) -> bool {
+    /// all are written.
+    pub async fn flush(&self) -> bool {
         let flushes = self.flushes.load(Ordering::SeqCst);
         let mut is_written = self.flight.lock().await;
         // A flush that has begun since, and has ended, took the credits of this caller along.
@@ -219,9 +219,10 @@ impl NegativeHits {
             // Each further batch would wait in vain, and refunds wait for the flush.
             is_away = outcomes.iter().all(Result::is_err);
             for ((counter, credit), outcome) in batch.iter().zip(outcomes) {
-                if outcome.is_err() {
-                    *is_written = false;
-                    // If it was written after all, it counts twice, which admits fewer requests.
+                let Err(error) = outcome else { continue };
+                *is_written = false;
+                // Without an answer it may have been written, and must not be written twice.
+                if !matches!(error, StoreError::NoAnswer(_)) {
                     self.credits().add(counter.clone(), *credit);
                 }
             }
@@ -286,6 +287,11 @@ fn look(counter: &Counter) -> Reservation {
     Reservation { key, kind, window_s, offset_s, quota, spare, ..Reservation::default() }
 }
 
+/// The credits of a counter, if there are some in the window of its own grant.
+fn usable<'g>(own: &Grant, credits: Option<&'g Grant>) -> Option<&'g Grant> {
+    credits.filter(|credits| credits.used > 0 && credits.window == own.window)
+}
+
 /// Refunds what a grant has of a counter.
 fn adjustment(counter: &Counter, grant: &Grant) -> Option<Adjustment> {
     let (kind, window_s, offset_s) = counter.window.parts();
@@ -330,6 +336,26 @@ mod tests {
     fn counter(party: &str) -> Counter {
         let key = format!("d:p:{{{party}}}").into();
         Counter { key, quota: 2, window: Window::new(3600, 0).unwrap() }
+    }
+
+    #[test]
+    fn only_credits_of_the_same_window_are_used_up() {
+        let of = |window, used| Grant {
+            granted: 0,
+            used,
+            quota: 2,
+            reset_ms: 1_000,
+            window,
+            window_s: 0,
+        };
+        for (credits, is_usable) in [
+            (None, false),
+            (Some(of(7, 0)), false),
+            (Some(of(8, 1)), false),
+            (Some(of(7, 1)), true),
+        ] {
+            assert_eq!(usable(&of(7, 2), credits.as_ref()).is_some(), is_usable, "{credits:?}");
+        }
     }
 
     #[test]

@@ -9,6 +9,7 @@ use std::time::Duration;
 use axum::Router;
 use axum::http::header::CONTENT_TYPE;
 use axum::routing::get;
+use futures_util::future::join_all;
 use hyper::Request;
 use hyper::body::Incoming;
 use quotagate_control::{App, Serving, serve_with};
@@ -32,6 +33,8 @@ const CALL_STREAMS: u32 = 8192;
 const MAX_POLICIES: usize = 1024;
 /// How often the rule files are looked at.
 const LOOK: Duration = Duration::from_secs(1);
+/// The longest that the end of the service waits for the store.
+const LAST: Duration = Duration::from_secs(1);
 /// When changed rule files are looked at again.
 const SECOND_LOOK: Duration = Duration::from_millis(50);
 
@@ -79,8 +82,9 @@ pub async fn serve(
     shutdown: impl Future<Output = Duration>,
 ) {
     let Listeners { grpc, http, debug, admin, metrics } = listeners;
+    let service = Arc::new(RateLimitService::new(options.answers.clone()));
+    let served = Arc::clone(&service);
     let accept = move |serving: Serving| async move {
-        let service = Arc::new(RateLimitService::new(options.answers.clone()));
         let (store, connections) = (Arc::clone(&serving.store), Arc::clone(&serving.connections));
         let health = HealthState::new(options.health, store, Arc::clone(&connections));
         let health = Arc::new(health);
@@ -120,6 +124,14 @@ pub async fn serve(
         );
     };
     serve_with(admin, app, accept, shutdown).await;
+    // What the last calls have refunded, and the credits that they have left.
+    let domains = served.domains().unwrap_or_default();
+    let written = domains.values().map(|domain| async move {
+        tokio::join!(domain.counters.settled(), domain.refunds.flush());
+    });
+    if tokio::time::timeout(LAST, join_all(written)).await.is_err() {
+        tracing::warn!("the store did not take the last refunds: their hits stay counted");
+    }
 }
 
 async fn accept_http(connections: &Connections, listener: &Listener, router: Router) {

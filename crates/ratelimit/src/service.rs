@@ -5,13 +5,14 @@ use std::num::NonZeroU64;
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::{Duration, Instant, SystemTime};
 
-use quotagate_protocol::{MAX_UNITS, Mode, Window};
+use quotagate_protocol::{MAX_UNITS, Mode};
 use quotagate_quota::config::Config;
 use quotagate_quota::decision::{
     Admission, Balance, Decision, GrantedUnits, Held, Standing, Uncounted,
 };
 use quotagate_quota::evaluate::Counter;
 use quotagate_quota::time::Monotonic;
+use quotagate_store::window::Position;
 
 use crate::domain::{AppliedLimit, Domain, Limited, checks};
 use crate::headers::{HeaderNames, headers};
@@ -158,8 +159,8 @@ impl Drop for TakenHits<'_> {
                 let standing = standings.get(counter);
                 let counts_refused =
                     self.config.policies.get(*policy).is_some_and(|policy| policy.count_denied);
-                let was_counted =
-                    counts_refused && standing.is_some_and(|standing| !standing.granted);
+                let was_counted = counts_refused
+                    && standing.is_some_and(|standing| !standing.granted && standing.by_store);
                 let reset = standing.map(|standing| standing.balance.resets.since(now));
                 let reset = reset.unwrap_or_else(|| counter.window.length());
                 (!held.contains(counter) && !was_counted).then_some((counter, hits.get(), reset))
@@ -497,26 +498,27 @@ fn status(
         code: code.into(),
         current_limit: Some(current_limit(domain, limit, quota)),
         limit_remaining: if granted { bounded(remaining) } else { 0 },
-        duration_until_reset: reset(limit, hits, verdict, now),
+        duration_until_reset: Some(reset(limit, hits, verdict, now)),
     }
 }
 
 /// Until the window of a limit ends. The store says when, unless it was not asked: because the hits
-/// are more than the limit, or because another limit refused the request. Then it is the end of a
-/// fixed window by this machine's clock.
+/// are more than the limit, or because another limit refused the request. Then it is the end of the
+/// window by this machine's clock.
 fn reset(
     limit: &AppliedLimit,
     hits: u64,
     verdict: &LimitVerdict,
     now: Monotonic,
-) -> Option<prost_types::Duration> {
+) -> prost_types::Duration {
     let LimitVerdict { granted, balance, .. } = *verdict;
     let was_asked = balance.is_some_and(|balance| granted || hits <= balance.quota);
-    if let (false, Window::Fixed(window)) = (was_asked, &limit.counter.window) {
-        let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
-        return Some(whole_seconds(window.remaining_at(now)));
+    if let Some(balance) = balance.filter(|_| was_asked) {
+        return whole_seconds(balance.resets.since(now));
     }
-    balance.map(|balance| whole_seconds(balance.resets.since(now)))
+    let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+    let end = Position::at(&limit.counter.window, now).span.end;
+    whole_seconds(Duration::from_secs(end).saturating_sub(now))
 }
 
 fn current_limit(domain: &Domain, limit: &AppliedLimit, quota: u64) -> CurrentLimit {

@@ -27,10 +27,10 @@ mod tracked;
 
 pub use self::body::{MAX_ARRIVAL, read_json, receive};
 pub use self::call::CarriedOut;
-pub use self::connections::{Connections, STREAMS};
+pub use self::connections::{Connections, STREAMS, spread};
 pub use self::endpoint::CallEndpoint;
 pub use self::file_limit::{ConnectionLimits, connection_limits, raise_file_limit};
 pub use self::hooks::{Event, Hooks};
-pub use self::listener::{ConnectionAge, ListenAddr, ListenAddrError, Listener};
+pub use self::listener::{ConnectionAge, ListenAddr, ListenAddrError, Listener, Stream};
 pub use self::refusal::{Refusal, STORE_HEADER};
 pub use self::token::Tokens;

@@ -46,7 +46,11 @@ pub fn send(port: u16, quota: u64) -> Result<Vec<Response>> {
     Ok(responses)
 }
 
-fn wait_for_room_in_window() -> Result<()> {
+/// Waits for a minute that does not end at once.
+///
+/// # Errors
+/// When Ctrl-C was pressed.
+pub fn wait_for_room_in_window() -> Result<()> {
     loop {
         program::go_on()?;
         let now = SystemTime::now().duration_since(UNIX_EPOCH)?;

@@ -27,6 +27,8 @@ pub struct Images<'e> {
     engine: &'e Engine,
     /// Our image of the store.
     pub store: String,
+    /// Our image of the rate limit service.
+    pub rate_limits: String,
     /// Our image of Envoy.
     pub envoy: String,
     made: Vec<String>,
@@ -38,7 +40,8 @@ impl<'e> Images<'e> {
     #[must_use]
     pub fn new(engine: &'e Engine) -> Self {
         let own = |name: &str| format!("quotagate-{name}:compose-{}", process::id());
-        Self { engine, store: own("store"), envoy: own("envoy"), made: Vec::new() }
+        let (store, rate_limits, envoy) = (own("store"), own("ratelimit"), own("envoy"));
+        Self { engine, store, rate_limits, envoy, made: Vec::new() }
     }
 
     /// Provides all of them.
@@ -46,14 +49,15 @@ impl<'e> Images<'e> {
     /// # Errors
     /// When `dist/release` lacks one, or one can neither be pulled nor stood in for.
     pub fn provide(&mut self) -> Result<()> {
-        let [store, archive, recipe] = released()?;
+        let [store, rate_limits, archive, recipe] = released()?;
         fs::create_dir_all(paths::compose())?;
         task::step("compose: images");
         for image in published(&recipe)? {
             program::go_on()?;
             self.pull_or_stand_in(&image)?;
         }
-        self.load_store(&store)?;
+        self.load(&store, self.store.clone())?;
+        self.load(&rate_limits, self.rate_limits.clone())?;
         self.build_envoy(&archive, &recipe)
     }
 
@@ -83,18 +87,18 @@ impl<'e> Images<'e> {
     }
 
     /// The engine reads no OCI archives, so skopeo rewrites it for this machine's architecture.
-    fn load_store(&mut self, archive: &Path) -> Result<()> {
+    fn load(&mut self, archive: &Path, image: String) -> Result<()> {
         let folder = tempfile::tempdir_in(paths::compose())?;
-        let docker = folder.path().join("store.tar").display().to_string();
+        let docker = folder.path().join("image.tar").display().to_string();
         let mut skopeo = Command::new("skopeo");
         skopeo.args(["copy", "--insecure-policy", "--quiet"]);
         skopeo.arg(format!("oci-archive:{}", archive.display()));
-        skopeo.arg(format!("docker-archive:{docker}:{}", self.store));
+        skopeo.arg(format!("docker-archive:{docker}:{image}"));
         program::run(&mut skopeo, LIMIT)
             .context("skopeo reads the image (`apt-get install skopeo`)")?;
-        self.made.push(self.store.clone());
+        self.made.push(image.clone());
         self.engine.docker(&["load", "--quiet", "--input", &docker])?;
-        task::note(&format!("{}: {}", self.store, archive.display()));
+        task::note(&format!("{image}: {}", archive.display()));
         Ok(())
     }
 
@@ -132,11 +136,13 @@ impl<'e> Images<'e> {
     }
 }
 
-/// The store's image, this machine's archive and the recipe of the Envoy image in `dist/release`.
-fn released() -> Result<[PathBuf; 3]> {
+/// The images of the store and of the rate limit service, this machine's archive and the recipe of
+/// the Envoy image in `dist/release`.
+fn released() -> Result<[PathBuf; 4]> {
     let architecture = std::env::consts::ARCH;
     let names = [
         format!("quotagate-store-{VERSION}.oci.tar"),
+        format!("quotagate-ratelimit-{VERSION}.oci.tar"),
         format!("quotagate-{VERSION}-linux-{architecture}.tar.gz"),
         "envoy.Dockerfile".to_owned(),
     ];

@@ -41,8 +41,10 @@ enum Profile {
     Wasm,
     /// docker-compose.native.yml: the native module, without stores
     Native,
+    /// docker-compose.ratelimit.yml: the rate limit service
+    RateLimit,
     /// One after the other, on one engine
-    Both,
+    All,
 }
 
 fn main() -> ExitCode {
@@ -75,7 +77,8 @@ fn run(cli: &Cli) -> Result<()> {
     let variants: &[Variant] = match cli.profile {
         Profile::Wasm => &[Variant::Wasm],
         Profile::Native => &[Variant::Native],
-        Profile::Both => &[Variant::Wasm, Variant::Native],
+        Profile::RateLimit => &[Variant::RateLimit],
+        Profile::All => &[Variant::Wasm, Variant::Native, Variant::RateLimit],
     };
     let checked = check(&engine, variants, cli.port);
     let stopped = engine.stop();

@@ -18,6 +18,8 @@ pub enum Variant {
     Wasm,
     /// `docker-compose.native.yml`
     Native,
+    /// `docker-compose.ratelimit.yml`
+    RateLimit,
 }
 
 impl Variant {
@@ -27,6 +29,7 @@ impl Variant {
         match self {
             Self::Wasm => "docker-compose.yml",
             Self::Native => "docker-compose.native.yml",
+            Self::RateLimit => "docker-compose.ratelimit.yml",
         }
     }
 }
@@ -41,7 +44,7 @@ pub struct Project<'e> {
     /// The port of the first store's admin address.
     pub admin_port: u16,
     name: String,
-    environment: [(&'static str, String); 4],
+    environment: [(&'static str, String); 5],
     is_removed: bool,
 }
 
@@ -57,12 +60,17 @@ impl<'e> Project<'e> {
         port: Option<u16>,
     ) -> Result<Self> {
         let (port, admin_port) = (port.map_or_else(ports::free, Ok)?, ports::free()?);
-        let form = if variant == Variant::Wasm { "wasm" } else { "native" };
+        let form = match variant {
+            Variant::Wasm => "wasm",
+            Variant::Native => "native",
+            Variant::RateLimit => "ratelimit",
+        };
         let environment = [
             ("QUOTAGATE_PORT", port.to_string()),
             ("QUOTAGATE_ADMIN_PORT", admin_port.to_string()),
             ("QUOTAGATE_STORE_IMAGE", images.store.clone()),
             ("QUOTAGATE_ENVOY_IMAGE", images.envoy.clone()),
+            ("QUOTAGATE_RATELIMIT_IMAGE", images.rate_limits.clone()),
         ];
         let name = format!("quotagate-compose-{form}-{}", std::process::id());
         Ok(Self { engine, variant, port, admin_port, name, environment, is_removed: false })

@@ -34,6 +34,9 @@ pub fn run(project: &Project<'_>) -> Result<()> {
     project.compose(&["up", "--no-build", "--detach", "--wait", "--wait-timeout", "180"])?;
     let listed = project.compose(&["ps", "--format", "{{.Service}} {{.Status}}"])?;
     task::note(&format!("healthy: {}", listed.trim().replace('\n', ", ")));
+    if project.variant == Variant::RateLimit {
+        return spend_limits(project);
+    }
     let headers = burst::check_headers(&burst::send(project.port, QUOTA)?)?;
     task::note(&format!("outside: {QUOTA} times 200, then 429 ({headers})"));
     if project.variant == Variant::Wasm {
@@ -41,6 +44,24 @@ pub fn run(project: &Project<'_>) -> Result<()> {
         set_a_dial(project)?;
     }
     kill_a_primary(project)
+}
+
+/// The example's rules: five requests of an address in a minute, and two reports in a day.
+fn spend_limits(project: &Project<'_>) -> Result<()> {
+    burst::wait_for_room_in_window()?;
+    let mut client = Client::connect(project.port)?;
+    let mut ask = |path: &str| -> Result<Vec<u16>> {
+        (0..4).map(|_| Ok(client.send(&Request::get(path))?.status)).collect()
+    };
+    let (reports, others) = (ask("/reports")?, ask("/")?);
+    if reports != [200, 200, 429, 429] || others != [200, 200, 200, 429] {
+        bail!("reports are answered {reports:?}, and other requests {others:?}");
+    }
+    task::note("outside: 2 reports and 3 other requests pass");
+    wait::until("the rules as policies", SOON, || {
+        let listed = ["exec", "--no-TTY", "ratelimit", "/quotagate", "dial", "list"];
+        Ok(project.compose(&listed)?.contains("per-address").then_some(()))
+    })
 }
 
 /// The second store counts in the same Redis.

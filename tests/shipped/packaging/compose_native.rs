@@ -5,23 +5,14 @@ use std::collections::{BTreeMap, BTreeSet};
 use quotagate_support::{paths, yaml};
 use serde_json::Value;
 
-use super::{ONE_SHOT, REDIS_NODES, compose, service, services_of, strings};
+use super::{ONE_SHOT, REDIS_NODES, compose, extended, service, strings};
 
 fn file() -> Value {
     yaml::read(&paths::root().join("docker-compose.native.yml")).unwrap()
 }
 
-/// The services, with the fields of those that they extend.
 fn services() -> BTreeMap<String, Value> {
-    let extended = |service: &Value| -> Value {
-        let Some(base) = service.get("extends") else { return service.clone() };
-        assert_eq!(base["file"], "docker-compose.yml");
-        let mut all = super::service(base["service"].as_str().unwrap());
-        let own = service.as_object().unwrap().clone();
-        all.as_object_mut().unwrap().extend(own);
-        all
-    };
-    services_of(&file()).into_iter().map(|(name, service)| (name, extended(&service))).collect()
+    extended(&file())
 }
 
 #[test]

@@ -69,6 +69,20 @@ fn mounted_native_configuration_differs_only_in_addresses_and_statistics() {
     assert_eq!(redis, service("store-1")["environment"]["QUOTAGATE_STORE"]);
 }
 
+#[test]
+fn mounted_configuration_of_the_rate_limit_filter_differs_only_in_addresses() {
+    let [mounted, shipped] = ["docker/ratelimit.yaml", "envoy/ratelimit/envoy.yaml"]
+        .map(|name| yaml::read(&paths::root().join(name)).unwrap());
+    let address = |cluster: usize| {
+        let at = format!("/static_resources/clusters/{cluster}/load_assignment/endpoints/0");
+        let at = format!("{at}/lb_endpoints/0/endpoint/address/socket_address");
+        mounted.pointer(&at).unwrap().clone()
+    };
+    assert_eq!(address(0), json!({"address": "upstream", "port_value": 8080}));
+    assert_eq!(address(1), json!({"address": "ratelimit", "port_value": 8081}));
+    assert_eq!(without_addresses(mounted), without_addresses(shipped));
+}
+
 /// Both differ where the forms do: in the filter, in what hands claims over, in the store.
 #[test]
 fn native_configuration_differs_from_the_wasm_one_only_in_the_filter() {

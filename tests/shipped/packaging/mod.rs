@@ -3,12 +3,13 @@
 
 mod compose;
 mod compose_native;
+mod compose_ratelimit;
 mod envoy;
 mod images;
 mod redis_cluster;
 mod systemd;
 
-use std::fs;
+use std::{collections::BTreeMap, fs};
 
 use quotagate_support::{paths, yaml};
 use serde_json::Value;
@@ -28,6 +29,20 @@ pub fn services() -> Vec<(String, Value)> {
 pub fn services_of(compose: &Value) -> Vec<(String, Value)> {
     let services = compose["services"].as_object().unwrap();
     services.iter().map(|(name, service)| (name.clone(), merged(service))).collect()
+}
+
+/// The services of a compose file, with the fields of those that they extend, which are in
+/// `docker-compose.yml`.
+pub fn extended(compose: &Value) -> BTreeMap<String, Value> {
+    let extended = |service: &Value| -> Value {
+        let Some(base) = service.get("extends") else { return service.clone() };
+        assert_eq!(base["file"], "docker-compose.yml");
+        let mut all = self::service(base["service"].as_str().unwrap());
+        let own = service.as_object().unwrap().clone();
+        all.as_object_mut().unwrap().extend(own);
+        all
+    };
+    services_of(compose).into_iter().map(|(name, service)| (name, extended(&service))).collect()
 }
 
 /// The YAML parser does not resolve merge keys.

@@ -45,7 +45,8 @@ fn standing(policy: usize, quota: u64, remaining: u64, resets: Monotonic) -> Sta
     let window_s = if policy == DAILY { 86_400 } else { 60 };
     let balance = Balance { quota, remaining, resets, window_s };
     let cost = NonZeroU64::MIN;
-    Standing { policy, counter, granted, mode, cost, counts_until: resets, balance }
+    let (by_store, counts_until) = (false, resets);
+    Standing { policy, counter, granted, by_store, mode, cost, counts_until, balance }
 }
 
 fn standings() -> Vec<Standing> {

@@ -27,7 +27,13 @@ enum Obstacle {
 pub(super) fn standing(check: &Check, granted: bool, balance: Balance) -> Standing {
     let &Check { policy, mode, cost, .. } = check;
     let counter = check.counter.clone();
-    Standing { policy, counter, granted, mode, cost, counts_until: balance.resets, balance }
+    let (by_store, counts_until) = (false, balance.resets);
+    Standing { policy, counter, granted, by_store, mode, cost, counts_until, balance }
+}
+
+/// The standing of a request that the policy of `check` refuses.
+fn refused(check: &Check, balance: Balance, by_store: bool) -> Standing {
+    Standing { by_store, ..standing(check, false, balance) }
 }
 
 /// The standing of a request with the policy of `check`, which granted it these units.
@@ -173,8 +179,8 @@ impl<W> Worker<W> {
                     })
                 }
                 Stage::Leased => self.leases.take_instead(counter, cost, now),
-                Stage::Refused { balance, .. } => {
-                    admission.standings.push(standing(&want.check, false, balance));
+                Stage::Refused { balance, by_store } => {
+                    admission.standings.push(refused(&want.check, balance, by_store));
                     None
                 }
                 Stage::Open => {
@@ -199,11 +205,11 @@ impl<W> Worker<W> {
         let mut refusal = Refusal { standings: Vec::with_capacity(wants.len()), until: now };
         for Want { check, stage, taken, .. } in wants {
             let balance = match *stage {
-                Stage::Refused { balance, .. } => {
+                Stage::Refused { balance, by_store } => {
                     if check.enforced() {
                         refusal.until = refusal.until.max(balance.resets);
                     }
-                    refusal.standings.push(standing(check, false, balance));
+                    refusal.standings.push(refused(check, balance, by_store));
                     continue;
                 }
                 Stage::Taken => taken.map(|(_, balance)| balance),

@@ -148,7 +148,7 @@ pub struct Worker<W> {
 pub struct Ticket(u64);
 
 /// A call or a fetch under way.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct CallId(pub(crate) u64);
 
 /// What a request gets on arrival.
@@ -355,6 +355,12 @@ impl<W> Worker<W> {
     /// Takes the lines for the log.
     pub fn take_notices(&mut self) -> Vec<Notice> {
         self.telemetry.notices.take()
+    }
+
+    /// Whether a call is under way, or refunds or charges wait for one. A host that ends may go on
+    /// ticking until that is over.
+    pub fn has_calls(&self) -> bool {
+        !self.calls.is_idle()
     }
 
     /// Whether no [`tick`](Self::tick) is needed, and everything has been taken.

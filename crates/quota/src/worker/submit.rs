@@ -40,7 +40,7 @@ impl<W> Worker<W> {
     pub fn submit(&mut self, who: W, checks: Vec<Check>, now: Monotonic) -> Submitted {
         let LocalKnowledge { admission, asks, refused_until } = self.know(&checks, now);
         if let Some(until) = refused_until {
-            let refusal = self.refuse(&checks, admission.standings, until);
+            let refusal = self.refuse(&checks, admission.standings, until, now);
             return Submitted::Decided(Decision::Refuse(refusal));
         }
         if asks != Asks::Yes {
@@ -161,8 +161,27 @@ impl<W> Worker<W> {
         &mut self,
         checks: &[Check],
         mut standings: Vec<Standing>,
-        until: Monotonic,
+        mut until: Monotonic,
+        now: Monotonic,
     ) -> Refusal {
+        if standings.len() < checks.len() {
+            // As nobody asks the store, what is remembered of the other counters holds.
+            for check in checks {
+                let counts_denied = check.policy(&self.config).is_some_and(|of| of.count_denied);
+                if counts_denied || standings.iter().any(|standing| standing.is_of(check)) {
+                    continue;
+                }
+                let overrides = self.runtime_overrides(check);
+                let (counter, cost) = (&check.counter, check.cost.get());
+                if let Some(balance) = self.known.refuses_for_good(counter, cost, overrides, now) {
+                    if check.enforced() {
+                        until = until.max(balance.resets);
+                    }
+                    standings.push(standing(check, false, balance));
+                }
+            }
+            standings.sort_by_key(|standing| standing.policy);
+        }
         for taken in standings.iter().filter(|standing| standing.granted) {
             if let Some(check) = checks.iter().find(|check| taken.is_of(check)) {
                 self.leases.undo(&check.counter, check.cost.get());

@@ -1,9 +1,11 @@
 //! Checks a tree of rules, and makes the rules of its domain.
 
+use std::borrow::Cow;
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use quotagate_protocol::{MAX_NAME, is_of_name};
+use sha2::{Digest, Sha256};
 
 use super::domain::{
     EntryCounts, EntryKind, Level, Pattern, Rule, RuleDomain, RuleLimit, RuleNode,
@@ -140,8 +142,8 @@ impl Compiling {
         };
         let slash = if parent.policy.is_empty() { "" } else { "/" };
         let policy = format!("{}{slash}{}", parent.policy, escaped(&joined("=")));
-        // The name of a policy has no more, so neither have those of the levels below.
-        let policy = shortened(&policy, MAX_NAME);
+        // A long path is a digest of all levels above, so that no two paths share a name.
+        let policy = &*shortened(&policy, MAX_NAME);
         let metric = format!("{}.{}", parent.metric, joined("_"));
         let counts = match (&pattern, share_threshold) {
             // Like the original, it shares what is behind the key of the request.
@@ -231,15 +233,15 @@ impl Compiling {
     fn unique(&mut self, name: &str, path: &str) -> Arc<str> {
         let base = shortened(path, MAX_NAME - 8);
         // The search goes on after the last number of this path.
-        let last = self.numbers.get(base).copied().unwrap_or(1);
+        let last = self.numbers.get(&*base).copied().unwrap_or(1);
         let numbered = (last + 1..).map(|number| (format!("{base}~{number}"), number));
         let names = [shortened(name, MAX_NAME), shortened(path, MAX_NAME)];
-        let mut names = names.into_iter().map(|name| (name.to_owned(), last)).chain(numbered);
+        let mut names = names.into_iter().map(|name| (name.into_owned(), last)).chain(numbered);
         // The numbers never end.
         let free = names.find(|(name, _)| !self.policies.contains(name.as_str()));
         let (free, number) = free.unwrap_or_default();
         if number > last {
-            self.numbers.insert(base.into(), number);
+            self.numbers.insert(base.clone().into(), number);
         }
         let name: Arc<str> = free.into();
         self.policies.insert(Arc::clone(&name));
@@ -270,9 +272,9 @@ impl Level {
 }
 
 /// The name of a domain as counters and commands have it. Bytes that it cannot have are `%XX`, and
-/// so is `%`; a long name is cut off.
+/// so is `%`; a long name ends with a digest.
 pub fn written_name(domain: &str) -> String {
-    shortened(&escaped(domain), MAX_NAME).to_owned()
+    shortened(&escaped(domain), MAX_NAME).into_owned()
 }
 
 /// A text whose bytes may all occur in the name of a policy.
@@ -289,7 +291,14 @@ fn escaped(text: &str) -> String {
     name
 }
 
-/// The first `most` bytes of a name in ASCII.
-fn shortened(name: &str, most: usize) -> &str {
-    name.get(..most).unwrap_or(name)
+/// A name in ASCII of at most `most` bytes. The end of a longer one is `~` and the first 32
+/// hexadecimal digits of its SHA-256, which tell it apart from all others.
+fn shortened(name: &str, most: usize) -> Cow<'_, str> {
+    if name.len() <= most {
+        return name.into();
+    }
+    let digits: String =
+        Sha256::digest(name).iter().take(16).map(|byte| format!("{byte:02x}")).collect();
+    let kept = name.get(..most.saturating_sub(digits.len() + 1)).unwrap_or_default();
+    format!("{kept}~{digits}").into()
 }

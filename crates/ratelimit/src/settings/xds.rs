@@ -5,11 +5,9 @@ use std::time::Duration;
 use tonic::metadata::{AsciiMetadataKey, AsciiMetadataValue, MetadataMap};
 
 use super::reader::VariableReader;
+use crate::body::MAX_MESSAGE;
 use crate::rules::SharedDomains;
 use crate::xds::{Backoff, XdsOptions, is_server};
-
-/// The largest message, in bytes, unless a variable says another one.
-const MAX_MESSAGE: usize = 4 << 20;
 
 /// The server, and how to talk to it.
 pub(super) fn options(reader: &VariableReader<'_>, shared: SharedDomains) -> XdsOptions {

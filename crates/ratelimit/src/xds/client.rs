@@ -1,7 +1,6 @@
 //! A stream to an xDS server.
 
 use std::collections::BTreeMap;
-use std::hash::{BuildHasher, RandomState};
 use std::io;
 use std::time::Duration;
 
@@ -10,8 +9,8 @@ use hyper::client::conn::http2;
 use hyper::http::uri::{PathAndQuery, Uri};
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use prost_types::{Struct, Value, value::Kind};
+use quotagate_store::server::{Stream, spread};
 use quotagate_store::tls::TlsFiles;
-use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 use tokio::sync::mpsc;
 use tokio::task::spawn_blocking;
@@ -102,8 +101,11 @@ pub async fn follow(
     let mut ended = 0;
     let mut said = String::new();
     loop {
-        let mut taken = |read| {
+        let mut taken = |read: Result<_, _>| {
             ended = 0;
+            if read.is_ok() {
+                said.clear();
+            }
             take(read);
         };
         let (reason, wait) = match options.converse(&mut taken).await {
@@ -114,8 +116,8 @@ pub async fn follow(
                 (reason, wait.min(options.backoff.longest))
             }
         };
-        let wait = options.backoff.spread(wait).max(SHORTEST);
-        // A server that is away for hours is one line.
+        let wait = spread(wait, options.backoff.jitter).max(SHORTEST);
+        // A server that is away for hours is one line, until it has sent rules again.
         if reason == said {
             tracing::debug!("xDS server {}: {reason}", options.server);
         } else {
@@ -163,7 +165,7 @@ impl XdsOptions {
         }
     }
 
-    async fn connect(&self) -> io::Result<Box<dyn ByteStream>> {
+    async fn connect(&self) -> io::Result<Box<dyn Stream>> {
         let stream = TcpStream::connect(&self.server).await?;
         stream.set_nodelay(true)?;
         let host = self.server.rsplit_once(':').map_or(&*self.server, |(host, _)| host);
@@ -239,19 +241,6 @@ impl XdsOptions {
         }
     }
 }
-
-impl Backoff {
-    /// This time, longer or shorter at random.
-    fn spread(&self, time: Duration) -> Duration {
-        let part = f64::from(RandomState::new().hash_one(time) as u32) / f64::from(u32::MAX);
-        time.mul_f64((1.0 + self.jitter * (2.0 * part - 1.0)).max(0.0))
-    }
-}
-
-/// A connection.
-trait ByteStream: AsyncRead + AsyncWrite + Send + Unpin {}
-
-impl<S: AsyncRead + AsyncWrite + Send + Unpin> ByteStream for S {}
 
 /// Why rules are refused, in a message that servers take.
 fn reason(faults: &[String]) -> String {

@@ -12,7 +12,7 @@ use quotagate_ratelimit::service::AnswerOptions;
 use quotagate_store::server::{CallEndpoint, Connections, Event, Hooks};
 
 use crate::bench::{Bench, counting, descriptor, hits, memory, passes, statuses};
-use crate::gate::FrozenStore;
+use crate::gate::{Gate, GatedStore};
 use crate::running::{Start, until};
 
 const RULES: &str = "
@@ -104,17 +104,18 @@ async fn quota_limits_need_the_store() {
 }
 
 #[tokio::test]
-async fn frozen_store_delays_looks_and_refunds_no_longer_than_requests() {
-    let store = FrozenStore::new();
+async fn looks_refunds_and_requests_fail_while_the_store_is_frozen() {
+    let store = GatedStore::new();
     let mut counting = counting();
     counting.store.timeout = Duration::from_millis(50);
     let bench = Bench::with(RULES, AnswerOptions::default(), counting, Arc::clone(&store) as _);
-    store.freeze();
+    store.set(Gate::Frozen);
     let refund = Descriptor { is_negative_hits: true, ..descriptor("k=a") };
     for asked in [hits("k=a", 0), refund, descriptor("k=a")] {
-        // The store never answers, and the request does.
-        assert!(bench.try_ask(&[asked]).await.is_err());
+        let error = bench.try_ask(&[asked]).await.unwrap_err().to_string();
+        assert!(error.contains("the store cannot count"), "{error}");
     }
+    assert_eq!(store.calls(), 0, "the store has answered nothing");
 }
 
 #[tokio::test]

@@ -6,15 +6,16 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::future::FutureExt;
+use prost::Message;
 use quotagate_ratelimit::domain::Domain;
-use quotagate_ratelimit::messages::{Code, Descriptor};
+use quotagate_ratelimit::messages::{Code, Descriptor, RateLimitRequest, SHOULD_RATE_LIMIT};
 use quotagate_ratelimit::rules::{RuleFile, SharedDomains, read_files};
 use quotagate_ratelimit::service::AnswerOptions;
 use quotagate_store::server::{CallEndpoint, Connections};
 
 use crate::bench::{Bench, counting, descriptor, hits, memory, passes, statuses};
-use crate::gate::FrozenStore;
-use crate::running::until;
+use crate::gate::{Gate, GatedStore};
+use crate::running::{Start, until};
 
 const RULES: &str = "
 domain: d
@@ -81,12 +82,12 @@ async fn request_beyond_a_limit_in_shadow_mode_holds_nothing() {
 
 #[tokio::test]
 async fn call_that_is_reset_while_it_waits_holds_nothing() {
-    let store = FrozenStore::new();
+    let store = GatedStore::new();
     let bench = Bench::with(RULES, AnswerOptions::default(), counting(), Arc::clone(&store) as _);
     assert!(bench.passes(descriptor("slots=x")).await);
-    store.freeze();
+    store.set(Gate::Frozen);
     assert!(bench.passes(descriptor("slots=x")).now_or_never().is_none(), "it waits");
-    store.thaw();
+    store.set(Gate::Open);
     bench.ask(&[refund("slots=x")]).await;
     settled().await;
     assert_eq!(left(&bench, "slots=x").await, 1, "the first still has its unit");
@@ -94,13 +95,13 @@ async fn call_that_is_reset_while_it_waits_holds_nothing() {
 
 #[tokio::test]
 async fn call_that_is_reset_while_it_looks_holds_nothing() {
-    let store = FrozenStore::new();
+    let store = GatedStore::new();
     let bench = Bench::with(RULES, AnswerOptions::default(), counting(), Arc::clone(&store) as _);
-    store.freeze_looks();
+    store.set(Gate::FrozenForLooks);
     let both = [descriptor("slots=x"), hits("extra=x", 0)];
     let asked = tokio::time::timeout(Duration::from_millis(300), bench.try_ask(&both)).await;
     assert!(asked.is_err(), "it looks");
-    store.thaw();
+    store.set(Gate::Open);
     settled_refund().await;
     assert_eq!(left(&bench, "slots=x").await, 2, "what it took was refunded");
     // The refund of the reset call uses up its credit.
@@ -160,4 +161,123 @@ async fn refused_hits_that_count_are_refunded_and_refunds_are_never_over() {
         settled_refund().await;
     }
     until("the last refund", async || left(&bench, "slots=x").await == 2).await;
+}
+
+#[tokio::test]
+async fn two_refunds_at_once_use_up_one_credit_once() {
+    let store = GatedStore::new();
+    let start =
+        || Bench::with(RULES, AnswerOptions::default(), counting(), Arc::clone(&store) as _);
+    let (one, other) = (start(), start());
+    assert!(one.passes(hits("slots=x", 2)).await);
+    assert!(!one.passes(descriptor("slots=x")).await);
+    settled().await;
+    // Both see the credit before either of them uses it up.
+    store.set(Gate::FrozenForTakes);
+    let looks = store.calls() + 2;
+    let seen = async {
+        until("both looks", async || store.calls() == looks).await;
+        store.set(Gate::Open);
+    };
+    let (by_one, by_other) = (one.passes(refund("slots=x")), other.passes(refund("slots=x")));
+    tokio::join!(by_one, by_other, seen);
+    settled().await;
+    assert_eq!(left(&one, "slots=x").await, 1, "one of them refunded a unit");
+}
+
+#[tokio::test]
+async fn credit_whose_answer_is_lost_is_written_once() {
+    let store = GatedStore::new();
+    let bench = Bench::with(RULES, AnswerOptions::default(), counting(), Arc::clone(&store) as _);
+    assert!(bench.passes(hits("slots=x", 2)).await);
+    assert!(!bench.passes(descriptor("slots=x")).await);
+    store.set(Gate::Mute);
+    let calls = store.calls();
+    until("the write", async || store.calls() > calls).await;
+    store.set(Gate::Open);
+    settled().await;
+    for refunded in [0, 1] {
+        bench.ask(&[refund("slots=x")]).await;
+        settled_refund().await;
+        assert_eq!(left(&bench, "slots=x").await, refunded);
+    }
+}
+
+#[tokio::test]
+async fn credit_that_did_not_reach_the_store_is_written_later() {
+    let store = GatedStore::new();
+    let bench = Bench::with(RULES, AnswerOptions::default(), counting(), Arc::clone(&store) as _);
+    assert!(bench.passes(hits("slots=x", 2)).await);
+    store.set(Gate::Away);
+    assert!(!bench.passes(descriptor("slots=x")).await, "it is known to be spent");
+    settled().await;
+    store.set(Gate::Open);
+    settled().await;
+    bench.ask(&[refund("slots=x")]).await;
+    settled_refund().await;
+    assert_eq!(left(&bench, "slots=x").await, 0, "it took nothing");
+}
+
+#[tokio::test]
+async fn refusal_out_of_memory_leaves_a_credit_although_refused_hits_count() {
+    let store = GatedStore::new();
+    let mut counting = counting();
+    counting.count_refused = true;
+    let bench = Bench::with(RULES, AnswerOptions::default(), counting, Arc::clone(&store) as _);
+    assert!(bench.passes(hits("slots=x", 2)).await);
+    assert!(!bench.passes(descriptor("slots=x")).await, "the store counts it");
+    store.set(Gate::Away);
+    assert!(!bench.passes(descriptor("slots=x")).await, "nobody counts it");
+    store.set(Gate::Open);
+    settled().await;
+    // Both refused requests end, and the first one still has its two units.
+    for _ in 0..2 {
+        bench.ask(&[refund("slots=x")]).await;
+        settled_refund().await;
+    }
+    assert_eq!(left(&bench, "slots=x").await, 0);
+}
+
+#[tokio::test]
+async fn service_that_stops_refunds_first() {
+    let store = memory();
+    let (start, _folder) = Start::with_file(RULES);
+    let mut service = Start { store: Arc::clone(&store), ..start }.run().await;
+    until("the rules", async || service.health().await.0).await;
+    let mut client = service.connect().await;
+    for _ in 0..2 {
+        assert!(passes(&client.ask("slots=x").await.unwrap().unwrap()));
+    }
+    let descriptors = vec![refund("slots=x")];
+    let request = RateLimitRequest { domain: "d".to_owned(), descriptors, hits_addend: 0 };
+    let (status, _) = client.call(SHOULD_RATE_LIMIT, request.encode_to_vec()).await.unwrap();
+    assert_eq!(status, "0");
+    service.stop.take().unwrap().send(Duration::ZERO).unwrap();
+    (&mut service.task).await.unwrap();
+    let other = Bench::with(RULES, AnswerOptions::default(), counting(), store);
+    assert_eq!(left(&other, "slots=x").await, 1);
+}
+
+#[tokio::test]
+async fn service_that_stops_writes_its_credits_and_does_not_wait_for_a_frozen_store() {
+    for gate in [Gate::Open, Gate::Frozen] {
+        let store = GatedStore::new();
+        let (start, _folder) = Start::with_file(RULES);
+        let mut service = Start { store: Arc::clone(&store) as _, ..start }.run().await;
+        until("the rules", async || service.health().await.0).await;
+        let mut client = service.connect().await;
+        for passed in [true, true, false] {
+            assert_eq!(passes(&client.ask("slots=x").await.unwrap().unwrap()), passed);
+        }
+        store.set(gate);
+        service.stop.take().unwrap().send(Duration::ZERO).unwrap();
+        (&mut service.task).await.unwrap();
+        store.set(Gate::Open);
+        let other = Bench::with(RULES, AnswerOptions::default(), counting(), store as _);
+        if gate == Gate::Open {
+            other.ask(&[refund("slots=x")]).await;
+            settled_refund().await;
+            assert_eq!(left(&other, "slots=x").await, 0, "the refused request took nothing");
+        }
+    }
 }

@@ -1,4 +1,4 @@
-//! A store that answers nothing while it is closed, as a frozen Redis does.
+//! A store that does not always answer, as a Redis that is frozen or away.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -6,37 +6,55 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use futures_util::future::{BoxFuture, FutureExt};
 use quotagate_protocol::Adjustment;
 use quotagate_store::control::ControlStore;
-use quotagate_store::store::{Batch, Health, OnReserved, Store};
+use quotagate_store::store::{Batch, Health, OnReserved, Store, StoreError};
 use tokio::sync::watch;
 
 use crate::bench::memory;
 
 /// A store in memory behind a gate.
-pub struct FrozenStore {
+pub struct GatedStore {
     memory: Arc<dyn Store>,
-    is_open: watch::Sender<bool>,
-    is_open_for_looks: watch::Sender<bool>,
+    gate: watch::Sender<Gate>,
     calls: AtomicU64,
 }
 
-impl FrozenStore {
+/// What becomes of a batch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Gate {
+    /// It is carried out.
+    Open,
+    /// It waits.
+    Frozen,
+    /// It waits if it looks at a counter.
+    FrozenForLooks,
+    /// It waits if it takes units.
+    FrozenForTakes,
+    /// It never reaches the store.
+    Away,
+    /// It is carried out, and the answer is lost.
+    Mute,
+}
+
+impl Gate {
+    fn holds(self, batch: &Batch) -> bool {
+        let looks = batch.reservations.iter().any(|reservation| reservation.want == 0);
+        match self {
+            Self::Open | Self::Away | Self::Mute => false,
+            Self::Frozen => true,
+            Self::FrozenForLooks => looks,
+            Self::FrozenForTakes => !looks && !batch.reservations.is_empty(),
+        }
+    }
+}
+
+impl GatedStore {
     pub fn new() -> Arc<Self> {
-        let [is_open, is_open_for_looks] = [(); 2].map(|()| watch::Sender::new(true));
-        Arc::new(Self { memory: memory(), is_open, is_open_for_looks, calls: AtomicU64::new(0) })
+        let gate = watch::Sender::new(Gate::Open);
+        Arc::new(Self { memory: memory(), gate, calls: AtomicU64::new(0) })
     }
 
-    pub fn freeze(&self) {
-        self.is_open.send_replace(false);
-    }
-
-    /// Only for batches that look at counters.
-    pub fn freeze_looks(&self) {
-        self.is_open_for_looks.send_replace(false);
-    }
-
-    pub fn thaw(&self) {
-        self.is_open.send_replace(true);
-        self.is_open_for_looks.send_replace(true);
+    pub fn set(&self, gate: Gate) {
+        self.gate.send_replace(gate);
     }
 
     /// How many batches it has carried out.
@@ -44,27 +62,33 @@ impl FrozenStore {
         self.calls.load(Ordering::Relaxed)
     }
 
-    async fn opened(&self) {
-        open(&self.is_open).await;
+    /// Waits until the gate lets this pass, and returns how it is then.
+    async fn passed(&self, holds: impl Fn(Gate) -> bool) -> Gate {
+        *self.gate.subscribe().wait_for(|gate| !holds(*gate)).await.unwrap()
     }
 }
 
-async fn open(gate: &watch::Sender<bool>) {
-    gate.subscribe().wait_for(|is_open| *is_open).await.unwrap();
-}
-
-impl Store for FrozenStore {
+impl Store for GatedStore {
     fn carry_out<'a>(
         &'a self,
         batch: &'a Batch,
         on_reserved: &'a OnReserved<'a>,
     ) -> BoxFuture<'a, ()> {
         async move {
-            self.opened().await;
-            if batch.reservations.iter().any(|reservation| reservation.want == 0) {
-                open(&self.is_open_for_looks).await;
+            let gate = self.passed(|gate| gate.holds(batch)).await;
+            let fail = |error: StoreError| {
+                for index in 0..batch.reservations.len() {
+                    on_reserved(index, Err(error.clone()));
+                }
+            };
+            if gate == Gate::Away {
+                return fail(StoreError::Unreachable("away".to_owned()));
             }
             self.calls.fetch_add(1, Ordering::Relaxed);
+            if gate == Gate::Mute {
+                self.memory.carry_out(batch, &|_, _| ()).await;
+                return fail(StoreError::NoAnswer("mute".to_owned()));
+            }
             self.memory.carry_out(batch, on_reserved).await;
         }
         .boxed()
@@ -72,7 +96,7 @@ impl Store for FrozenStore {
 
     fn refund<'a>(&'a self, refunds: &'a [Adjustment]) -> BoxFuture<'a, ()> {
         async move {
-            self.opened().await;
+            self.passed(|gate| gate == Gate::Frozen).await;
             self.memory.refund(refunds).await;
         }
         .boxed()

@@ -1,5 +1,6 @@
 //! Rules that only count, that refuse only together, and that replace others.
 
+use quotagate_protocol::Mode;
 use quotagate_ratelimit::messages::Code;
 use quotagate_ratelimit::service::AnswerOptions;
 
@@ -68,4 +69,17 @@ async fn replaced_rule_does_not_count() {
         assert_eq!(passes(&bench.ask(&both).await), passed);
     }
     assert!(bench.passes(descriptor("team=a")).await, "it was replaced before");
+}
+
+#[tokio::test]
+async fn policies_that_dials_do_not_change_say_what_they_do() {
+    let bench = Bench::new(
+        "domain: d\ndescriptors:\n- {key: free, rate_limit: {unlimited: true, name: free}}\n",
+    );
+    let config = bench.service.domains().unwrap()["d"].counters.config();
+    let [free, of_requests] = &config.policies[..] else { panic!("{:?}", config.policies) };
+    assert_eq!((&*free.name, free.mode), ("free", Mode::Off));
+    assert_eq!((&*of_requests.name, of_requests.mode), ("request-limits", Mode::Enforce));
+    assert_eq!(of_requests.quota, u64::from(u32::MAX));
+    assert_eq!(statuses(&bench.ask(&[descriptor("free=a")]).await), [(Code::Ok, u32::MAX)]);
 }

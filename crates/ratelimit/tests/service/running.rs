@@ -24,16 +24,38 @@ use quotagate_store::tls::{ServerTls, TlsFiles};
 use quotagate_support::xds::{RateLimitConfig, RateLimitDescriptor, RateLimitPolicy, XdsServer};
 use rustls::ClientConfig;
 use rustls::pki_types::ServerName;
-use tempfile::TempDir;
+use tempfile::{NamedTempFile, TempDir};
 use tokio::net::TcpStream;
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 use tokio_rustls::TlsConnector;
 use tonic::metadata::MetadataMap;
+use tracing::subscriber::DefaultGuard;
 
 use crate::bench::{counting, descriptor, memory};
 
 const LIMIT: Duration = Duration::from_secs(60);
+
+/// The log of all tasks of this thread, until this is dropped.
+pub struct LogLines {
+    file: NamedTempFile,
+    _recording: DefaultGuard,
+}
+
+impl LogLines {
+    pub fn record() -> Self {
+        let file = NamedTempFile::new().unwrap();
+        let writer = Arc::new(file.reopen().unwrap());
+        let log = tracing_subscriber::fmt().with_ansi(false).with_writer(writer).finish();
+        Self { file, _recording: tracing::subscriber::set_default(log) }
+    }
+
+    /// How many lines have this part.
+    pub fn count(&self, part: &str) -> usize {
+        let text = std::fs::read_to_string(self.file.path()).unwrap();
+        text.lines().filter(|line| line.contains(part)).count()
+    }
+}
 
 /// How a service starts.
 pub struct Start {

@@ -8,7 +8,7 @@ use quotagate_ratelimit::messages::Code;
 use quotagate_ratelimit::service::AnswerOptions;
 
 use crate::bench::{Bench, counting, descriptor, hits, memory, passes, statuses};
-use crate::gate::FrozenStore;
+use crate::gate::GatedStore;
 
 const RULES: &str = "
 domain: d
@@ -87,7 +87,7 @@ async fn lease_admits_no_more_than_the_limit() {
         max: 100.try_into().unwrap(),
     };
     let counting = CountingOptions { precision: lease, ..counting() };
-    let store = FrozenStore::new();
+    let store = GatedStore::new();
     let rules =
         "domain: d\ndescriptors:\n- {key: k, rate_limit: {unit: day, requests_per_unit: 1000}}\n";
     let bench = Bench::with(rules, AnswerOptions::default(), counting, Arc::clone(&store) as _);

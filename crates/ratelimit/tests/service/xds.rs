@@ -10,7 +10,7 @@ use quotagate_support::tls::{Authority, Holder};
 use quotagate_support::xds::{TYPE, XdsServer};
 
 use crate::bench::passes;
-use crate::running::{Start, entry, named, options, rules, until};
+use crate::running::{LogLines, Start, entry, named, options, rules, until};
 
 fn follows(options: XdsOptions) -> Start {
     Start::new(RuleSource::Xds(Box::new(options)))
@@ -100,6 +100,7 @@ async fn rules_and_counters_stay_while_the_server_is_away() {
 
 #[tokio::test]
 async fn large_rules_are_refused_by_their_size_and_the_log_says_how_to_take_them() {
+    let log = LogLines::record();
     let server = XdsServer::start(0, None).unwrap();
     server.send("1", &[rules(2)]);
     let service = Start::with_server(&server).run().await;
@@ -109,8 +110,28 @@ async fn large_rules_are_refused_by_their_size_and_the_log_says_how_to_take_them
     server.send_any("2", vec![large]);
     until("another stream", async || server.streams() > 2).await;
     assert_eq!(client.limit().await, Some(2));
+    let remedy =
+        "set XDS_CLIENT_MAX_MSG_SIZE_IN_BYTES to more than 1048576; the rules in force stay";
+    assert_eq!(log.count(remedy), 1, "once, although each stream ends so");
     server.send("3", &[rules(3)]);
     until("the acknowledgement", async || server.is_used("3")).await;
+}
+
+#[tokio::test]
+async fn same_fault_is_said_again_after_rules_have_come() {
+    let log = LogLines::record();
+    let server = XdsServer::start(0, None).unwrap();
+    server.send("1", &[rules(2)]);
+    let _service = Start::with_server(&server).run().await;
+    let acknowledged = |streams| {
+        let requests = server.requests();
+        requests.iter().filter(|request| request.version_info == "1").count() == streams
+    };
+    for streams in 1..4 {
+        until("the acknowledgement", async || acknowledged(streams)).await;
+        assert_eq!(log.count("the rules in force stay"), streams - 1);
+        server.cut();
+    }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -137,14 +158,14 @@ async fn no_request_loses_its_answer_while_rules_change() {
             answered
         }));
     }
+    let refusals =
+        || server.requests().iter().filter(|request| request.error_detail.is_some()).count();
     for change in 1..=CHANGES {
+        let before = refusals();
         let version = change.to_string();
         if change % 3 == 0 {
             server.send(&version, &[rules(1_000_000 + change), named("bad", "d", Vec::new())]);
-            until("the refusal", async || {
-                server.requests().iter().any(|one| one.error_detail.is_some())
-            })
-            .await;
+            until("the refusal", async || refusals() > before).await;
         } else {
             server.send(&version, &[rules(1_000_000 + change)]);
             until("the acknowledgement", async || server.is_used(&version)).await;

@@ -199,7 +199,7 @@ impl Connections {
                 let must_close = async || {
                     tokio::select! {
                         () = draining.cancelled() => {}
-                        () = after(age.map(|age| about(age.most))) => return,
+                        () = after(age.map(|age| spread(age.most, 0.1))) => return,
                     }
                     tokio::select! {
                         () = connection.http2() => {}
@@ -242,8 +242,9 @@ async fn after(time: Option<Duration>) {
     }
 }
 
-/// This time, give or take a tenth, so that connections that began together end apart.
-fn about(time: Duration) -> Duration {
-    let part = f64::from(RandomState::new().hash_one(time) as u32) / f64::from(u32::MAX);
-    time.mul_f64(0.9 + 0.2 * part)
+/// This time, longer or shorter at random by up to this part of it (0 to 1), so that what began
+/// together does not happen together again.
+pub fn spread(time: Duration, part: f64) -> Duration {
+    let random = f64::from(RandomState::new().hash_one(time) as u32) / f64::from(u32::MAX);
+    time.mul_f64((1.0 + part * (2.0 * random - 1.0)).max(0.0))
 }

@@ -92,6 +92,27 @@ fn cases() -> Vec<(&'static str, Value, &'static [&'static str])> {
             }),
             &["store.networkPolicy.callers", "rate limit service"],
         ),
+        (
+            gateway,
+            json!({
+                "store": {"enabled": false},
+                "filter": {"kind": "none"},
+                "rateLimit": {"enabled": true, "existingConfigMap": "rules"},
+                "monitoring": {"serviceMonitor": {"enabled": true}},
+            }),
+            &["store.networkPolicy.admin", "rate limit service"],
+        ),
+        (
+            istio,
+            json!({
+                "store": {"enabled": false},
+                "filter": {"kind": "none"},
+                "rateLimit": {"enabled": true, "existingConfigMap": "rules"},
+                "istio": {"dataplane": "ambient"},
+                "monitoring": {"serviceMonitor": {"enabled": true}},
+            }),
+            &["istio.metrics", "permissive"],
+        ),
         (istio, json!({"policy": null}), &["policy is empty", "policy-guide.md"]),
         (istio, json!({"filter": {"selector": null}}), &["selector: {istio: ingress}"]),
         (

@@ -258,8 +258,8 @@ fn secrets_are_named_and_never_rendered() {
         .collect();
     let expected = [
         ("quotagate-store", "admin-token"),
-        ("tokens", "call-token"),
         ("quotagate-store", "redis-password"),
+        ("tokens", "call-token"),
     ];
     assert_eq!(paths, expected);
     let environment = pod["containers"][0]["env"].as_array().unwrap();
@@ -295,7 +295,7 @@ fn rate_limit_service_reads_the_rules_of_the_values_and_counts_in_the_redis_of_t
     {
         assert_eq!(variable(container, name), variable(&store["containers"][0], name));
     }
-    for field in ["serviceAccountName", "securityContext"] {
+    for field in ["serviceAccountName", "securityContext", "affinity", "tolerations"] {
         assert_eq!(pod[field], store[field]);
         assert_ne!(pod[field], Value::Null);
     }
@@ -341,6 +341,31 @@ fn rate_limit_service_reads_the_rules_of_the_values_and_counts_in_the_redis_of_t
     // It is off by default.
     let objects = one("envoy-gateway.yaml", json!({}));
     assert!(!objects.iter().any(|object| object.to_string().contains(NAME)));
+}
+
+#[test]
+fn notes_say_how_to_operate_the_rate_limit_service_and_who_may_call_it() {
+    let notes = |more: Value| {
+        let alone = json!({
+            "store": {"enabled": false}, "filter": {"kind": "none"},
+            "rateLimit": {"enabled": true, "existingConfigMap": "rules"},
+        });
+        let mut values = example("envoy-gateway.yaml", alone);
+        merge(&mut values, more);
+        let rendered = render(&[values]).remove(0).unwrap();
+        rendered.into_iter().find(|(name, _)| name.ends_with("NOTES.txt")).unwrap().1
+    };
+    const WARNING: &str = "everyone in the cluster can call the rate limit service";
+    let text = notes(json!({}));
+    assert!(text.contains("port-forward deploy/quotagate-ratelimit 9181"), "{text}");
+    assert!(text.contains("QUOTAGATE_TOKEN=") && !text.contains(WARNING), "{text}");
+    let open = json!({"store": {"networkPolicy": {"enabled": false}, "adminToken": null}});
+    let text = notes(open.clone());
+    assert!(text.contains(WARNING) && text.contains("store.networkPolicy.enabled"), "{text}");
+    assert!(text.contains("serves health and metrics, and no operators"), "{text}");
+    let mut meshed = open;
+    meshed["istio"] = json!({"enabled": true});
+    assert!(!notes(meshed).contains(WARNING));
 }
 
 #[test]

@@ -20,6 +20,7 @@ fn lone_request_is_sent_at_once() {
         counter: checks(&[0], "x", 1).remove(0).counter,
         mode: Mode::Enforce,
         granted: true,
+        by_store: false,
         cost: NonZeroU64::MIN,
         counts_until: at(30_002),
         balance: Balance { window_s: 60, quota: 5, remaining: 2, resets: at(30_002) },

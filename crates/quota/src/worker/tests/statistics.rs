@@ -18,6 +18,22 @@ fn refusal_counts_only_for_the_policy_that_refused() {
 }
 
 #[test]
+fn refusal_without_a_call_says_what_is_remembered_of_the_other_counters() {
+    let mut w = worker("deny");
+    ask(&mut w, "one", &[0, 1], 1, 0);
+    let (id, _) = call(&mut w, 0);
+    answer(&mut w, id, &[grant(0, 5), grant(0, 5)], 1);
+    submit(&mut w, "two", 1_100);
+    let (id, _) = call(&mut w, 1_100);
+    answer(&mut w, id, &[grant(0, 5)], 1_101);
+    // A request would recheck `b` now, but `a` refuses it without a call.
+    let submitted = ask(&mut w, "three", &[0, 1], 1, 1_102);
+    let Submitted::Decided(Decision::Refuse(refusal)) = submitted else { panic!("{submitted:?}") };
+    assert_eq!(violated(&refusal), [0, 1]);
+    assert!(refusal.standings.iter().all(|standing| !standing.by_store));
+}
+
+#[test]
 fn request_that_leaves_before_its_decision_is_not_counted() {
     let mut w = worker("deny");
     let ticket = submit(&mut w, "one", 0);
