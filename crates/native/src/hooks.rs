@@ -39,8 +39,8 @@ thread_local! {
 /// A stream behind a pointer for Envoy. [`end_of_stream`] takes it back.
 fn into_stream(stream: Stream) -> ModulePtr {
     let mut room = SPARE.with_borrow_mut(Vec::pop).unwrap_or_else(Rc::new_uninit);
-    let Some(place) = Rc::get_mut(&mut room) else { return std::ptr::null() };
-    place.write(stream);
+    let Some(memory) = Rc::get_mut(&mut room) else { return std::ptr::null() };
+    memory.write(stream);
     Rc::into_raw(room).cast()
 }
 
@@ -49,12 +49,13 @@ fn end_of_stream(stream: Rc<Stream>) {
     if Rc::strong_count(&stream) > 1 {
         return;
     }
-    let stream = Rc::into_raw(stream).cast_mut();
-    // SAFETY: nobody else has the stream, and its memory has the same form without one.
-    let room = unsafe {
-        std::ptr::drop_in_place(stream);
-        Rc::from_raw(stream.cast::<MaybeUninit<Stream>>().cast_const())
-    };
+    let stream: *const Stream = Rc::into_raw(stream);
+    // SAFETY: its memory has the same form with and without a stream.
+    let mut room = unsafe { Rc::from_raw(stream.cast::<MaybeUninit<Stream>>()) };
+    if let Some(memory) = Rc::get_mut(&mut room) {
+        // SAFETY: there is a stream, and nobody else has it.
+        unsafe { memory.assume_init_drop() };
+    }
     SPARE.with_borrow_mut(|spare| {
         if spare.len() < MAX_SPARE {
             spare.push(room);
