@@ -50,6 +50,8 @@ pub struct Plugin {
     statistics: RefCell<Statistics>,
     /// The reading that would have been cheapest for the last request.
     pub reading: Cell<Reading>,
+    /// Room for the values of headers.
+    pub room: RefCell<String>,
     /// Requests that Envoy redirected internally.
     pub redirects: Redirects,
     calls: RefCell<Vec<(u32, CallId)>>,
@@ -79,6 +81,7 @@ impl Plugin {
             driver: RefCell::new(Driver::new(Arc::new(config), random)),
             statistics: RefCell::default(),
             reading: Cell::new(Reading::Single),
+            room: RefCell::default(),
             redirects: Redirects::new(random),
             calls: RefCell::default(),
             queue: Cell::new(None),
@@ -108,6 +111,12 @@ impl Plugin {
     /// and to change that twice costs more than this.
     pub fn has_messages(&self, now: Monotonic) -> bool {
         self.driver.borrow_mut().has_messages(now)
+    }
+
+    /// Lets a call wait for the requests that come in the same turn of Envoy's event loop, if they
+    /// come in numbers: a message in the queue causes a callback behind all that this turn reads.
+    pub fn gathers(&self) -> bool {
+        self.driver.borrow().gathers() && self.schedule_callback()
     }
 
     /// Sends the calls and the fetch of dials that are due, and logs notices. The active context
@@ -170,13 +179,19 @@ impl Plugin {
 
     /// Carries out the decision of a request, in a callback of the root. Returns whether it resumed
     /// or answered the stream.
-    fn carry_out(&self, waiting: &Waiting, decision: Decision, config: &Config) -> bool {
+    fn carry_out(
+        &self,
+        waiting: &Waiting,
+        decision: Decision,
+        config: &Config,
+        now: Monotonic,
+    ) -> bool {
         // A stream that is gone needs nothing, and the stream that is active instead must not get
         // its answer. `on_done` ran before, and `Worker::cancel` refunded the units.
         let exists = host::enter(waiting.stream);
         let state = if exists { StreamState::Open } else { StreamState::Gone };
         let mut exchange = waiting.exchange.borrow_mut();
-        let held = self.driver.borrow_mut().decided(&mut exchange, decision, state, self.now());
+        let held = self.driver.borrow_mut().decided(&mut exchange, decision, state, now);
         if exists {
             self.conclude(&exchange, held, config);
         }
@@ -209,11 +224,11 @@ impl Plugin {
     /// the rest.
     pub fn answer(&self) {
         let mut resumed = 0;
-        let config = self.config();
+        let (config, now) = (self.config(), self.now());
         while resumed < MAX_RESUMES {
             let decided = self.driver.borrow_mut().next_decision();
             let Some((waiting, decision)) = decided else { break };
-            if self.carry_out(&waiting, decision, &config) {
+            if self.carry_out(&waiting, decision, &config, now) {
                 resumed += 1;
             }
         }
@@ -234,8 +249,17 @@ impl Plugin {
 
     /// Schedules a callback if decisions are left.
     pub fn schedule_answers(&self) {
-        if self.callback_pending.get() || !self.driver.borrow().has_decisions() {
-            return;
+        if self.driver.borrow().has_decisions() {
+            // Without it, the next tick answers.
+            self.schedule_callback();
+        }
+    }
+
+    /// Causes a callback of the root on this worker, after all that this turn of Envoy's event loop
+    /// reads. `false` if the queue is missing or full.
+    fn schedule_callback(&self) -> bool {
+        if self.callback_pending.get() {
+            return true;
         }
         let queue = self.queue.get().or_else(|| {
             hostcalls::register_shared_queue(&format!(
@@ -245,10 +269,10 @@ impl Plugin {
             .ok()
         });
         self.queue.set(queue);
-        // Without the queue, or room in it, the next tick answers.
         let pending =
             queue.is_some_and(|queue| hostcalls::enqueue_shared_queue(queue, None).is_ok());
         self.callback_pending.set(pending);
+        pending
     }
 
     /// Takes out the call with this token of the host.

@@ -195,7 +195,7 @@ impl Stack {
         let mut document = json!({
             "domain": format!("bench-{self}").to_lowercase(),
             // A request that cannot be counted would be cheap, so it must fail the measurement.
-            "store": { "cluster": STORE, "timeout": "1s", "on_failure": "deny" },
+            "store": { "cluster": STORE, "timeout": "5s", "on_failure": "deny" },
             "identities": { "user": [{ "header": { "name": USER_HEADER } }] },
             "policies": [policy],
             "response": { "headers": headers },

@@ -64,6 +64,20 @@ fn at_most_32_streams_are_resumed_or_answered_in_one_callback() {
 }
 
 #[test]
+fn requests_of_a_turn_share_a_call_once_requests_come_in_numbers() {
+    start();
+    (2..5).for_each(|id| assert!(!request(id)));
+    reply(1, 200, &grant(1, 1));
+    reply(2, 200, &grant(2, 3));
+    assert_eq!(host(|h| (h.calls.len(), h.resumed.len())), (2, 3));
+    (5..7).for_each(|id| assert!(!request(id)));
+    assert_eq!(host(|h| h.calls.len()), 2, "the turn of the event loop goes on");
+    assert!(queue());
+    assert!(call(3).contains(r#""want":2"#), "{}", call(3));
+    assert!(!queue());
+}
+
+#[test]
 fn vanished_stream_is_not_resumed_and_no_other_stream_in_its_stead() {
     start();
     for id in 2..=4 {

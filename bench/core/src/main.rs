@@ -14,6 +14,7 @@ use quotagate_bench_core::{
 };
 use quotagate_quota::config::Config;
 use quotagate_quota::decision::Decision;
+use quotagate_quota::evaluate::EvaluationRoom;
 use quotagate_quota::exchange::{Arrival, Exchange, StreamState};
 use quotagate_quota::response::{self, Upstream};
 use quotagate_quota::worker::{Submitted, Worker};
@@ -27,7 +28,8 @@ fn main() {
     let plain = Arc::new(config());
 
     println!("evaluate");
-    measured(&mut vec![SEVEN; times], |user: &mut &User| plain.evaluate(*user));
+    let mut room = EvaluationRoom::default();
+    measured(&mut vec![SEVEN; times], |user: &mut &User| plain.evaluate_in(&mut room, *user));
 
     println!("submit: a unit out of a lease");
     let leased = Arc::new(leased());
@@ -65,10 +67,11 @@ fn main() {
     println!("headers of an admitted request");
     let Decision::Admit(admission) = decision(&plain, 1) else { stop("it is not admitted") };
     let mut standings = vec![&admission.standings[..]; times];
+    let mut room = String::new();
     measured(&mut standings, |standings| {
         let headers = response::response_headers(&plain, standings, &Response, now);
         headers.map(|headers| {
-            headers.write(|_, name, value| {
+            headers.write(&mut room, |_, name, value| {
                 black_box((name, value));
             });
         })

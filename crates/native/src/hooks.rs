@@ -4,8 +4,10 @@
 //! Only Envoy calls them, with pointers of its own or from an earlier hook.
 //! A panic must not unwind into Envoy: [`guard`] catches it in every hook that runs code.
 
+use std::cell::RefCell;
 use std::ffi::{c_char, c_void};
 use std::io::Write;
+use std::mem::MaybeUninit;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -25,6 +27,41 @@ use crate::stream::{Action, Stream, failed};
 
 /// How many configurations of routes exist. Without one, no request asks Envoy for its route's.
 static ROUTES: AtomicUsize = AtomicUsize::new(0);
+
+/// The most streams that a thread keeps the memory of.
+const MAX_SPARE: usize = 64;
+
+thread_local! {
+    /// Memory of streams that are over, for those to come.
+    static SPARE: RefCell<Vec<Rc<MaybeUninit<Stream>>>> = const { RefCell::new(Vec::new()) };
+}
+
+/// A stream behind a pointer for Envoy. [`end_of_stream`] takes it back.
+fn into_stream(stream: Stream) -> ModulePtr {
+    let mut room = SPARE.with_borrow_mut(Vec::pop).unwrap_or_else(Rc::new_uninit);
+    let Some(memory) = Rc::get_mut(&mut room) else { return std::ptr::null() };
+    memory.write(stream);
+    Rc::into_raw(room).cast()
+}
+
+/// Drops a stream, or lets the hook do so that still uses it.
+fn end_of_stream(stream: Rc<Stream>) {
+    if Rc::strong_count(&stream) > 1 {
+        return;
+    }
+    let stream: *const Stream = Rc::into_raw(stream);
+    // SAFETY: its memory has the same form with and without a stream.
+    let mut room = unsafe { Rc::from_raw(stream.cast::<MaybeUninit<Stream>>()) };
+    if let Some(memory) = Rc::get_mut(&mut room) {
+        // SAFETY: there is a stream, and nobody else has it.
+        unsafe { memory.assume_init_drop() };
+    }
+    SPARE.with_borrow_mut(|spare| {
+        if spare.len() < MAX_SPARE {
+            spare.push(room);
+        }
+    });
+}
 
 /// A value as a pointer for Envoy.
 fn into_pointer<T>(value: Arc<T>) -> ModulePtr {
@@ -186,7 +223,7 @@ pub unsafe extern "C" fn envoy_dynamic_module_on_http_filter_new(
     guard("begin of a stream", std::ptr::null(), || {
         // SAFETY: the configuration outlives its streams.
         let setup = unsafe { share::<Setup>(module) };
-        setup.map_or(std::ptr::null(), |setup| Rc::into_raw(Rc::new(Stream::new(setup))).cast())
+        setup.map_or(std::ptr::null(), |setup| into_stream(Stream::new(setup)))
     })
 }
 
@@ -354,7 +391,10 @@ pub unsafe extern "C" fn envoy_dynamic_module_on_http_filter_destroy(module: Mod
     guard("destruction of a stream", (), || {
         // SAFETY: Envoy returns what `filter_new` gave it, for the last time.
         let stream = (!module.is_null()).then(|| unsafe { Rc::from_raw(module.cast::<Stream>()) });
-        stream.inspect(|stream| stream.destroy());
+        if let Some(stream) = stream {
+            stream.destroy();
+            end_of_stream(stream);
+        }
     });
 }
 

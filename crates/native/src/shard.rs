@@ -134,7 +134,7 @@ impl Shard {
             }
             let evaluation = {
                 let facts = RequestFacts::new(host, core.needs_all_headers);
-                let evaluation = config.evaluate(&facts);
+                let evaluation = config.evaluate_in(core.driver.room(), &facts);
                 core.needs_all_headers = facts.needs_all();
                 evaluation
             };
@@ -457,6 +457,9 @@ impl Shard {
 
     fn send_calls(self: &Arc<Self>, core: &mut Core, now: Monotonic) {
         test_faults::trip("send_calls");
+        if !core.driver.has_messages(now) {
+            return;
+        }
         while let Some(message) = core.driver.next_send(now) {
             self.link.send(Arc::clone(self) as _, message);
         }

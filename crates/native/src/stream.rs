@@ -20,6 +20,11 @@ use crate::shard::{Shard, StreamDriver};
 use crate::test_faults;
 use crate::waiter::{RequestState, Waiter};
 
+thread_local! {
+    /// Room for the values of response headers.
+    static ROOM: Cell<String> = const { Cell::new(String::new()) };
+}
+
 /// What Envoy shall do with the request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Action {
@@ -155,6 +160,9 @@ impl Stream {
         shard.keep_time();
         let is_settled = {
             let mut exchange = self.state.exchange();
+            if exchange.is_uncounted() {
+                return;
+            }
             exchange.response_begins();
             if exchange.admission().is_none() {
                 return;
@@ -176,7 +184,11 @@ impl Stream {
             response::response_headers(config, &admission.standings, &upstream, response_time);
         drop(upstream);
         if let Some(headers) = headers {
-            headers.write(|how, name, value| host.write_response_header(how, name, value));
+            let mut room = ROOM.take();
+            headers.write(&mut room, |how, name, value| {
+                host.write_response_header(how, name, value);
+            });
+            ROOM.set(room);
         }
     }
 
@@ -211,6 +223,13 @@ impl Stream {
         let is_last = shard.stream_ends();
         test_faults::trip("complete");
         shard.keep_time();
+        if !self.state.with(|exchange| exchange.is_uncounted()) {
+            self.complete_counted(host, shard, config);
+        }
+        shard.write_metrics(host, self.setup.metrics(), is_last);
+    }
+
+    fn complete_counted(&self, host: &Host<'_>, shard: &Arc<Shard>, config: &Config) {
         let redirected = self.state.with(|exchange| exchange.redirected(|| host.is_redirected()));
         if let Some(admission) = redirected {
             shard.redirect(host, admission);
@@ -223,7 +242,6 @@ impl Stream {
                 host.note(&entry);
             }
         });
-        shard.write_metrics(host, self.setup.metrics(), is_last);
     }
 
     /// Envoy destroys the stream.

@@ -88,7 +88,8 @@ impl Config {
         if key.len() == start {
             key.push_str(EVERYONE);
         }
-        close(key, start, &self.digester)
+        close(&mut key, start, &self.digester);
+        key.into()
     }
 }
 
@@ -107,6 +108,7 @@ impl HostedPolicy {
             PartitionEntry { name: key.to_string(), forms: vec![label] }
         };
         Policy {
+            item: Policy::own_item(&name, quota, &window),
             name,
             quota,
             dialed_quota: None,

@@ -24,7 +24,7 @@ pub use ticks::TICK;
 
 use crate::config::Config;
 use crate::decision::{Admission, Decision, Uncounted};
-use crate::evaluate::Evaluation;
+use crate::evaluate::{Evaluation, EvaluationRoom};
 use crate::exchange::counting::{GRPC_STATUS, ResponseEvent};
 use crate::exchange::{Arrival, Exchange, StreamState, abandon};
 use crate::response::Upstream;
@@ -196,6 +196,11 @@ impl<K: Copy + Ord, W: Clone> Driver<K, W> {
         self.worker.observe_traffic(now)
     }
 
+    /// Memory for the next request, to [evaluate](Config::evaluate_in) it in.
+    pub const fn room(&mut self) -> &mut EvaluationRoom {
+        self.worker.room()
+    }
+
     /// The request was evaluated.
     pub fn arrive(
         &mut self,
@@ -364,6 +369,13 @@ impl<K: Copy + Ord, W: Clone> Driver<K, W> {
     /// A redirected request never came back.
     pub fn abandon(&mut self, admission: Admission, now: Monotonic) {
         abandon(Some(admission), &mut self.worker, now);
+    }
+
+    /// Whether requests come in numbers, since several shared the last call. Then more may come in
+    /// the same turn of the host's event loop, and a host that can should send the next call only
+    /// at the end of this turn. A lone request does not wait for others.
+    pub const fn gathers(&self) -> bool {
+        self.worker.shares_next_call()
     }
 
     /// Whether [`next_send`](Self::next_send) or [`take_notices`](Self::take_notices) may return

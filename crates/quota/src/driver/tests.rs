@@ -224,6 +224,28 @@ fn request_is_read_until_its_body_ends() {
 }
 
 #[test]
+fn requests_gather_for_a_turn_only_after_several_shared_a_call() {
+    let mut driver = driver("");
+    let arrives = |driver: &mut TestDriver, id| {
+        arrive(driver, &mut Exchange::default(), id, &[0], at(0));
+        (driver.has_messages(at(0)), driver.gathers())
+    };
+    assert_eq!(arrives(&mut driver, 1), (true, false), "a lone request");
+    let call = send(&mut driver, at(0));
+    for id in 2..4 {
+        assert_eq!(arrives(&mut driver, id), (false, false), "the call is under way");
+    }
+    driver.call_ended(call, &granted(), at(1));
+    let call = send(&mut driver, at(1));
+    assert!(!driver.gathers(), "the shared call is under way");
+    driver.call_ended(call, &granted(), at(2));
+    assert_eq!(arrives(&mut driver, 4), (true, true));
+    let call = send(&mut driver, at(2));
+    driver.call_ended(call, &granted(), at(3));
+    assert_eq!(arrives(&mut driver, 5), (true, false), "the last call had one request");
+}
+
+#[test]
 fn request_without_a_body_is_not_read() {
     let mut driver = driver("");
     let mut exchange = Exchange::default();

@@ -30,6 +30,21 @@ pub struct Evaluation {
     pub tokens: Tokens,
 }
 
+/// Memory that requests need while they are evaluated and decided, one after the other.
+#[derive(Clone, Debug, Default)]
+pub struct EvaluationRoom {
+    key: String,
+    checks: Vec<Check>,
+}
+
+impl EvaluationRoom {
+    /// Keeps the memory of a request's checks for the next one.
+    pub(crate) fn keep(&mut self, mut checks: Vec<Check>) {
+        checks.clear();
+        self.checks = checks;
+    }
+}
+
 /// A policy with `on_missing: deny` found no identity.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MissingIdentity {
@@ -92,21 +107,35 @@ impl Config {
     /// A policy that marks, or in shadow mode, never refuses. It does not apply if it finds no
     /// identity.
     pub fn evaluate(&self, request: &impl Request) -> Evaluation {
+        self.evaluate_in(&mut EvaluationRoom::default(), request)
+    }
+
+    /// The same with the memory of earlier requests.
+    pub fn evaluate_in(&self, room: &mut EvaluationRoom, request: &impl Request) -> Evaluation {
+        let EvaluationRoom { key, checks } = std::mem::take(room);
         let facts = Facts::new(request, self.shared_identities);
-        let (mut checks, mut missing) = (Vec::new(), Vec::new());
+        facts.keep_room(key);
+        let evaluation = self.evaluate_facts(&facts, checks);
+        room.key = facts.take_room();
+        evaluation
+    }
+
+    /// `checks` is empty.
+    fn evaluate_facts<'c>(&'c self, facts: &Facts<'c>, mut checks: Vec<Check>) -> Evaluation {
+        let mut missing = Vec::new();
         let mut candidates = self.index.candidates();
-        while let Some(index) = candidates.next(&facts) {
+        while let Some(index) = candidates.next(facts) {
             let Some(policy) = self.policies.get(index) else { break };
-            if policy.mode == Mode::Off || !policy.matcher.matches(&facts) {
+            if policy.mode == Mode::Off || !policy.matcher.matches(facts) {
                 continue;
             }
-            match policy.partition.party(&facts, &self.digester) {
+            match policy.partition.party(facts, &self.digester) {
                 Party::Counter { key, address, named } => {
                     if !named {
                         missing.push(index);
                     }
                     let (dialed, quota) = (policy.dialed_quota, policy.quota);
-                    let quota = match policy.quotas.of(&key, address, &facts, dialed, quota) {
+                    let quota = match policy.quotas.of(&key, address, facts, dialed, quota) {
                         Allowance::Units(quota) => quota,
                         Allowance::Unlimited => continue,
                     };
@@ -116,7 +145,7 @@ impl Config {
                         policy.window.clone()
                     };
                     let counter = Counter { key, quota, window };
-                    let (cost, mode) = (policy.cost.of(&facts), policy.mode);
+                    let (cost, mode) = (policy.cost.of(facts), policy.mode);
                     checks.push(Check { policy: index, counter, cost, mode });
                 }
                 Party::Denied if policy.mode == Mode::Enforce => {

@@ -134,6 +134,7 @@ impl Exchange {
             abandon(Some(earlier.split_off(counts_again)), worker, now);
         }
         if checks.is_empty() {
+            worker.room().keep(checks);
             let Some(earlier) = earlier else { return Arrival::Uncounted };
             self.phase = Phase::Decided(Decision::Admit(earlier));
             return Arrival::Decided;
@@ -252,6 +253,11 @@ impl Exchange {
             decision => Phase::Decided(decision),
         };
         stream == StreamState::Open && held
+    }
+
+    /// Whether no policy counts the request, so that neither its response nor its end matter.
+    pub const fn is_uncounted(&self) -> bool {
+        matches!(self.phase, Phase::Uncounted)
     }
 
     /// Whether the request waits for its decision, so that its body must wait, too.

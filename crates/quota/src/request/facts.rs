@@ -20,13 +20,22 @@ pub(crate) struct Facts<'c> {
     host: OnceCell<Option<Cow<'c, [u8]>>>,
     route: OnceCell<Option<Cow<'c, [u8]>>>,
     address: OnceCell<Option<IpAddr>>,
+    /// Most requests need none of them.
+    memos: OnceCell<Box<Memos<'c>>>,
+    /// Room for the text of a key. Empty.
+    room: Cell<String>,
+    shared: SharedIdentities,
+    tokens: Cell<Tokens>,
+}
+
+/// What was found by a name or a path.
+#[derive(Default)]
+struct Memos<'c> {
     parameters: Memo<&'c str, Rc<[Vec<u8>]>>,
     metadata: Memo<MetadataPath<'c>, Option<Rc<[u8]>>>,
     lists: Memo<MetadataPath<'c>, Rc<[Rc<[u8]>]>>,
     attributes: Memo<&'static [&'static str], Option<Rc<[u8]>>>,
     resolved: Memo<IdentityId, (Box<str>, Yield)>,
-    shared: SharedIdentities,
-    tokens: Cell<Tokens>,
 }
 
 /// The most elements of a list that are read.
@@ -96,11 +105,8 @@ impl<'c> Facts<'c> {
             host: OnceCell::new(),
             route: OnceCell::new(),
             address: OnceCell::new(),
-            parameters: RefCell::default(),
-            metadata: RefCell::default(),
-            lists: RefCell::default(),
-            attributes: RefCell::default(),
-            resolved: RefCell::default(),
+            memos: OnceCell::new(),
+            room: Cell::default(),
             shared,
             tokens: Cell::default(),
         }
@@ -187,7 +193,7 @@ impl<'c> Facts<'c> {
     /// All values of the query parameter with this decoded name, decoded, in their order, empty
     /// ones included.
     pub(crate) fn parameter(&self, name: &'c str) -> Rc<[Vec<u8>]> {
-        remember(&self.parameters, name, || match self.target() {
+        remember(&self.memos().parameters, name, || match self.target() {
             Some(target) => pairs::parameters(target, name.as_bytes()).collect(),
             None => Rc::default(),
         })
@@ -195,7 +201,7 @@ impl<'c> Facts<'c> {
 
     /// A member of dynamic metadata, as the host's bytes.
     pub(crate) fn metadata(&self, filter: &'c str, path: &'c [Box<str>]) -> Option<Rc<[u8]>> {
-        remember(&self.metadata, (filter, path), || {
+        remember(&self.memos().metadata, (filter, path), || {
             present(self.request.metadata(filter, path)).map(Rc::from)
         })
     }
@@ -203,7 +209,7 @@ impl<'c> Facts<'c> {
     /// The first elements of a list in dynamic metadata, as the host's bytes, without those that
     /// the host cannot hand over. Empty if it is no list.
     pub(crate) fn elements(&self, filter: &'c str, path: &'c [Box<str>]) -> Rc<[Rc<[u8]>]> {
-        remember(&self.lists, (filter, path), || {
+        remember(&self.memos().lists, (filter, path), || {
             let element = |position: usize| {
                 let last = position.to_string().into_boxed_str();
                 let path: Vec<Box<str>> = path.iter().cloned().chain([last]).collect();
@@ -219,7 +225,9 @@ impl<'c> Facts<'c> {
 
     /// An attribute of Envoy, as the host's bytes.
     pub(crate) fn attribute(&self, path: &'static [&'static str]) -> Option<Rc<[u8]>> {
-        remember(&self.attributes, path, || present(self.request.attribute(path)).map(Rc::from))
+        remember(&self.memos().attributes, path, || {
+            present(self.request.attribute(path)).map(Rc::from)
+        })
     }
 
     /// Appends the encoded value of an identity. `resolve` does that, once for each identity.
@@ -232,8 +240,8 @@ impl<'c> Facts<'c> {
         if !self.shared.have(identity) {
             return resolve(out);
         }
-        if let Some((_, (text, known))) =
-            self.resolved.borrow().iter().find(|(known, _)| *known == identity)
+        let memo = &self.memos().resolved;
+        if let Some((_, (text, known))) = memo.borrow().iter().find(|(known, _)| *known == identity)
         {
             out.push_str(text);
             return *known;
@@ -241,8 +249,22 @@ impl<'c> Facts<'c> {
         let start = out.len();
         let found = resolve(out);
         let text = out.get(start..).unwrap_or_default().into();
-        self.resolved.borrow_mut().push((identity, (text, found)));
+        memo.borrow_mut().push((identity, (text, found)));
         found
+    }
+
+    fn memos(&self) -> &Memos<'c> {
+        self.memos.get_or_init(Box::default)
+    }
+
+    /// Takes the room for a key. Empty it and [keep](Self::keep_room) it for the next one.
+    pub(crate) fn take_room(&self) -> String {
+        self.room.take()
+    }
+
+    /// Keeps the room for the next key.
+    pub(crate) fn keep_room(&self, room: String) {
+        self.room.set(room);
     }
 
     /// The identity of this bit looked for a verified token.

@@ -33,6 +33,7 @@ pub(crate) struct Candidates<'i> {
     open: Set,
     /// The position after the last candidate.
     next: usize,
+    /// Whether the path has ruled out what it can.
     by_path: bool,
     by_host: bool,
     by_route: bool,
@@ -96,14 +97,14 @@ impl Index {
     }
 
     /// The policies that a request may be about. Nothing is known of the request yet.
-    pub(crate) const fn candidates(&self) -> Candidates<'_> {
+    pub(crate) fn candidates(&self) -> Candidates<'_> {
         Candidates {
             index: self,
             open: self.all,
             next: 0,
-            by_path: false,
-            by_host: false,
-            by_route: false,
+            by_path: self.paths.is_empty(),
+            by_host: self.hosts.is_empty(),
+            by_route: self.routes.is_empty(),
         }
     }
 }
@@ -120,12 +121,15 @@ impl Candidates<'_> {
 
     /// The first candidate from here on.
     fn first_open(&self) -> Option<usize> {
-        let first = self.next / 64;
-        let words = self.open.0.iter().take(self.index.words).enumerate().skip(first);
-        words.into_iter().find_map(|(at, word)| {
-            let word = if at == first { word & (u64::MAX << (self.next % 64)) } else { *word };
-            (word != 0).then(|| at * 64 + word.trailing_zeros() as usize)
-        })
+        let (mut at, mut rest) = (self.next / 64, u64::MAX << (self.next % 64));
+        while at < self.index.words {
+            let word = self.open.0.get(at)? & rest;
+            if word != 0 {
+                return Some(at * 64 + word.trailing_zeros() as usize);
+            }
+            (at, rest) = (at + 1, u64::MAX);
+        }
+        None
     }
 
     fn narrow(&mut self, facts: &Facts<'_>) {
@@ -177,9 +181,6 @@ impl Set {
         values: impl Iterator<Item = &'v [u8]>,
         find: impl Fn(&[u8], &mut Self),
     ) {
-        if known.exact.is_empty() && known.prefixes.is_empty() {
-            return;
-        }
         let mut found = known.others;
         values.for_each(|value| find(value, &mut found));
         for (word, found) in self.0.iter_mut().zip(found.0) {
@@ -189,6 +190,11 @@ impl Set {
 }
 
 impl Values {
+    /// Whether no policy has a condition on such values.
+    fn is_empty(&self) -> bool {
+        self.exact.is_empty() && self.prefixes.is_empty()
+    }
+
     fn find_exact(&self, value: &[u8], found: &mut Set) {
         for policy in self.exact.get(value).into_iter().flatten() {
             found.insert(*policy);

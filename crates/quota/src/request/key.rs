@@ -14,7 +14,6 @@
 
 use std::fmt;
 use std::fmt::Write as _;
-use std::sync::Arc;
 
 use hmac::{Hmac, KeyInit, Mac};
 use quotagate_protocol::MAX_KEY;
@@ -158,13 +157,12 @@ pub(crate) fn write_entry(
 }
 
 /// Closes a key made of a [`head`] of `head` bytes and a partition.
-pub(crate) fn close(mut key: String, head: usize, digester: &Digester) -> Arc<str> {
+pub(crate) fn close(key: &mut String, head: usize, digester: &Digester) {
     if key.len() >= MAX_KEY {
         let partition = key.split_off(head);
-        digester.write(&mut key, partition.as_bytes());
+        digester.write(key, partition.as_bytes());
     }
     key.push('}');
-    key.into()
 }
 
 /// The encoded partition of a counter's key `<domain>:<policy>:{<partition>}`.
@@ -284,7 +282,8 @@ mod tests {
         for (len, digested) in
             [(MAX_KEY - head.len() - 1, false), (MAX_KEY - head.len(), true), (99_999, true)]
         {
-            let key = close(format!("{head}{}", "a".repeat(len)), head.len(), &digester);
+            let mut key = format!("{head}{}", "a".repeat(len));
+            close(&mut key, head.len(), &digester);
             assert!(key.len() <= MAX_KEY);
             assert_eq!(key.len() == head.len() + 33 + 1, digested, "{len}");
             assert!(key.starts_with(&*head) && key.ends_with('}'));

@@ -212,7 +212,8 @@ impl Name {
                 }
             }
         }
-        key::partition_of(&key::close(out, head.len(), &key.0)).to_owned()
+        key::close(&mut out, head.len(), &key.0);
+        key::partition_of(&out).to_owned()
     }
 }
 

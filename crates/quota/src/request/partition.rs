@@ -170,17 +170,38 @@ impl Partition {
             Self::By { head, entries, on_missing } => (head, entries, *on_missing),
             Self::Hosted(_) => return Party::Uncounted,
         };
-        let mut key = String::with_capacity(head.len() + 64);
+        let mut key = facts.take_room();
         key.push_str(head);
+        let party = match Self::write(entries, on_missing, &mut key, facts, digester) {
+            Ok((address, named)) => {
+                key::close(&mut key, head.len(), digester);
+                Party::Counter { key: key.as_str().into(), address, named }
+            }
+            Err(without) => without,
+        };
+        key.clear();
+        facts.keep_room(key);
+        party
+    }
+
+    /// Appends the entries to a key. Returns the client's address, if a part was read from it, and
+    /// whether the request has every value; or what becomes of a request that lacks one.
+    fn write<'c>(
+        entries: &'c [PartitionPart],
+        on_missing: OnMissing,
+        key: &mut String,
+        facts: &Facts<'c>,
+        digester: &Digester,
+    ) -> Result<(Option<IpAddr>, bool), Party> {
         let (mut address, mut named) = (None, true);
         for (i, entry) in entries.iter().enumerate() {
             if i > 0 {
                 key.push(',');
             }
-            match (entry.write(&mut key, facts, digester), on_missing) {
+            match (entry.write(key, facts, digester), on_missing) {
                 (Yield::Value(by), _) => address = address.or(by),
-                (Yield::Nothing, OnMissing::Skip) => return Party::Uncounted,
-                (Yield::Nothing | Yield::Ambiguous, OnMissing::Deny) => return Party::Denied,
+                (Yield::Nothing, OnMissing::Skip) => return Err(Party::Uncounted),
+                (Yield::Nothing | Yield::Ambiguous, OnMissing::Deny) => return Err(Party::Denied),
                 // A value given twice counts even under `skip`. Otherwise a client could bypass the
                 // policy by sending it twice.
                 (Yield::Nothing, OnMissing::Shared) | (Yield::Ambiguous, _) => {
@@ -189,14 +210,18 @@ impl Partition {
                 }
             }
         }
-        Party::Counter { key: key::close(key, head.len(), digester), address, named }
+        Ok((address, named))
     }
 
     /// The key of the counter whose partition is `encoded`.
     pub(crate) fn key_of(&self, encoded: &str, digester: &Digester) -> Arc<str> {
         match self {
             Self::Everyone(key) => Arc::clone(key),
-            Self::By { head, .. } => key::close(format!("{head}{encoded}"), head.len(), digester),
+            Self::By { head, .. } => {
+                let mut key = format!("{head}{encoded}");
+                key::close(&mut key, head.len(), digester);
+                key.into()
+            }
             // Only documents name partitions.
             Self::Hosted(_) => encoded.into(),
         }

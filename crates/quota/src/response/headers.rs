@@ -11,7 +11,7 @@ use itoa::Buffer;
 
 use super::upstream::{HeaderWrite, Precedence, Upstream, list, precedence};
 use super::{Header, Now};
-use crate::config::{Config, HeaderFamily, Reset};
+use crate::config::{Config, HeaderFamily, Reset, integer, push_item};
 use crate::decision::{Balance, Standing};
 use crate::time::Monotonic;
 
@@ -76,17 +76,17 @@ enum OurFields {
 }
 
 impl ResponseHeaders<'_> {
-    /// Passes name and value of each header to `write`.
-    pub fn write(&self, mut write: impl FnMut(HeaderWrite, &'static str, &str)) {
-        let mut value = String::with_capacity(64);
+    /// Passes name and value of each header to `write`. Values are written in `room`, which keeps
+    /// its memory.
+    pub fn write(&self, room: &mut String, mut write: impl FnMut(HeaderWrite, &'static str, &str)) {
         for (family, fields) in self.families.iter().flatten() {
             match fields {
                 OurFields::Alone(how) => {
-                    self.shown.fields(*family, &mut value, |name, value| write(*how, name, value));
+                    self.shown.fields(*family, room, |name, value| write(*how, name, value));
                 }
                 OurFields::After(lists) => {
                     let mut lists = lists.iter();
-                    self.shown.fields(*family, &mut value, |name, ours| {
+                    self.shown.fields(*family, room, |name, ours| {
                         let theirs = lists.next().map_or("", String::as_str);
                         let comma = if theirs.is_empty() { "" } else { ", " };
                         write(HeaderWrite::Replace, name, &format!("{theirs}{comma}{ours}"));
@@ -161,9 +161,15 @@ impl<'s> Shown<'s> {
     fn policies(&self, list: &mut String) {
         for Standing { policy, balance, .. } in enforced(self.standings) {
             let Some(policy) = self.config.policies.get(*policy) else { continue };
-            item(list, &policy.name);
-            parameter(list, ";q=", integer(balance.quota));
-            parameter(list, ";w=", u64::from(balance.window_s));
+            if !list.is_empty() {
+                list.push_str(", ");
+            }
+            let Balance { quota, window_s, .. } = *balance;
+            if (quota, window_s) == (policy.quota, policy.window.usual_s()) {
+                list.push_str(&policy.item);
+            } else {
+                push_item(list, &policy.name, quota, window_s);
+            }
         }
     }
 
@@ -172,7 +178,12 @@ impl<'s> Shown<'s> {
         for Standing { policy, balance, .. } in enforced(self.standings) {
             let Balance { quota, remaining, resets, .. } = *balance;
             let Some(policy) = self.config.policies.get(*policy) else { continue };
-            item(list, &policy.name);
+            if !list.is_empty() {
+                list.push_str(", ");
+            }
+            for part in ["\"", &policy.name, "\""] {
+                list.push_str(part);
+            }
             parameter(list, ";r=", integer(remaining));
             // With a quota of 0, no reset grants more.
             if quota > 0 {
@@ -200,16 +211,6 @@ fn enforced(standings: &[Standing]) -> impl Iterator<Item = &Standing> {
     standings.iter().filter(|standing| standing.enforced())
 }
 
-/// Appends a policy's item to a List: its name. Its parameters follow.
-fn item(list: &mut String, name: &str) {
-    if !list.is_empty() {
-        list.push_str(", ");
-    }
-    list.push('"');
-    list.push_str(name);
-    list.push('"');
-}
-
 /// Appends a parameter of an item.
 #[inline]
 fn parameter(list: &mut String, label: &'static str, number: u64) {
@@ -232,9 +233,4 @@ pub(crate) fn used(standing: &Standing) -> u64 {
 pub(super) fn seconds_until(moment: Monotonic, now: Now) -> u64 {
     let left = moment.since(now.monotonic);
     left.as_secs().saturating_add(u64::from(left.subsec_nanos() > 0))
-}
-
-/// The largest Integer of a Structured Field has 15 digits (RFC 9651, section 3.3.1).
-fn integer(units: u64) -> u64 {
-    units.min(999_999_999_999_999)
 }

@@ -103,7 +103,9 @@ fn response_headers_of(
 ) -> Vec<(HeaderWrite, String)> {
     let mut written = Vec::new();
     let headers = response_headers(config, standings, upstream, || NOW).unwrap();
-    headers.write(|how, name, value| written.push((how, format!("{name}: {value}\n"))));
+    headers.write(&mut String::new(), |how, name, value| {
+        written.push((how, format!("{name}: {value}\n")))
+    });
     written
 }
 

@@ -165,8 +165,8 @@ impl<W> Worker<W> {
         now: Monotonic,
     ) -> Admission {
         let failed = self.uncounted(wants, |_| true);
-        let mut admission = Admission { uncounted: failed, ..Admission::default() };
-        admission.standings.reserve_exact(wants.len());
+        let standings = Vec::with_capacity(wants.len());
+        let mut admission = Admission { standings, uncounted: failed, ..Admission::default() };
         for want in wants {
             let (counter, cost) = (&want.check.counter, want.check.cost.get());
             let taken = match want.stage {

@@ -32,7 +32,7 @@ use quotagate_protocol::{ReserveReply, ReserveRequest};
 
 use crate::config::Config;
 use crate::decision::{Admission, Decision, GrantedUnits, Held, Outcome};
-use crate::evaluate::Counter;
+use crate::evaluate::{Counter, EvaluationRoom};
 use crate::request::tokens::Tokens;
 use crate::time::Monotonic;
 use call::Calls;
@@ -139,6 +139,7 @@ pub struct Worker<W> {
     known: Known,
     leases: Leases,
     telemetry: Telemetry,
+    room: EvaluationRoom,
     /// The last number given to a ticket or a call.
     serial: u64,
 }
@@ -206,6 +207,7 @@ impl<W> Worker<W> {
             known: Known::default(),
             leases: Leases::default(),
             telemetry,
+            room: EvaluationRoom::default(),
             serial: 0,
             config,
         }
@@ -225,6 +227,11 @@ impl<W> Worker<W> {
     pub fn observe_traffic(&mut self, now: Monotonic) -> &Arc<Config> {
         self.traffic(now);
         &self.config
+    }
+
+    /// Memory for the next request, to [evaluate](Config::evaluate_in) it in.
+    pub const fn room(&mut self) -> &mut EvaluationRoom {
+        &mut self.room
     }
 
     /// The configuration in force.
@@ -253,6 +260,12 @@ impl<W> Worker<W> {
     /// Whether the end of this call would decide anything.
     pub fn awaits(&self, id: CallId) -> bool {
         self.calls.is_under_way(id)
+    }
+
+    /// Whether several requests shared the last call that requests waited for, and no call is under
+    /// way.
+    pub(crate) const fn shares_next_call(&self) -> bool {
+        self.calls.are_shared()
     }
 
     /// A store in this process carried out a call.

@@ -40,7 +40,8 @@ impl<W> Worker<W> {
     pub fn submit(&mut self, who: W, checks: Vec<Check>, now: Monotonic) -> Submitted {
         let LocalKnowledge { admission, asks, refused_until } = self.know(&checks, now);
         if let Some(until) = refused_until {
-            let refusal = self.refuse(&checks, admission.standings, until, now);
+let refusal = self.refuse(&checks, admission.standings, until, now);
+            self.room.keep(checks);
             return Submitted::Decided(Decision::Refuse(refusal));
         }
         if asks != Asks::Yes {
@@ -77,6 +78,7 @@ impl<W> Worker<W> {
     ) -> Submitted {
         self.telemetry.count_standings(admission.standings.iter());
         if asks == Asks::No {
+            self.room.keep(checks);
             return Submitted::Decided(Decision::Admit(admission));
         }
         checks.retain(|check| !admission.standings.iter().any(|known| known.is_of(check)));
@@ -109,7 +111,7 @@ impl<W> Worker<W> {
     /// What the worker knows for each policy. Takes leased units.
     fn know(&mut self, checks: &[Check], now: Monotonic) -> LocalKnowledge {
         let mut known = LocalKnowledge::default();
-        known.admission.standings.reserve_exact(checks.len());
+        known.admission.standings = Vec::with_capacity(checks.len());
         for check in checks {
             if let Some((units, balance)) = self.take_leased(check, now, now) {
                 known.admission.hold(check, units, &self.config);
@@ -199,12 +201,13 @@ impl<W> Worker<W> {
     /// still be spent then.
     fn wants(
         &mut self,
-        checks: Vec<Check>,
+        mut checks: Vec<Check>,
         known: &[Standing],
         deadline: Monotonic,
         now: Monotonic,
     ) -> Vec<Want> {
-        let mut wants: Vec<Want> = checks.into_iter().map(Want::from).collect();
+        let mut wants: Vec<Want> = checks.drain(..).map(Want::from).collect();
+        self.room.keep(checks);
         for want in &mut wants {
             match known.iter().find(|standing| standing.is_of(&want.check)) {
                 None => {}

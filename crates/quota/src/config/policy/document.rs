@@ -135,12 +135,14 @@ impl<'a> PolicyFields<'a> {
         let quotas = self.quotas(partition.as_ref(), counting.as_ref(), context.digester);
         let window = self.window(counting.as_ref());
         let (counting, on_failure) = (counting?, self.on_failure?);
+        let (name, quota, window) = (name?, self.quota?, window?);
         Some(Policy {
-            name: name?.into(),
-            quota: self.quota?,
+            item: Policy::own_item(name, quota, &window),
+            name: name.into(),
+            quota,
             dialed_quota: None,
             is_overridden: false,
-            window: window?,
+            window,
             stagger: self.stagger?,
             mode: self.mode?,
             on_failure: on_failure.or(context.store.map(|store| store.on_failure))?,

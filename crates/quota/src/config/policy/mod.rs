@@ -16,6 +16,7 @@ use std::num::NonZeroU64;
 use std::sync::Arc;
 use std::time::Duration;
 
+use itoa::Buffer;
 use quotagate_protocol::{Mode, OnFailure, Window};
 
 use crate::document::words;
@@ -30,6 +31,8 @@ use crate::request::partition::Partition;
 pub struct Policy {
     /// Unique, `[a-z0-9-]{1,64}`.
     pub name: Arc<str>,
+    /// Its [item](push_item) with `quota` and `window`, which most responses show.
+    pub(crate) item: Arc<str>,
     /// Units in a window, unless a partition has a quota of its own. 0 to
     /// [`MAX_UNITS`](quotagate_protocol::MAX_UNITS).
     pub quota: u64,
@@ -61,7 +64,27 @@ pub struct Policy {
     pub(crate) settle: Option<Arc<Settle>>,
 }
 
+/// Appends the item of a policy to the value of the header `RateLimit-Policy`.
+pub(crate) fn push_item(list: &mut String, name: &str, quota: u64, window_s: u32) {
+    for part in ["\"", name, "\";q=", Buffer::new().format(integer(quota)), ";w="] {
+        list.push_str(part);
+    }
+    list.push_str(Buffer::new().format(window_s));
+}
+
+/// The largest Integer of a Structured Field has 15 digits (RFC 9651, section 3.3.1).
+pub(crate) fn integer(units: u64) -> u64 {
+    units.min(999_999_999_999_999)
+}
+
 impl Policy {
+    /// What [`item`](Self::item) is.
+    pub(crate) fn own_item(name: &str, quota: u64, window: &Window) -> Arc<str> {
+        let mut item = String::new();
+        push_item(&mut item, name, quota, window.usual_s());
+        item.into()
+    }
+
     /// Whether a request holds its units until its response.
     pub(crate) fn holds(&self) -> bool {
         self.settle.is_some() || self.count != Count::All

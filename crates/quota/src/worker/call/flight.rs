@@ -51,6 +51,9 @@ impl<W> Worker<W> {
             tickets.push(ticket);
             self.requests.first_has_left();
         }
+        if !tickets.is_empty() {
+            self.calls.is_shared = tickets.len() > 1;
+        }
         batch.prefetch(&mut self.leases, adjustments, now);
         self.calls.refills_due &= self.leases.needs_refill();
         if tickets.is_empty() {
