@@ -40,7 +40,7 @@ impl<W> Worker<W> {
     pub fn submit(&mut self, who: W, checks: Vec<Check>, now: Monotonic) -> Submitted {
         let LocalKnowledge { admission, asks, refused_until } = self.know(&checks, now);
         if let Some(until) = refused_until {
-let refusal = self.refuse(&checks, admission.standings, until, now);
+            let refusal = self.refuse(&checks, admission.standings, until, now);
             self.room.keep(checks);
             return Submitted::Decided(Decision::Refuse(refusal));
         }
