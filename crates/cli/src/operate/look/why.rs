@@ -68,7 +68,7 @@ fn explained(found: &PartyUsage) -> String {
     ));
     if let Some(for_ms) = refused_for_ms {
         text.push_str(&format!(
-            " {} in the last five minutes; the first of them was refused {} ago.",
+            " {} in the last five minutes; the first of them was {} ago.",
             count(*refused, "refusal", "refusals"),
             duration(*for_ms)
         ));
