@@ -2,7 +2,8 @@
 
 use std::path::PathBuf;
 
-use anyhow::{Result, bail};
+use anyhow::{Context, Result, bail};
+use quotagate_workspace::tools;
 
 /// Where the programs are.
 #[derive(Debug)]
@@ -35,6 +36,15 @@ impl Program {
     }
 }
 
+/// A program of the system, on PATH.
+///
+/// # Errors
+/// When there is none, with what to do.
+pub fn installed(name: &str) -> Result<PathBuf> {
+    tools::on_path(name)
+        .with_context(|| format!("{name} is not on PATH: run `cargo xtask setup --mesh`"))
+}
+
 impl Binaries {
     /// Programs in the folder `given`; otherwise built, istiod from `istio_source`.
     pub fn new(given: Option<PathBuf>, istio_source: Option<PathBuf>) -> Self {
@@ -45,7 +55,6 @@ impl Binaries {
     ///
     /// # Errors
     /// When it is not in the given folder, or cannot be built.
-    #[expect(dead_code, reason = "the areas come next")]
     pub fn path(&self, program: Program) -> Result<PathBuf> {
         let name = program.name();
         let Some(folder) = &self.given else { bail!("{name}: give its folder with --bin") };
