@@ -220,7 +220,10 @@ pub fn printed(command: &mut Command, input: &str) -> Result<String> {
 }
 
 /// What a program prints, given this input.
-fn output(command: &mut Command, input: &str) -> Result<Output> {
+///
+/// # Errors
+/// When it cannot be started.
+pub fn output(command: &mut Command, input: &str) -> Result<Output> {
     let name = command.get_program().to_string_lossy().into_owned();
     command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut child = command.spawn().with_context(|| format!("cannot run {name}"))?;
