@@ -58,6 +58,7 @@ pub struct Binaries {
 }
 
 /// A program that a run may need.
+#[allow(dead_code, reason = "the areas of Envoy Gateway and Istio come next")]
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Program {
     EnvoyGateway,
