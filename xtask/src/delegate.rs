@@ -70,7 +70,7 @@ pub const TASKS: &[Task] = &[
         name: "mesh",
         about: "Apply the shipped files to the real Envoy Gateway, istiod and kube-apiserver, and check them",
         program: &["--package", "quotagate-mesh"],
-        needs: &[Part::WasmTarget, Part::Envoy, Part::Redis],
+        needs: &[Part::WasmTarget, Part::Envoy, Part::Redis, Part::Mesh],
         builds: &[build::release],
     },
     Task {

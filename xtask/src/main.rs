@@ -49,6 +49,7 @@ fn command() -> Command {
                 yes(),
                 flag("bench", "Also wrk, valgrind and h2load, which `cargo xtask bench` needs"),
                 flag("compose", "Also Docker and Docker Compose 2, which `cargo xtask compose` needs"),
+                flag("mesh", "Also etcd and kubectl, which `cargo xtask mesh` needs"),
                 flag("native", "Also cargo-zigbuild and zig, which link the native module for old systems"),
                 flag("release", "Also what `cargo xtask test --release` installs a release with"),
             ]),
@@ -168,6 +169,7 @@ fn perform(task: &str, arguments: &ArgMatches) -> Result<()> {
                 (Part::Images, flag("release") || flag("compose")),
                 (Part::Release, flag("release")),
                 (Part::Emulator, flag("release")),
+                (Part::Mesh, flag("mesh")),
             ];
             let further = further.into_iter().filter_map(|(part, wanted)| wanted.then_some(part));
             setup::run(&Part::ALL.iter().copied().chain(further).collect::<Vec<_>>(), consent)

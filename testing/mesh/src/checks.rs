@@ -65,8 +65,42 @@ impl Checks {
 
 #[cfg(test)]
 mod tests {
+    use std::{fs, path::Path};
+
     use super::*;
     use anyhow::bail;
+    use quotagate_workspace::paths;
+
+    /// The text of all files below a folder whose names end like this.
+    fn texts(folder: &Path, end: &str) -> String {
+        let entries = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
+        let text = |path: std::path::PathBuf| match path.is_dir() {
+            true => texts(&path, end),
+            false if path.display().to_string().ends_with(end) => fs::read_to_string(path).unwrap(),
+            false => String::new(),
+        };
+        entries.map(text).collect()
+    }
+
+    /// A name stands in brackets, or begins a row of a table.
+    #[test]
+    fn checks_that_documents_name_exist() {
+        let root = paths::root();
+        let code = texts(&root.join("testing/mesh/src"), ".rs");
+        let pages = texts(&root.join("docs"), ".md");
+        let table = fs::read_to_string(root.join("docs/operate/mesh.md")).unwrap();
+        let pages = pages + &table.replace("\n| `", "\n(`");
+        let named = pages.split("(`").filter_map(|rest| rest.split_once("`"));
+        let area = |name: &str| name.split_once('.').map(|(area, _)| area.to_owned());
+        let checks: Vec<&str> = named
+            .map(|(name, _)| name)
+            .filter(|name| matches!(area(name).as_deref(), Some("kubernetes" | "eg" | "istio")))
+            .collect();
+        assert!(checks.len() > 20, "{checks:?}");
+        for check in checks {
+            assert!(code.contains(&format!("\"{check}\"")), "no check {check}");
+        }
+    }
 
     #[test]
     fn failed_check_is_counted_and_does_not_end_the_run() {

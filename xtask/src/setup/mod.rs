@@ -54,6 +54,8 @@ pub enum Part {
     Release,
     /// qemu, which runs the command of the other architecture.
     Emulator,
+    /// etcd and kubectl, between which `cargo xtask mesh` runs an API server.
+    Mesh,
 }
 
 impl Part {

@@ -173,6 +173,22 @@ pub const PROGRAMS: &[Program] = &[
         service: None,
         elsewhere: "Fedora: `sudo dnf install qemu-user-static`",
     },
+    Program {
+        name: "etcd",
+        part: Part::Mesh,
+        find: || tools::on_path("etcd"),
+        packages: &["etcd-server"],
+        service: Some("etcd"),
+        elsewhere: "macOS: `brew install etcd`",
+    },
+    Program {
+        name: "kubectl (1.24 or newer)",
+        part: Part::Mesh,
+        find: || tools::on_path("kubectl"),
+        packages: &["kubernetes-client"],
+        service: None,
+        elsewhere: "Ubuntu: `sudo snap install kubectl --classic`",
+    },
 ];
 
 /// The command, if an engine answers it or `dockerd` is installed.

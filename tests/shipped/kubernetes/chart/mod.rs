@@ -9,6 +9,7 @@ mod values;
 
 use std::{collections::BTreeMap, fs, path::Path};
 
+use quotagate_chart::cases::merge;
 use quotagate_support::{paths, yaml};
 use serde_json::Value;
 
@@ -20,22 +21,6 @@ fn example(name: &str, overlay: Value) -> Value {
     let mut values = yaml::read(&quotagate_chart::chart().join("examples").join(name)).unwrap();
     merge(&mut values, overlay);
     values
-}
-
-/// Replaces values as `helm -f` does: objects are merged, null removes, everything else replaces.
-fn merge(values: &mut Value, overlay: Value) {
-    match (values, overlay) {
-        (Value::Object(values), Value::Object(overlay)) => {
-            for (name, value) in overlay {
-                if value.is_null() {
-                    values.remove(&name);
-                } else {
-                    merge(values.entry(name).or_insert(Value::Null), value);
-                }
-            }
-        }
-        (value, other) => *value = other,
-    }
 }
 
 /// The rendered text of each template that renders something, or Helm's message.

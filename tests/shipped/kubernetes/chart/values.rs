@@ -3,6 +3,7 @@
 
 use std::{fs, process::Command};
 
+use quotagate_chart::cases::{accepted, everything, with_rate_limits};
 use quotagate_support::{
     http, paths,
     store::{StoreOptions, StoreProcess},
@@ -10,191 +11,12 @@ use quotagate_support::{
 };
 use serde_json::{Value, json};
 
-use super::{RELEASE, example, merge, objects, render};
+use super::{RELEASE, example, objects, render};
 use crate::kubernetes::schemas;
-
-fn everything() -> Value {
-    json!({
-        "image": {"tag": "1", "pullPolicy": "Always", "pullSecrets": ["registry"]},
-        "store": {
-            "image": {"digest": format!("sha256:{}", "a".repeat(64))},
-            "redis": {"passwordKey": "password", "tls": {"existingSecret": "redis-tls"}},
-            "callToken": {"existingSecret": "tokens"},
-            "adminHosts": ["quotas.example.com", "quotas"],
-            "threads": 4,
-            "drainSeconds": 40,
-            "log": "debug",
-            "autoscaling": {"enabled": true, "metrics": [{
-                "type": "Pods",
-                "pods": {
-                    "metric": {"name": "quotagate_store_calls"},
-                    "target": {"type": "AverageValue", "averageValue": "1k"},
-                },
-            }]},
-            "podDisruptionBudget": {"maxUnavailable": "25%"},
-            "topologySpread": [
-                {"maxSkew": 1, "topologyKey": "topology.kubernetes.io/zone", "whenUnsatisfiable": "DoNotSchedule"},
-            ],
-            "networkPolicy": {
-                "enabled": true,
-                "callers": [{"ipBlock": {"cidr": "10.0.0.0/8"}}],
-                "admin": [{"podSelector": {"matchLabels": {"app": "prometheus"}}, "namespaceSelector": {}}],
-            },
-            "serviceAccount": {"name": "store", "annotations": {"a": "1"}},
-            "strategy": {"type": "Recreate"},
-            "podSecurityContext": {"fsGroup": 65532},
-            "extraEnv": [{"name": "QUOTAGATE_LOG_FORMAT", "value": "json"}],
-            "extraVolumes": [{"name": "more", "emptyDir": {}}],
-            "extraVolumeMounts": [{"name": "more", "mountPath": "/more"}],
-            "priorityClassName": "high",
-            "podAnnotations": {"a": "1", "proxy.istio.io/config": "concurrency: 1", "prometheus.io/port": "9"},
-            "podLabels": {"team": "edge"},
-            "nodeSelector": {"disk": "fast"},
-            "tolerations": [{"key": "edge", "operator": "Exists"}],
-            "affinity": {"podAntiAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": []}},
-        },
-        "monitoring": {
-            "serviceMonitor": {"enabled": true, "labels": {"release": "prometheus"}},
-            "rules": {"enabled": true, "labels": {"release": "prometheus"}, "runbooks": "https://wiki.example.com/quotagate"},
-        },
-        "filter": {"check": true},
-        // That of the call token.
-        "policy": {"store": {"token": "0123456789abcdef"}},
-    })
-}
-
-/// The rate limit service, too.
-fn with_rate_limits(mut values: Value) -> Value {
-    let rules = json!({"domain": "shop", "descriptors": [
-        {"key": "user", "rate_limit": {"unit": "day", "requests_per_unit": 5_000_000}},
-    ]});
-    let more = json!({"rateLimit": {
-        "enabled": true,
-        "image": {"digest": format!("sha256:{}", "c".repeat(64))},
-        "replicas": 3,
-        "rules": {"shop.yaml": rules},
-        "extraEnv": [
-            {"name": "LIMIT_RESPONSE_HEADERS_ENABLED", "value": "true"},
-            {"name": "GRPC_SERVER_TLS_CERT", "value": "/certs/tls.crt"},
-        ],
-        "certificates": "ratelimit-tls",
-    }});
-    merge(&mut values, more);
-    values
-}
-
-/// The examples, with values replaced.
-fn table() -> Vec<(&'static str, Value)> {
-    let (istio, gateway, native) =
-        ("istio.yaml", "envoy-gateway.yaml", "envoy-gateway-native.yaml");
-    let target = |kind: &str| json!([{"group": "gateway.networking.k8s.io", "kind": kind, "name": "gateway"}]);
-    let image = json!({"sha256": "b".repeat(64), "pullSecret": "registry"});
-    vec![
-        (istio, json!({})),
-        (gateway, json!({})),
-        (native, json!({})),
-        (istio, everything()),
-        (gateway, everything()),
-        (istio, with_rate_limits(everything())),
-        (gateway, with_rate_limits(everything())),
-        (
-            istio,
-            with_rate_limits(json!({
-                "istio": {"dataplane": "ambient", "metrics": "permissive"},
-                "monitoring": {"serviceMonitor": {"enabled": true}},
-            })),
-        ),
-        (
-            istio,
-            with_rate_limits(json!({
-                "istio": {"metrics": "strict"},
-                "monitoring": {"serviceMonitor": {"enabled": true}},
-            })),
-        ),
-        (
-            gateway,
-            json!({
-                "store": {"enabled": false, "podDisruptionBudget": {"enabled": false}},
-                "filter": {"kind": "none"},
-                "rateLimit": {"enabled": true, "existingConfigMap": "rules"},
-            }),
-        ),
-        (istio, json!({"filter": {"kind": "none"}})),
-        ("istio-waypoint.yaml", json!({})),
-        // Labels that the chart does not set.
-        (
-            gateway,
-            json!({
-                "store": {"podLabels": {
-                    "sidecar.istio.io/inject": "false",
-                    "istio.io/dataplane-mode": "none",
-                    "app.kubernetes.io/managed-by": "argo",
-                    "helm.sh/chart": "mine",
-                }},
-                "monitoring": {"rules": {"enabled": true, "labels": {"sidecar.istio.io/inject": "a"}}},
-            }),
-        ),
-        (istio, json!({"store": {"podLabels": {"istio.io/dataplane-mode": "none"}}})),
-        (
-            "istio-waypoint.yaml",
-            json!({"store": {"podLabels": {"sidecar.istio.io/inject": "false"}}}),
-        ),
-        (istio, json!({"filter": {"kind": "TrafficExtension", "image": image}})),
-        (
-            istio,
-            json!({"filter": {"selector": null, "targetRefs": target("Gateway"), "image": image}}),
-        ),
-        (
-            istio,
-            json!({"store": {"trafficDistribution": "PreferClose", "serviceAccount": {"create": false}}}),
-        ),
-        (
-            gateway,
-            json!({"fullnameOverride": "quotas", "filter": {"targetRefs": target("HTTPRoute")}}),
-        ),
-        (istio, json!({"filter": {"match": [{"mode": "SERVER", "ports": [{"number": 8080}]}]}})),
-        (
-            istio,
-            json!({
-                "istio": {"enabled": false},
-                "filter": {"tuning": {"ownCluster": true}, "selector": null, "targetRefs": target("Gateway")},
-            }),
-        ),
-        (
-            istio,
-            json!({"istio": {"dataplane": "ambient", "metrics": "permissive"}, "monitoring": {"serviceMonitor": {"enabled": true}}}),
-        ),
-        (
-            istio,
-            json!({"istio": {"dataplane": "none", "metrics": "strict", "outlierDetection": false, "callers": ["a", "b"]}}),
-        ),
-        (istio, json!({"istio": {"redis": {"addresses": ["10.0.0.0/24"], "ports": [6379, 6380]}}})),
-        (gateway, json!({"filter": {"image": image, "failOpen": true}})),
-        (gateway, json!({"filter": {"envoyGateway": {"envoyProxy": false}}})),
-        (
-            gateway,
-            json!({
-                "store": {"tls": {"enabled": true, "existingSecret": "tls", "callers": ["proxy.internal"]}},
-                "policy": {"store": {"cluster": "quota_store"}},
-            }),
-        ),
-        (native, json!({"monitoring": {"rules": {"enabled": true}}})),
-        (native, json!({"filter": {"image": image, "envoyGateway": {"redisSecret": "redis"}}})),
-        // The token is for other proxies: the module counts in Redis itself.
-        (
-            native,
-            json!({"store": {
-                "enabled": true,
-                "redis": {"existingSecret": "redis"},
-                "callToken": {"existingSecret": "tokens"},
-            }}),
-        ),
-    ]
-}
 
 #[test]
 fn every_rendered_object_matches_its_published_schema() {
-    let table = table();
+    let table = accepted();
     let values: Vec<Value> = table.iter().map(|(name, more)| example(name, more.clone())).collect();
     let findings = quotagate_chart::lint(&quotagate_chart::chart(), &values).unwrap();
     let mut kinds = Vec::new();
@@ -529,7 +351,7 @@ fn policy_that_reads_bodies_gets_the_larger_filter() {
 
 #[test]
 fn every_object_says_whose_it_is_and_no_key_comes_twice() {
-    for (name, more) in table() {
+    for (name, more) in accepted() {
         for object in one(name, more.clone()) {
             let labels = &object["metadata"]["labels"];
             for label in ["name", "instance", "version", "managed-by"] {
