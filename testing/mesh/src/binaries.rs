@@ -2,19 +2,18 @@
 
 use std::path::PathBuf;
 
-use anyhow::{Result, bail};
+use anyhow::{Context, Result, bail};
 
 /// Where the programs are.
 #[derive(Debug)]
 pub struct Binaries {
     given: Option<PathBuf>,
-    #[expect(dead_code, reason = "building comes next")]
     istio_source: Option<PathBuf>,
 }
 
 /// A program that a run may need.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[expect(dead_code, reason = "the areas come next")]
+#[allow(dead_code, reason = "other areas")]
 pub enum Program {
     EnvoyGateway,
     Helm,
@@ -41,11 +40,18 @@ impl Binaries {
         Self { given, istio_source }
     }
 
+    /// The work tree of Istio, whose charts are installed.
+    ///
+    /// # Errors
+    /// When the user named none.
+    pub fn istio_source(&self) -> Result<PathBuf> {
+        self.istio_source.clone().context("name a work tree of istio/istio with --istio-source")
+    }
+
     /// The path of a program, built first if need be.
     ///
     /// # Errors
     /// When it is not in the given folder, or cannot be built.
-    #[expect(dead_code, reason = "the areas come next")]
     pub fn path(&self, program: Program) -> Result<PathBuf> {
         let name = program.name();
         let Some(folder) = &self.given else { bail!("{name}: give its folder with --bin") };

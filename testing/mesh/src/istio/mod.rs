@@ -1,14 +1,33 @@
-//! The checks of this control plane.
+//! The checks under istiod: [`envoy/istio`](../../../../envoy/istio) in a mesh of pods that are
+//! processes in network namespaces.
+
+mod api;
+mod changes;
+mod container;
+mod exact;
+mod identities;
+mod mesh;
+mod network;
+mod outside;
+mod plane;
+mod pods;
 
 use anyhow::Result;
+use quotagate_workspace::task;
 
 use crate::{binaries::Binaries, checks::Checks};
+
+use mesh::Mesh;
 
 /// Runs them.
 ///
 /// # Errors
 /// When a part that they need cannot be started.
-#[expect(clippy::unnecessary_wraps, reason = "the checks come next")]
-pub fn run(_binaries: &Binaries, _checks: &mut Checks) -> Result<()> {
+pub fn run(binaries: &Binaries, checks: &mut Checks) -> Result<()> {
+    task::step("istio: starting istiod, a gateway and two stores");
+    let mesh = Mesh::start(binaries)?;
+    exact::check(&mesh, checks);
+    identities::check(&mesh, checks);
+    changes::check(&mesh, checks);
     Ok(())
 }

@@ -1,0 +1,75 @@
+//! Changes under load lose no request.
+
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
+use std::thread;
+use std::time::Duration;
+
+use anyhow::{Result, anyhow, ensure};
+
+use crate::checks::Checks;
+
+use super::identities::deny;
+use super::mesh::{Mesh, by, get};
+
+/// How many clients send while something changes.
+const CLIENTS: usize = 4;
+
+/// Runs the checks.
+pub fn check(mesh: &Mesh, checks: &mut Checks) {
+    checks.check("istio.push", "changes of document and policies lose no request", || {
+        let under = under_load(mesh, || {
+            for quota in [1_000, 2_000, 3_000, 4_000] {
+                mesh.document(quota)?;
+            }
+            mesh.plane.api.apply(&deny("/push"))?;
+            mesh.until("the policy", &get("/push"), |answer| answer.status == 403)?;
+            mesh.plane.api.delete(&deny("/push"))?;
+            mesh.restore()
+        });
+        Ok(format!("4 documents, 2 pushes of a policy: {}", under?))
+    });
+    checks.check("istio.restart", "a killed istiod loses no request, and comes back", || {
+        let under = under_load(mesh, || {
+            mesh.plane.kill_istiod();
+            thread::sleep(Duration::from_secs(3));
+            mesh.plane.start_istiod()?;
+            mesh.document(500)?;
+            mesh.restore()
+        });
+        Ok(format!("killed, away for 3 s, then a new document: {}", under?))
+    });
+}
+
+/// Sends requests while `change` runs. Says how many were answered, and fails if one was not.
+pub fn under_load(mesh: &Mesh, change: impl FnOnce() -> Result<()>) -> Result<String> {
+    let (stop, sent, lost) = (AtomicBool::new(false), AtomicUsize::new(0), AtomicUsize::new(0));
+    let client = |number: usize| -> Result<()> {
+        let request = by(&format!("load-{number}"))?;
+        let mut client = mesh.connect()?;
+        while !stop.load(Relaxed) {
+            sent.fetch_add(1, Relaxed);
+            match client.send(&request) {
+                Ok(answer) if matches!(answer.status, 200 | 429) => {}
+                _ => {
+                    lost.fetch_add(1, Relaxed);
+                    client = mesh.connect()?;
+                }
+            }
+        }
+        Ok(())
+    };
+    let changed = thread::scope(|scope| {
+        let clients: Vec<_> =
+            (0..CLIENTS).map(|number| scope.spawn(move || client(number))).collect();
+        let changed = change();
+        stop.store(true, Relaxed);
+        for client in clients {
+            client.join().map_err(|_| anyhow!("a client has panicked"))??;
+        }
+        changed
+    });
+    changed?;
+    let (sent, lost) = (sent.into_inner(), lost.into_inner());
+    ensure!(lost == 0, "{lost} of {sent} requests lost");
+    Ok(format!("0 of {sent} requests lost"))
+}

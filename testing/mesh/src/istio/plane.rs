@@ -1,0 +1,338 @@
+//! The control plane: etcd, the API server, and istiod as Istio's own chart installs it.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail};
+use base64::{Engine, engine::general_purpose::STANDARD};
+use quotagate_support::http::{self, Client, Request};
+use quotagate_support::process::Process;
+use quotagate_support::tls::{Authority, Holder};
+use quotagate_support::{wait, yaml};
+use quotagate_workspace::{paths, task, tools};
+use serde_json::{Value, json};
+use tempfile::TempDir;
+
+use crate::binaries::{Binaries, Program};
+
+use super::api::Api;
+use super::container::{Container, Node, RunningContainer};
+use super::network::PodNetwork;
+use super::outside::{HOSTS, Outside};
+
+const START: Duration = Duration::from_secs(120);
+const API_PORT: u16 = 6443;
+const SYSTEM: &str = "istio-system";
+
+/// The settings of Istio's chart. Upstream Envoy has none of the filters that Istio's own build
+/// adds.
+const SETTINGS: [&str; 6] = [
+    "env.PILOT_ENABLE_METADATA_EXCHANGE=false",
+    "env.PILOT_ENABLE_ALPN_FILTER=false",
+    "telemetry.enabled=false",
+    // The API server and istiod share a network. istiod's certificate names this address.
+    "env.ISTIOD_CUSTOM_HOST=127.0.0.1",
+    "istiodRemote.injectionURL=https://127.0.0.1:15017/inject",
+    // Changes arrive at proxies sooner.
+    "env.PILOT_DEBOUNCE_AFTER=20ms",
+];
+
+/// A running control plane, with the folder of the run.
+pub struct ControlPlane {
+    istiod: Mutex<Option<RunningContainer>>,
+    deployment: Value,
+    /// The API server.
+    pub api: Api,
+    /// What pods share.
+    pub node: Node,
+    /// Who signs the certificates of what is outside of the mesh.
+    pub authority: Authority,
+    /// What is outside of the mesh.
+    pub outside: Outside,
+    _servers: [Process; 2],
+    /// The networks of pods.
+    pub network: PodNetwork,
+    charts: PathBuf,
+    helm: PathBuf,
+    folder: TempDir,
+}
+
+impl ControlPlane {
+    /// Starts all of it.
+    ///
+    /// # Errors
+    /// When a program is missing, or does not come up.
+    pub fn start(binaries: &Binaries) -> Result<Self> {
+        let source = binaries.istio_source()?;
+        let folder = tempfile::Builder::new().prefix("mesh").tempdir()?;
+        let network = PodNetwork::new()?;
+        let authority = Authority::new(folder.path(), "authority")?;
+        let outside = Outside::start(&network.hub, &authority, folder.path())?;
+        let node = Node {
+            programs: programs(binaries, folder.path())?,
+            hosts: hosts(&network),
+            authorities: authority.file().to_owned(),
+            bootstrap: source.join("tools/packaging/common/envoy_bootstrap.json"),
+        };
+        let (api, servers) = api_server(binaries, &network, &authority, folder.path())?;
+        let (charts, helm) = (source.join("manifests/charts"), binaries.path(Program::Helm)?);
+        for name in [SYSTEM, "istio-ingress", "quotagate", "shop"] {
+            api.apply(&json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}}))?;
+        }
+        api.apply(&kubeconfig(&api, &authority)?)?;
+        let render = |name: &str, chart: &str| {
+            template(&helm, name, SYSTEM, &charts.join(chart), &SETTINGS)
+        };
+        let mut objects = yaml::read_all(&charts.join("base/files/crd-all.gen.yaml"))?;
+        objects.extend(render("istio-base", "base")?);
+        objects.extend(render("istiod", "istio-control/istio-discovery")?);
+        let mut webhooks = Vec::new();
+        for object in &objects {
+            match object["kind"].as_str().unwrap_or_default() {
+                kind if kind.ends_with("WebhookConfiguration") => webhooks.push(object),
+                _ => api.apply(object).map(drop)?,
+            }
+        }
+        let deployment = objects.iter().find(|object| object["kind"] == "Deployment");
+        let deployment = deployment.context("Istio's chart has no Deployment")?.clone();
+        let istiod = istiod(&api, &node, &network, &deployment, folder.path())?;
+        for webhook in webhooks {
+            api.apply(&reachable(webhook))?;
+        }
+        let plane = Self {
+            istiod: Mutex::new(Some(istiod)), deployment, api, node, authority, outside, _servers: servers, network, charts,
+            helm, folder,
+        };
+        plane.wait_for_webhook()?;
+        Ok(plane)
+    }
+
+    /// The folder of the run.
+    #[must_use]
+    pub fn folder(&self) -> &Path {
+        self.folder.path()
+    }
+
+    /// The objects of Istio's chart for gateways.
+    ///
+    /// # Errors
+    /// When Helm fails.
+    pub fn gateway_chart(&self, name: &str, settings: &[&str]) -> Result<Vec<Value>> {
+        template(&self.helm, name, "istio-ingress", &self.charts.join("gateway"), settings)
+    }
+
+    /// Kills istiod.
+    pub fn kill_istiod(&self) {
+        *self.istiod.lock().unwrap_or_else(PoisonError::into_inner) = None;
+    }
+
+    /// Starts istiod again, after it was killed.
+    ///
+    /// # Errors
+    /// When it does not come up.
+    pub fn start_istiod(&self) -> Result<()> {
+        let Self { api, node, network, deployment, folder, .. } = self;
+        let started = istiod(api, node, network, deployment, folder.path())?;
+        *self.istiod.lock().unwrap_or_else(PoisonError::into_inner) = Some(started);
+        Ok(())
+    }
+
+    /// What istiod has logged.
+    #[must_use]
+    pub fn istiod_log(&self) -> String {
+        let istiod = self.istiod.lock().unwrap_or_else(PoisonError::into_inner);
+        istiod.as_ref().map_or_else(String::new, |istiod| istiod.process.log())
+    }
+
+    /// Changes the configuration of the mesh.
+    ///
+    /// # Errors
+    /// When the API server refuses it.
+    pub fn configure(&self, change: impl FnOnce(&mut Value)) -> Result<()> {
+        let map = self.api.find("ConfigMap", SYSTEM, "istio")?.context("no configuration")?;
+        let text = map["data"]["mesh"].as_str().context("no configuration of the mesh")?;
+        let mut config = yaml::parse(text)?;
+        change(&mut config);
+        let data = json!({"mesh": config.to_string()});
+        let metadata = json!({"name": "istio", "namespace": SYSTEM});
+        let map = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": data});
+        self.api.apply(&map).map(drop)
+    }
+
+    /// A counter of istiod, summed over its labels that contain `label`.
+    ///
+    /// # Errors
+    /// When istiod does not answer.
+    pub fn istiod_counter(&self, name: &str, label: &str) -> Result<f64> {
+        let metrics = self.network.hub.within(|| http::get(15014, "/metrics"))?.text();
+        let of_counter = |line: &&str| line.starts_with(name) && line.contains(label);
+        let values = metrics.lines().filter(of_counter);
+        Ok(values.filter_map(|line| line.rsplit(' ').next()?.parse::<f64>().ok()).sum())
+    }
+
+    /// Waits until the API server can call the injector: istiod writes its own authority into the
+    /// webhooks.
+    fn wait_for_webhook(&self) -> Result<()> {
+        wait::until("the injector", START, || {
+            let pod = json!({"apiVersion": "v1", "kind": "Pod",
+                "metadata": {"name": "probe", "namespace": "shop",
+                    "labels": {"sidecar.istio.io/inject": "true"}},
+                "spec": {"serviceAccountName": "default",
+                    "containers": [{"name": "probe", "image": "none"}]}});
+            let injected = self.api.apply(&pod)?;
+            self.api.delete(&pod)?;
+            Ok(injected.to_string().contains("istio-proxy").then_some(()))
+        })
+    }
+}
+
+/// The programs of all images, in one folder.
+fn programs(binaries: &Binaries, folder: &Path) -> Result<PathBuf> {
+    let programs = folder.join("programs");
+    fs::create_dir(&programs)?;
+    let given = [
+        ("pilot-discovery", binaries.path(Program::PilotDiscovery)?),
+        ("pilot-agent", binaries.path(Program::PilotAgent)?),
+        ("envoy", tools::envoy()?),
+        ("quotagate", paths::command()),
+    ];
+    for (name, path) in given {
+        fs::copy(&path, programs.join(name)).with_context(|| format!("no {}", path.display()))?;
+    }
+    Ok(programs)
+}
+
+/// What the names of a cluster's DNS, and of hosts outside, lead to.
+fn hosts(network: &PodNetwork) -> String {
+    let names = ["istiod.istio-system.svc", "redis-1", "redis-2"].iter().chain(&HOSTS);
+    let lines = names.map(|name| format!("{} {name}\n", network.hub.address));
+    format!("127.0.0.1 localhost\n{}", lines.collect::<String>())
+}
+
+fn api_server(
+    binaries: &Binaries,
+    network: &PodNetwork,
+    authority: &Authority,
+    folder: &Path,
+) -> Result<(Api, [Process; 2])> {
+    let hub = &network.hub;
+    let spawn = |name: &str, command: &mut Command| {
+        hub.within(|| Process::spawn(name, command, &folder.join(format!("{name}.log"))))
+    };
+    let etcd = tools::on_path("etcd").context("no etcd: install Debian's `etcd-server`")?;
+    let mut etcd = Command::new(etcd);
+    etcd.arg("--data-dir").arg(folder.join("etcd"));
+    let etcd = spawn("etcd", &mut etcd)?;
+    let [certificate, key] = ["api.pem", "api.key"].map(|name| folder.join(name));
+    authority.issue(&Holder::names(&["localhost", "127.0.0.1"]))?.write(&certificate, &key)?;
+    let token = "an administrator".replace(' ', "-");
+    let tokens = folder.join("tokens.csv");
+    fs::write(&tokens, format!("{token},mesh,mesh,system:masters\n"))?;
+    let mut server = Command::new(binaries.path(Program::KubeApiserver)?);
+    for (flag, value) in [
+        ("etcd-servers", "http://127.0.0.1:2379".to_owned()),
+        ("bind-address", "127.0.0.1".to_owned()),
+        ("secure-port", API_PORT.to_string()),
+        ("advertise-address", hub.address.to_string()),
+        ("tls-cert-file", certificate.display().to_string()),
+        ("tls-private-key-file", key.display().to_string()),
+        ("token-auth-file", tokens.display().to_string()),
+        ("service-account-issuer", "https://kubernetes.default.svc".to_owned()),
+        ("service-account-key-file", certificate.display().to_string()),
+        ("service-account-signing-key-file", key.display().to_string()),
+        ("authorization-mode", "RBAC".to_owned()),
+        ("service-cluster-ip-range", "10.96.0.0/16".to_owned()),
+        // It needs a controller that makes the accounts of new namespaces.
+        ("disable-admission-plugins", "ServiceAccount".to_owned()),
+    ] {
+        server.arg(format!("--{flag}={value}"));
+    }
+    let mut server = spawn("kube-apiserver", &mut server)?;
+    let hub_tls = authority.client(None)?;
+    server.wait_until("its readiness", START, |_| {
+        let request = Request::get("/readyz").bearer(&token);
+        let ready = hub.within(|| Client::connect_tls(API_PORT, &hub_tls)?.send(&request))?;
+        Ok((ready.status == 200).then_some(()))
+    })?;
+    let api = Api { port: API_PORT, token, tls: hub_tls, hub: Arc::clone(hub) };
+    Ok((api, [etcd, server]))
+}
+
+/// How istiod reaches the API server.
+fn kubeconfig(api: &Api, authority: &Authority) -> Result<Value> {
+    let authority = STANDARD.encode(fs::read(authority.file())?);
+    let server = format!("https://127.0.0.1:{}", api.port);
+    let config = json!({
+        "apiVersion": "v1", "kind": "Config", "current-context": "mesh",
+        "clusters": [{"name": "mesh",
+            "cluster": {"server": server, "certificate-authority-data": authority}}],
+        "users": [{"name": "mesh", "user": {"token": api.token}}],
+        "contexts": [{"name": "mesh", "context": {"cluster": "mesh", "user": "mesh"}}],
+    });
+    Ok(json!({"apiVersion": "v1", "kind": "Secret",
+        "metadata": {"name": "istio-kubeconfig", "namespace": SYSTEM},
+        "stringData": {"config": config.to_string()}}))
+}
+
+/// A webhook at istiod's address instead of its Service, which has none here.
+fn reachable(webhook: &Value) -> Value {
+    let mut webhook = webhook.clone();
+    for hook in webhook["webhooks"].as_array_mut().into_iter().flatten() {
+        let client = &mut hook["clientConfig"];
+        if let Some(path) = client["service"]["path"].as_str() {
+            *client = json!({"url": format!("https://127.0.0.1:15017{path}")});
+        }
+    }
+    webhook
+}
+
+/// Starts istiod from its Deployment.
+fn istiod(
+    api: &Api,
+    node: &Node,
+    network: &PodNetwork,
+    deployment: &Value,
+    folder: &Path,
+) -> Result<RunningContainer> {
+    let spec = &deployment["spec"]["template"]["spec"];
+    let pod = json!({
+        "metadata": {"name": "istiod", "namespace": SYSTEM},
+        "spec": spec,
+        "status": {"podIP": network.hub.address},
+    });
+    let spec = spec.pointer("/containers/0").context("istiod has no container")?;
+    let folder = &folder.join("istiod");
+    let container = Container {
+        pod: &pod, spec, program: "pilot-discovery", user: 1337, network: &network.hub, folder,
+    };
+    let mut istiod = node.start(api, &container)?;
+    istiod.process.wait_until("istiod's readiness", START, |_| {
+        let ready = network.hub.within(|| http::get(8080, "/ready"))?;
+        Ok((ready.status == 200).then_some(()))
+    })?;
+    Ok(istiod)
+}
+
+/// What `helm template` prints.
+fn template(
+    helm: &Path,
+    name: &str,
+    namespace: &str,
+    chart: &Path,
+    settings: &[&str],
+) -> Result<Vec<Value>> {
+    let mut command = Command::new(helm);
+    command.args(["template", name]).arg(chart).args(["--namespace", namespace]);
+    for setting in settings {
+        command.args(["--set", setting]);
+    }
+    let text = task::printed(&mut command)?;
+    if text.trim().is_empty() {
+        bail!("{} renders nothing", chart.display());
+    }
+    let parsed: Vec<Value> = yaml::parse_all(&text)?;
+    Ok(parsed.into_iter().filter(|object| !object.is_null()).collect())
+}
