@@ -107,6 +107,8 @@ fn phase_of(mesh: &Mesh, Phase { name, phase }: Phase, refused: usize) -> Result
     let expected = if phase == "AUTHN" { 429 } else { 403 };
     let seen = statuses.get(&403).copied().unwrap_or_default();
     let spent = if phase == "AUTHN" { seen <= refused } else { seen == refused };
+    mesh.plane.api.apply(&with_document(|_| {})?)?;
+    wait::until_true("the phase", PUSH, || Ok(seen_phase(&mesh.filters()?) == Some("AUTHZ")))?;
     ensure!(spent && other == expected, "{statuses:?}, another subject {other}");
     Ok(format!("{statuses:?}, another subject {other}"))
 }
@@ -186,7 +188,8 @@ fn custom(mesh: &Mesh) -> Result<String> {
     mesh.plane.api.apply(&policy)?;
     let token = ISSUER.token(&json!({"sub": "custom"}))?;
     let request = |status: &str| get("/custom").bearer(&token).header("x-answer-status", status);
-    mesh.until("the authorizer", &request("403"), |answer| answer.status == 403)?;
+    let named = |filters: Vec<String>| filters.iter().any(|name| name.contains("ext_authz"));
+    wait::until_true("the authorizer", PUSH, || Ok(named(mesh.filters()?)))?;
     let statuses = mesh.burst(&request("403"), SENT)?;
     let admitted = mesh.ask(&get("/").bearer(&token))?;
     mesh.plane.api.delete(&policy)?;

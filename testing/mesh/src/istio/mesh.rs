@@ -81,7 +81,10 @@ impl Mesh {
             }
         }
         // A proxy of the gateway believes one load balancer.
-        let settings = ["podAnnotations.proxy\\.istio\\.io/config=gatewayTopology: {numTrustedProxies: 1}"];
+        let settings = [
+            "podAnnotations.proxy\\.istio\\.io/config=gatewayTopology: {numTrustedProxies: 1}",
+            "env.ENVOY_DYNAMIC_MODULES_SEARCH_PATH=/usr/local/bin",
+        ];
         let gateway_chart = plane.gateway_chart(GATEWAY, &settings)?;
         for object in &gateway_chart {
             plane.api.apply(object)?;
@@ -101,6 +104,14 @@ impl Mesh {
         gateway.wait_until_ready()?;
         let tls = plane.authority.client(None)?;
         Ok(Self { gateway, stores, redis, upstream, tls, gateway_chart, plane })
+    }
+
+    /// The store that faults happen to.
+    ///
+    /// # Errors
+    /// Never.
+    pub fn first(&self) -> Result<&Pod> {
+        self.stores.first().context("no store")
     }
 
     /// One more gateway, like the first. It may not be ready yet.
@@ -248,7 +259,11 @@ impl Mesh {
         Ok(names.map(ToOwned::to_owned).collect())
     }
 
-    fn until_quota(&self, quota: usize) -> Result<()> {
+    /// Waits until the gateway obeys a document with this quota.
+    ///
+    /// # Errors
+    /// When it does not within [`PUSH`].
+    pub fn until_quota(&self, quota: usize) -> Result<()> {
         let says = |answer: &Response| {
             answer.header("x-ratelimit-limit") == Some(quota.to_string().as_str())
         };

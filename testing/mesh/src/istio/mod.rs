@@ -5,12 +5,15 @@ mod api;
 mod changes;
 mod container;
 mod exact;
+mod forms;
 mod identities;
 mod mesh;
 mod network;
 mod outside;
 mod plane;
 mod pods;
+mod stores;
+mod wrong;
 
 use anyhow::Result;
 use quotagate_workspace::task;
@@ -25,9 +28,12 @@ use mesh::Mesh;
 /// When a part that they need cannot be started.
 pub fn run(binaries: &Binaries, checks: &mut Checks) -> Result<()> {
     task::step("istio: starting istiod, a gateway and two stores");
-    let mesh = Mesh::start(binaries)?;
+    let mut mesh = Mesh::start(binaries)?;
     exact::check(&mesh, checks);
     identities::check(&mesh, checks);
     changes::check(&mesh, checks);
+    forms::check(&mesh, checks);
+    wrong::check(&mesh, checks);
+    stores::check(&mut mesh, checks);
     Ok(())
 }

@@ -16,6 +16,7 @@ use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 
 /// The bridge, which has the control plane's address.
 const BRIDGE: &str = "bridge";
+const HUB: Ipv4Addr = Ipv4Addr::new(10, 244, 0, 1);
 
 /// The namespaces of one run.
 #[derive(Debug)]
@@ -57,7 +58,7 @@ impl PodNetwork {
         ip(&[&["-n", hub, "link", "add", &port], &pair[..]].concat())?;
         ip(&["-n", hub, "link", "set", &port, "master", BRIDGE, "up"])?;
         pod.raise("eth0")?;
-        ip(&["-n", &pod.name, "route", "add", "default", "via", &self.hub.address.to_string()])?;
+        pod.route()?;
         // The pods of Istio's gateways may listen on every port.
         pod.within(|| Ok(fs::write("/proc/sys/net/ipv4/ip_unprivileged_port_start", "0")?))?;
         Ok(pod)
@@ -79,10 +80,31 @@ impl NetworkNamespace {
         ip(&["-n", &self.name, "link", "set", interface, "up"])
     }
 
+    fn route(&self) -> Result<()> {
+        ip(&["-n", &self.name, "route", "replace", "default", "via", &HUB.to_string()])
+    }
+
     /// Its file, for `nsenter`.
     #[must_use]
     pub fn file(&self) -> PathBuf {
         PathBuf::from("/run/netns").join(&self.name)
+    }
+
+    /// Drops every packet to and from the pod. Nobody is told.
+    ///
+    /// # Errors
+    /// When `ip` fails.
+    pub fn cut(&self) -> Result<()> {
+        ip(&["-n", &self.name, "link", "set", "eth0", "down"])
+    }
+
+    /// Forwards packets again.
+    ///
+    /// # Errors
+    /// When `ip` fails.
+    pub fn mend(&self) -> Result<()> {
+        ip(&["-n", &self.name, "link", "set", "eth0", "up"])?;
+        self.route()
     }
 
     /// What `task` returns within the namespace. Processes that it starts stay there.

@@ -198,6 +198,7 @@ fn programs(binaries: &Binaries, folder: &Path) -> Result<PathBuf> {
         ("pilot-agent", binaries.path(Program::PilotAgent)?),
         ("envoy", tools::envoy()?),
         ("quotagate", paths::command()),
+        ("libquotagate.so", paths::module()),
     ];
     for (name, path) in given {
         fs::copy(&path, programs.join(name)).with_context(|| format!("no {}", path.display()))?;

@@ -1,0 +1,127 @@
+//! Stores that hang, die, or lose Redis.
+
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, anyhow, ensure};
+use quotagate_support::wait;
+use rustix::process::Signal;
+use serde_json::Value;
+
+use crate::checks::Checks;
+
+use super::exact::{SENT, exact};
+use super::mesh::{Mesh, PUSH, by};
+
+/// How long a proxy may call a store that does not answer: two checks that come every second and
+/// wait 250 ms, and as much again for a machine that is busy.
+const LEFT_OUT: Duration = Duration::from_secs(5);
+/// How long a fault lasts.
+const FAULT: Duration = Duration::from_secs(10);
+const CLUSTER: &str = "outbound|9180||quotagate-store.quotagate.svc.cluster.local";
+
+/// Runs the checks.
+pub fn check(mesh: &mut Mesh, checks: &mut Checks) {
+    checks.check("istio.timeout", "250 ms are enough for mutual TLS: exact under load", || {
+        let mut seen = Vec::new();
+        for number in 0..4 {
+            seen.push(exact(&mesh.burst(&by(&format!("timeout-{number}"))?, SENT)?)?);
+        }
+        Ok(seen.join(", "))
+    });
+    checks.check("istio.checks", "health checks reach stores through mutual TLS", || {
+        let health = health(mesh)?;
+        ensure!(health == [true, true], "{health:?}");
+        Ok("both stores healthy".to_owned())
+    });
+    checks.check("istio.frozen", "a store that hangs is left out within 5 s", || {
+        let seen = fault(mesh, |mesh| mesh.first()?.signal_store(Signal::STOP));
+        mesh.first()?.signal_store(Signal::CONT)?;
+        healthy_again(mesh)?;
+        seen
+    });
+    checks.check("istio.cut", "a store whose node is cut off is left out within 5 s", || {
+        let seen = fault(mesh, |mesh| mesh.first()?.network.cut());
+        mesh.first()?.network.mend()?;
+        healthy_again(mesh)?;
+        seen
+    });
+    checks.check("istio.dead", "a store that dies behind its sidecar is left out within 5 s", || {
+        let seen = fault(mesh, |mesh| mesh.first()?.signal_store(Signal::KILL));
+        let Mesh { stores, plane, .. } = mesh;
+        stores.first_mut().context("no store")?.restart_store(plane)?;
+        healthy_again(mesh)?;
+        seen
+    });
+    checks.check("istio.redis", "without Redis all requests pass; afterwards quotas are exact", || {
+        mesh.plane.network.hub.within(|| mesh.redis.stop())?;
+        let down = mesh.burst(&by("redis")?, SENT)?;
+        mesh.plane.network.hub.within(|| mesh.redis.restart())?;
+        healthy_again(mesh)?;
+        let back = exact(&mesh.burst(&by("redis")?, SENT)?)?;
+        ensure!(down.keys().all(|&status| status == 200), "{down:?}");
+        Ok(format!("{down:?} while it is away, then {back}"))
+    });
+}
+
+/// Which stores the gateway's checks find healthy.
+fn health(mesh: &Mesh) -> Result<Vec<bool>> {
+    let clusters: Value = serde_json::from_str(&mesh.gateway.admin("/clusters?format=json")?)?;
+    let mut clusters = clusters["cluster_statuses"].as_array().into_iter().flatten();
+    let cluster = clusters.find(|cluster| cluster["name"] == CLUSTER);
+    let hosts = cluster.context("no cluster of the store")?["host_statuses"].as_array();
+    let healthy = |host: &Value| {
+        let status = &host["health_status"];
+        status["failed_active_health_check"] != true && status["failed_outlier_check"] != true
+            && status["eds_health_status"] == "HEALTHY"
+    };
+    Ok(hosts.into_iter().flatten().map(healthy).collect())
+}
+
+fn healthy_again(mesh: &Mesh) -> Result<()> {
+    wait::until_true("healthy stores", PUSH, || Ok(health(mesh)? == [true, true]))
+}
+
+/// Does something to a store under load. Says how many requests passed uncounted until the store
+/// was left out; fails if one did later.
+fn fault(mesh: &Mesh, fault: impl FnOnce(&Mesh) -> Result<()>) -> Result<String> {
+    const CLIENTS: usize = 4;
+    let (stop, answers) = (AtomicBool::new(false), Mutex::new(Vec::new()));
+    let client = |number: usize| -> Result<()> {
+        let mut client = mesh.connect()?;
+        let mut subject = 0;
+        while !stop.load(Relaxed) {
+            // Each subject has a quota of its own, and few requests.
+            subject += 1;
+            let request = by(&format!("fault-{number}-{}", subject / 50))?;
+            let answer = client.send(&request)?;
+            ensure!(matches!(answer.status, 200 | 429), "{answer:?}");
+            let counted = answer.header("x-ratelimit-limit").is_some();
+            answers.lock().map_err(|_| anyhow!("poisoned"))?.push((Instant::now(), counted));
+            thread::sleep(Duration::from_millis(20));
+        }
+        Ok(())
+    };
+    let begin = thread::scope(|scope| {
+        let clients: Vec<_> =
+            (0..CLIENTS).map(|number| scope.spawn(move || client(number))).collect();
+        thread::sleep(Duration::from_secs(1));
+        let begin = Instant::now();
+        let done = fault(mesh);
+        thread::sleep(FAULT);
+        stop.store(true, Relaxed);
+        for client in clients {
+            client.join().map_err(|_| anyhow!("a client has panicked"))??;
+        }
+        done.map(|()| begin)
+    })?;
+    let answers = answers.into_inner().map_err(|_| anyhow!("poisoned"))?;
+    let uncounted: Vec<_> = answers.iter().filter(|(_, counted)| !counted).collect();
+    let last = uncounted.iter().map(|(at, _)| at.saturating_duration_since(begin)).max();
+    let last = last.unwrap_or_default();
+    let (uncounted, all) = (uncounted.len(), answers.len());
+    ensure!(last < LEFT_OUT, "{uncounted} of {all} uncounted, the last after {last:?}");
+    Ok(format!("{uncounted} of {all} uncounted, the last after {:.1} s", last.as_secs_f64()))
+}
