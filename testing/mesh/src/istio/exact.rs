@@ -2,9 +2,11 @@
 
 use anyhow::{Result, ensure};
 
+use quotagate_support::wait;
+
 use crate::checks::Checks;
 
-use super::mesh::{Mesh, QUOTA, Statuses, by, get};
+use super::mesh::{Mesh, PUSH, QUOTA, Verdict, Verdicts, by, get};
 
 /// How many requests a check of a quota sends.
 pub const SENT: usize = 300;
@@ -29,19 +31,36 @@ pub fn check(mesh: &Mesh, checks: &mut Checks) {
     });
 }
 
-/// Waits until the gateway counts.
+/// Waits until the gateway counts, whichever of its threads gets a request.
 pub fn counted(mesh: &Mesh) -> Result<()> {
-    let counts = |response: &quotagate_support::http::Response| {
-        response.header("x-ratelimit-remaining").is_some()
-    };
-    mesh.until("a counted request", &get("/"), counts).map(drop)
+    const IN_A_ROW: usize = 20;
+    wait::until_true("counted requests", PUSH, || {
+        for _ in 0..IN_A_ROW {
+            if mesh.ask(&get("/"))?.header("x-ratelimit-limit").is_none() {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    })
 }
 
-/// That the whole quota was admitted, and nothing else.
-pub fn exact(statuses: &Statuses) -> Result<String> {
-    let admitted = statuses.get(&200).copied().unwrap_or_default();
-    let refused = statuses.get(&429).copied().unwrap_or_default();
-    let all: usize = statuses.values().sum();
-    ensure!(admitted == QUOTA && admitted + refused == all, "{statuses:?}");
-    Ok(format!("{admitted} of {all} admitted"))
+/// That the whole quota was admitted, and nothing else. A busy machine may keep a call from the
+/// store for longer than `store.timeout`, and the shipped document lets such a request pass: so one
+/// in a hundred may be uncounted. It is said.
+pub fn exact(verdicts: &Verdicts) -> Result<String> {
+    exactly(QUOTA, verdicts)
+}
+
+/// The same of another quota.
+pub fn exactly(quota: usize, verdicts: &Verdicts) -> Result<String> {
+    let of = |verdict: Verdict| verdicts.get(&verdict).copied().unwrap_or_default();
+    let (counted, uncounted) = (of(Verdict::Counted), of(Verdict::Uncounted));
+    let all: usize = verdicts.values().sum();
+    let refused = of(Verdict::Refused(429));
+    let whole = counted == quota && counted + uncounted + refused == all;
+    ensure!(whole && uncounted <= all / 100, "{verdicts:?}");
+    Ok(match uncounted {
+        0 => format!("{counted} of {all} admitted"),
+        _ => format!("{counted} of {all} admitted, {uncounted} more uncounted"),
+    })
 }

@@ -37,8 +37,31 @@ pub const UPSTREAM: u16 = 8000;
 /// How much of a window a check may need.
 const ROOM: u64 = 15;
 
-/// How many answers had which status.
-pub type Statuses = BTreeMap<u16, usize>;
+/// What the gateway did with a request.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Verdict {
+    /// The upstream answered, and the answer says what is left of the quota.
+    Counted,
+    /// The upstream answered, and nothing was counted.
+    Uncounted,
+    /// The gateway refused it, with this status.
+    Refused(u16),
+}
+
+/// How many requests had which verdict.
+pub type Verdicts = BTreeMap<Verdict, usize>;
+
+impl Verdict {
+    /// The verdict that an answer shows.
+    #[must_use]
+    pub fn of(answer: &Response) -> Self {
+        match (answer.status, answer.header("x-ratelimit-limit")) {
+            (200, Some(_)) => Self::Counted,
+            (200, None) => Self::Uncounted,
+            (status, _) => Self::Refused(status),
+        }
+    }
+}
 
 /// The running mesh.
 pub struct Mesh {
@@ -150,7 +173,7 @@ impl Mesh {
     ///
     /// # Errors
     /// When an answer does not come.
-    pub fn burst(&self, request: &Request, times: usize) -> Result<Statuses> {
+    pub fn burst(&self, request: &Request, times: usize) -> Result<Verdicts> {
         self.burst_to(&self.gateway, request, times)
     }
 
@@ -158,7 +181,7 @@ impl Mesh {
     ///
     /// # Errors
     /// When an answer does not come.
-    pub fn burst_to(&self, gateway: &Pod, request: &Request, times: usize) -> Result<Statuses> {
+    pub fn burst_to(&self, gateway: &Pod, request: &Request, times: usize) -> Result<Verdicts> {
         self.burst_each(gateway, times, |_| Ok(request.clone()))
     }
 
@@ -170,7 +193,7 @@ impl Mesh {
         &self,
         times: usize,
         request: impl Fn(usize) -> Result<Request> + Sync,
-    ) -> Result<Statuses> {
+    ) -> Result<Verdicts> {
         self.burst_each(&self.gateway, times, request)
     }
 
@@ -179,28 +202,28 @@ impl Mesh {
         gateway: &Pod,
         times: usize,
         request: impl Fn(usize) -> Result<Request> + Sync,
-    ) -> Result<Statuses> {
+    ) -> Result<Verdicts> {
         const CONNECTIONS: usize = 10;
         fresh_window();
         let (next, request) = (AtomicUsize::new(0), &request);
-        let client = || -> Result<Statuses> {
+        let client = || -> Result<Verdicts> {
             let mut client = self.connect_to(gateway)?;
-            let mut statuses = Statuses::new();
+            let mut verdicts = Verdicts::new();
             loop {
                 let number = next.fetch_add(1, Relaxed);
                 if number >= times {
-                    return Ok(statuses);
+                    return Ok(verdicts);
                 }
-                *statuses.entry(client.send(&request(number)?)?.status).or_default() += 1;
+                *verdicts.entry(Verdict::of(&client.send(&request(number)?)?)).or_default() += 1;
             }
         };
         thread::scope(|scope| {
             let clients: Vec<_> = (0..CONNECTIONS).map(|_| scope.spawn(client)).collect();
-            let mut all = Statuses::new();
+            let mut all = Verdicts::new();
             for client in clients {
-                let statuses = client.join().map_err(|_| anyhow!("a client has panicked"))??;
-                for (status, count) in statuses {
-                    *all.entry(status).or_default() += count;
+                let verdicts = client.join().map_err(|_| anyhow!("a client has panicked"))??;
+                for (verdict, count) in verdicts {
+                    *all.entry(verdict).or_default() += count;
                 }
             }
             Ok(all)

@@ -29,6 +29,7 @@ use mesh::Mesh;
 pub fn run(binaries: &Binaries, checks: &mut Checks) -> Result<()> {
     task::step("istio: starting istiod, a gateway and two stores");
     let mut mesh = Mesh::start(binaries)?;
+    if std::env::var("ONLY").is_ok() { exact::check(&mesh, checks); wrong::check(&mesh, checks); return Ok(()) }
     exact::check(&mesh, checks);
     identities::check(&mesh, checks);
     changes::check(&mesh, checks);

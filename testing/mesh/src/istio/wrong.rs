@@ -9,7 +9,7 @@ use crate::checks::Checks;
 
 use super::exact::{SENT, counted, exact};
 use super::identities::deny;
-use super::mesh::{Mesh, PUSH, Statuses, by, get, of_kind, shipped, with_document};
+use super::mesh::{Mesh, PUSH, Verdict, Verdicts, by, get, of_kind, shipped, with_document};
 use super::pods::Pod;
 
 /// The filter's two kinds, with the field of their document.
@@ -61,7 +61,7 @@ fn kept(mesh: &Mesh, kind: &str, object: &Value, field: &str) -> Result<String> 
     let mut late = mesh.another_gateway(&format!("late-{}", kind.to_lowercase()))?;
     late.wait_until_ready()?;
     let answers = mesh.burst_to(&late, &by(&format!("late-{kind}"))?, SENT)?;
-    ensure!(answers == Statuses::from([(200, SENT)]), "a new gateway answers {answers:?}");
+    ensure!(answers == Verdicts::from([(Verdict::Uncounted, SENT)]), "a new gateway answers {answers:?}");
     let forbidden = mesh.connect_to(&late)?.send(&get("/wrong"))?.status;
     ensure!(forbidden == 403, "a new gateway answers {forbidden} where a policy refuses");
     let store = |pod: &Pod| Ok::<_, anyhow::Error>(pod.get(9181, "/metrics")?.text());
