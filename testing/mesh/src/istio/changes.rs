@@ -32,7 +32,7 @@ pub fn check(mesh: &Mesh, checks: &mut Checks) {
         let under = under_load(mesh, || {
             mesh.plane.kill_istiod();
             thread::sleep(Duration::from_secs(3));
-            mesh.plane.start_istiod()?;
+            mesh.plane.start_istiod(&[])?;
             mesh.document(500)?;
             mesh.restore()
         });

@@ -2,7 +2,8 @@
 //! the program with a root directory of its own in the network of the pod.
 
 use std::collections::BTreeMap;
-use std::fs;
+use std::fs::{self, File};
+use std::net::Ipv4Addr;
 use std::os::unix::fs::chown;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -41,6 +42,8 @@ pub struct Node {
     pub programs: PathBuf,
     /// `/etc/hosts` of all containers.
     pub hosts: String,
+    /// The DNS server of all containers.
+    pub dns: Ipv4Addr,
     /// Certificates of authorities that all containers trust.
     pub authorities: PathBuf,
     /// Istio's template of Envoy's bootstrap, which is part of the proxy's image.
@@ -103,6 +106,8 @@ impl Node {
         command.arg(program).args(words);
         command.env_clear().env("PATH", PATH).envs(environment.clone());
         let log = folder.join(format!("{name}.log"));
+        // The container opens it again as /dev/stdout.
+        chown(File::options().create(true).append(true).open(&log).map(|_| &log)?, Some(user), None)?;
         Ok(RunningContainer { process: Process::spawn(name, &mut command, &log)? })
     }
 
@@ -115,11 +120,12 @@ impl Node {
         chown(root.join("tmp"), Some(user), Some(user))?;
         fs::write(root.join("etc/hosts"), &self.hosts)?;
         fs::write(root.join("etc/passwd"), "root:x:0:0::/:/bin/sh\n")?;
-        // No name server: what the hosts file does not have does not exist.
-        fs::write(root.join("etc/resolv.conf"), "nameserver 127.0.0.1\noptions attempts:1\n")?;
+        fs::write(root.join("etc/resolv.conf"), format!("nameserver {}\n", self.dns))?;
         fs::copy(&self.authorities, root.join("etc/ssl/certs/ca-certificates.crt"))?;
-        let template = root.join("var/lib/istio/envoy/envoy_bootstrap_tmpl.json");
-        fs::copy(&self.bootstrap, template).context("Istio's bootstrap template")?;
+        let template = fs::read_to_string(&self.bootstrap).context("Istio's bootstrap template")?;
+        // An extension of Istio's own build, which the agent asks for in waypoints.
+        let template = template.replace("if .metadata_discovery", "if false");
+        fs::write(root.join("var/lib/istio/envoy/envoy_bootstrap_tmpl.json"), template)?;
         Ok(())
     }
 }

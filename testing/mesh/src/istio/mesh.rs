@@ -22,7 +22,7 @@ use crate::binaries::Binaries;
 
 use super::outside::ISSUER;
 use super::plane::ControlPlane;
-use super::pods::Pod;
+use super::pods::{Pod, WAYPOINT};
 
 /// How long a change may take until proxies obey it.
 pub const PUSH: Duration = Duration::from_secs(30);
@@ -142,7 +142,45 @@ impl Mesh {
     /// # Errors
     /// When it cannot be started.
     pub fn another_gateway(&self, name: &str) -> Result<Pod> {
-        Pod::gateway(&self.plane, name, of_kind(&self.gateway_chart, "Deployment")?)
+        self.gateway_with(name, |_| {})
+    }
+
+    /// One more gateway, with a changed Deployment. It may not be ready yet.
+    ///
+    /// # Errors
+    /// When it cannot be started.
+    pub fn gateway_with(&self, name: &str, change: impl FnOnce(&mut Value)) -> Result<Pod> {
+        let mut deployment = of_kind(&self.gateway_chart, "Deployment")?.clone();
+        change(&mut deployment);
+        Pod::gateway(&self.plane, name, &deployment)
+    }
+
+    /// A waypoint of the namespace `shop`. Upstream Envoy rejects its listeners.
+    ///
+    /// # Errors
+    /// When it cannot be started.
+    pub fn waypoint(&self, name: &str) -> Result<Pod> {
+        self.plane.api.apply(&json!({"apiVersion": "v1", "kind": "ServiceAccount",
+            "metadata": {"name": "waypoint", "namespace": "shop"}}))?;
+        self.gateway_with(name, |deployment| {
+            deployment["metadata"]["namespace"] = json!("shop");
+            let template = &mut deployment["spec"]["template"];
+            template["spec"]["serviceAccountName"] = json!("waypoint");
+            template["metadata"]["labels"] = json!({
+                "sidecar.istio.io/inject": "true",
+                "gateway.networking.k8s.io/gateway-name": "waypoint",
+                "gateway.networking.k8s.io/gateway-class-name": "istio-waypoint",
+                WAYPOINT: "istio.io-mesh-controller",
+            });
+        })
+    }
+
+    /// What a user writes for the gateway: its certificate, a Gateway, and a route.
+    ///
+    /// # Errors
+    /// When no certificate can be made.
+    pub fn routes(&self) -> Result<Vec<Value>> {
+        routes(&self.plane)
     }
 
     /// Connects to the gateway.

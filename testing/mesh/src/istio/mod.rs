@@ -7,11 +7,13 @@ mod container;
 mod exact;
 mod forms;
 mod identities;
+mod limits;
 mod mesh;
 mod network;
 mod outside;
 mod plane;
 mod pods;
+mod reach;
 mod stores;
 mod wrong;
 
@@ -29,12 +31,14 @@ use mesh::Mesh;
 pub fn run(binaries: &Binaries, checks: &mut Checks) -> Result<()> {
     task::step("istio: starting istiod, a gateway and two stores");
     let mut mesh = Mesh::start(binaries)?;
-    if std::env::var("ONLY").is_ok() { exact::check(&mesh, checks); wrong::check(&mesh, checks); return Ok(()) }
+    if std::env::var("ONLY").is_ok() { exact::check(&mesh, checks); reach::check(&mesh, checks); return Ok(()) }
     exact::check(&mesh, checks);
     identities::check(&mesh, checks);
     changes::check(&mesh, checks);
     forms::check(&mesh, checks);
     wrong::check(&mesh, checks);
     stores::check(&mut mesh, checks);
+    limits::check(&mesh, checks);
+    reach::check(&mesh, checks);
     Ok(())
 }

@@ -1,12 +1,13 @@
 //! The control plane: etcd, the API server, and istiod as Istio's own chart installs it.
 
 use std::fs;
+use std::net::UdpSocket;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result};
 use base64::{Engine, engine::general_purpose::STANDARD};
 use quotagate_support::http::{self, Client, Request};
 use quotagate_support::process::Process;
@@ -53,6 +54,8 @@ pub struct ControlPlane {
     /// What is outside of the mesh.
     pub outside: Outside,
     _servers: [Process; 2],
+    /// A DNS server that never answers.
+    _dns: UdpSocket,
     /// The networks of pods.
     pub network: PodNetwork,
     charts: PathBuf,
@@ -69,11 +72,13 @@ impl ControlPlane {
         let source = binaries.istio_source()?;
         let folder = tempfile::Builder::new().prefix("mesh").tempdir()?;
         let network = PodNetwork::new()?;
+        let dns = network.hub.within(|| Ok(UdpSocket::bind((network.hub.address, 53))?))?;
         let authority = Authority::new(folder.path(), "authority")?;
         let outside = Outside::start(&network.hub, &authority, folder.path())?;
         let node = Node {
             programs: programs(binaries, folder.path())?,
             hosts: hosts(&network),
+            dns: network.hub.address,
             authorities: authority.file().to_owned(),
             bootstrap: source.join("tools/packaging/common/envoy_bootstrap.json"),
         };
@@ -103,7 +108,7 @@ impl ControlPlane {
             api.apply(&reachable(webhook))?;
         }
         let plane = Self {
-            istiod: Mutex::new(Some(istiod)), deployment, api, node, authority, outside, _servers: servers, network, charts,
+            istiod: Mutex::new(Some(istiod)), deployment, api, node, authority, outside, _servers: servers, _dns: dns, network, charts,
             helm, folder,
         };
         plane.wait_for_webhook()?;
@@ -124,18 +129,44 @@ impl ControlPlane {
         template(&self.helm, name, "istio-ingress", &self.charts.join("gateway"), settings)
     }
 
+    /// The objects of our chart with an example's values, and further ones: texts, and documents
+    /// in JSON.
+    ///
+    /// # Errors
+    /// When Helm fails.
+    pub fn our_chart(
+        &self,
+        example: &str,
+        settings: &[&str],
+        documents: &[&str],
+    ) -> Result<Vec<Value>> {
+        let chart = paths::root().join("charts/quotagate");
+        let values = chart.join(format!("examples/{example}.yaml"));
+        let mut command = Command::new(&self.helm);
+        command.args(["template", "quotagate"]).arg(&chart).args(["--namespace", "quotagate"]);
+        command.arg("-f").arg(values);
+        for document in documents {
+            command.args(["--set-json", document]);
+        }
+        printed(&mut command, settings)
+    }
+
     /// Kills istiod.
     pub fn kill_istiod(&self) {
         *self.istiod.lock().unwrap_or_else(PoisonError::into_inner) = None;
     }
 
-    /// Starts istiod again, after it was killed.
+    /// Starts istiod again, after it was killed, with these variables, too.
     ///
     /// # Errors
     /// When it does not come up.
-    pub fn start_istiod(&self) -> Result<()> {
-        let Self { api, node, network, deployment, folder, .. } = self;
-        let started = istiod(api, node, network, deployment, folder.path())?;
+    pub fn start_istiod(&self, further: &[(&str, &str)]) -> Result<()> {
+        let Self { api, node, network, folder, .. } = self;
+        let mut deployment = self.deployment.clone();
+        let env = deployment.pointer_mut("/spec/template/spec/containers/0/env");
+        let env = env.and_then(Value::as_array_mut).context("istiod has no environment")?;
+        env.extend(further.iter().map(|(name, value)| json!({"name": name, "value": value})));
+        let started = istiod(api, node, network, &deployment, folder.path())?;
         *self.istiod.lock().unwrap_or_else(PoisonError::into_inner) = Some(started);
         Ok(())
     }
@@ -198,6 +229,7 @@ fn programs(binaries: &Binaries, folder: &Path) -> Result<PathBuf> {
         ("pilot-agent", binaries.path(Program::PilotAgent)?),
         ("envoy", tools::envoy()?),
         ("quotagate", paths::command()),
+        ("ratelimit", paths::command()),
         ("libquotagate.so", paths::module()),
     ];
     for (name, path) in given {
@@ -327,13 +359,14 @@ fn template(
 ) -> Result<Vec<Value>> {
     let mut command = Command::new(helm);
     command.args(["template", name]).arg(chart).args(["--namespace", namespace]);
+    printed(&mut command, settings)
+}
+
+/// The objects that Helm prints.
+fn printed(helm: &mut Command, settings: &[&str]) -> Result<Vec<Value>> {
     for setting in settings {
-        command.args(["--set", setting]);
+        helm.args(["--set", setting]);
     }
-    let text = task::printed(&mut command)?;
-    if text.trim().is_empty() {
-        bail!("{} renders nothing", chart.display());
-    }
-    let parsed: Vec<Value> = yaml::parse_all(&text)?;
-    Ok(parsed.into_iter().filter(|object| !object.is_null()).collect())
+    let objects: Vec<Value> = yaml::parse_all(&task::printed(helm)?)?;
+    Ok(objects.into_iter().filter(|object| !object.is_null()).collect())
 }

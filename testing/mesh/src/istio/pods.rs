@@ -17,6 +17,8 @@ use super::plane::ControlPlane;
 
 /// How long a proxy may take until it is ready.
 pub const READY: Duration = Duration::from_secs(60);
+/// The label by which istiod knows waypoints.
+pub const WAYPOINT: &str = "gateway.istio.io/managed";
 const AGENT: &str = "pilot-agent";
 const PROXY_USER: u32 = 1337;
 const STORE_USER: u32 = 65_532;
@@ -41,9 +43,13 @@ impl Pod {
     pub fn gateway(plane: &ControlPlane, name: &str, deployment: &Value) -> Result<Self> {
         let (object, network) = created(plane, name, deployment)?;
         let folder = plane.folder().join(name);
-        let spec = container(&object, "istio-proxy")?;
+        let mut spec = container(&object, "istio-proxy")?.clone();
+        if object["metadata"]["labels"].get(WAYPOINT).is_some() {
+            let words = spec["args"].as_array_mut().into_iter().flatten();
+            words.filter(|word| **word == "router").for_each(|word| *word = json!("waypoint"));
+        }
         let proxy = Container {
-            pod: &object, spec, program: AGENT, user: PROXY_USER, network: &network,
+            pod: &object, spec: &spec, program: AGENT, user: PROXY_USER, network: &network,
             folder: &folder,
         };
         let proxy = plane.node.start(&plane.api, &proxy)?;
@@ -55,17 +61,31 @@ impl Pod {
     /// # Errors
     /// When the API server refuses the pod, or a part does not come up.
     pub fn store(plane: &ControlPlane, name: &str, deployment: &Value) -> Result<Self> {
+        Self::service(plane, name, deployment, "store", "quotagate")
+    }
+
+    /// A pod whose container runs one of our programs, with its sidecar, ready.
+    ///
+    /// # Errors
+    /// When the API server refuses the pod, or a part does not come up.
+    pub fn service(
+        plane: &ControlPlane,
+        name: &str,
+        deployment: &Value,
+        container_name: &str,
+        program: &str,
+    ) -> Result<Self> {
         let (object, network) = created(plane, name, deployment)?;
         let folder = plane.folder().join(name);
-        let start = |container_name: &str, program: &str, user: u32| {
-            let spec = container(&object, container_name)?;
+        let start = |part: &str, program: &str, user: u32| {
+            let spec = container(&object, part)?;
             let (pod, network, folder) = (&object, &network, folder.as_path());
             plane.node.start(&plane.api, &Container { pod, spec, program, user, network, folder })
         };
         let mut rules = start("istio-init", AGENT, 0)?;
         wait::until_true("the rules of iptables", READY, || Ok(!rules.process.is_running()?))?;
         let proxy = start("istio-proxy", AGENT, PROXY_USER)?;
-        let store = start("store", "quotagate", STORE_USER)?;
+        let store = start(container_name, program, STORE_USER)?;
         let mut pod = Self { proxy, store: Some(store), object, folder, network };
         pod.wait_until_ready()?;
         pod.wait_for_store()?;

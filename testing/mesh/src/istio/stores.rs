@@ -20,7 +20,8 @@ use super::mesh::{Mesh, PUSH, Verdict, Verdicts, by};
 const LEFT_OUT: Duration = Duration::from_secs(5);
 /// How long a fault lasts.
 const FAULT: Duration = Duration::from_secs(10);
-const CLUSTER: &str = "outbound|9180||quotagate-store.quotagate.svc.cluster.local";
+/// The cluster that istiod makes for the stores.
+pub const CLUSTER: &str = "outbound|9180||quotagate-store.quotagate.svc.cluster.local";
 
 /// Runs the checks.
 pub fn check(mesh: &mut Mesh, checks: &mut Checks) {
