@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use anyhow::{Context, Result, bail};
+use quotagate_workspace::tools;
 
 /// Where the programs are.
 #[derive(Debug)]
@@ -32,6 +33,15 @@ impl Program {
             Self::PilotDiscovery => "pilot-discovery",
         }
     }
+}
+
+/// A program of the system, on PATH.
+///
+/// # Errors
+/// When there is none, with what to do.
+pub fn installed(name: &str) -> Result<PathBuf> {
+    tools::on_path(name)
+        .with_context(|| format!("{name} is not on PATH: run `cargo xtask setup --mesh`"))
 }
 
 impl Binaries {

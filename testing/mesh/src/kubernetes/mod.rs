@@ -1,14 +1,22 @@
-//! The checks of this control plane.
+//! kube-apiserver and Helm: the chart's lifecycle.
+
+pub mod api_server;
 
 use anyhow::Result;
 
 use crate::{binaries::Binaries, checks::Checks};
+use api_server::ApiServer;
 
-/// Runs them.
+/// Runs the checks of the chart.
 ///
 /// # Errors
-/// When a part that they need cannot be started.
-#[expect(clippy::unnecessary_wraps, reason = "the checks come next")]
-pub fn run(_binaries: &Binaries, _checks: &mut Checks) -> Result<()> {
+/// When the API server or Helm cannot be started.
+pub fn run(binaries: &Binaries, checks: &mut Checks) -> Result<()> {
+    let api = ApiServer::start(binaries)?;
+    checks.check("kubernetes.ready", "the API server answers", || {
+        api.apply("apiVersion: v1\nkind: Namespace\nmetadata: {name: shop}")?;
+        let found = api.get(&["namespace", "shop"])?;
+        Ok(format!("{} at {}", found["kind"], api.address()))
+    });
     Ok(())
 }
