@@ -16,11 +16,9 @@ const KIND: Duration = Duration::from_secs(30);
 
 /// A client with all rights.
 pub struct Api {
-    /// The port on 127.0.0.1 of the hub.
+    /// Its port on loopback.
     pub port: u16,
-    /// The token of an administrator.
-    pub token: String,
-    /// How to trust the API server.
+    /// Whom to trust, and an administrator's certificate.
     pub tls: Arc<ClientConfig>,
     /// Where the API server runs.
     pub hub: Arc<NetworkNamespace>,
@@ -90,7 +88,6 @@ impl Api {
     fn send(&self, method: &str, path: &str, content: &str, body: &Value) -> Result<Response> {
         let body = if body.is_null() { String::new() } else { body.to_string() };
         let request = Request::new(method, path)
-            .bearer(&self.token)
             .header("content-type", content)
             .header("content-length", body.len().to_string())
             .body(body.as_bytes());

@@ -8,8 +8,8 @@ use serde_json::json;
 
 use crate::checks::Checks;
 
-use super::mesh::{Mesh, PUSH, endpoints, get, shipped};
-use super::pods::Pod;
+use super::mesh::{Mesh, PUSH, get, shipped};
+use super::pods::{self, Pod};
 
 /// The limit of `rules.yaml`, by the minute and the client's address.
 const LIMIT: usize = 5;
@@ -40,7 +40,7 @@ fn exact(mesh: &Mesh) -> Result<String> {
     let service =
         Pod::service(&mesh.plane, "ratelimit", named("Deployment")?, "ratelimit", "ratelimit")?;
     let pods = [service];
-    let ready = endpoints("quotagate-ratelimit", "quotagate", "grpc-ratelimit", 8081, &pods);
+    let ready = pods::endpoints("quotagate-ratelimit", ("grpc-ratelimit", 8081), &pods);
     mesh.plane.api.apply(&ready)?;
     let gateway = older_gateway(mesh)?;
     for object in shipped("ratelimit/istio.yaml")? {

@@ -22,7 +22,7 @@ use crate::binaries::Binaries;
 
 use super::outside::ISSUER;
 use super::plane::ControlPlane;
-use super::pods::{Pod, WAYPOINT};
+use super::pods::{self, Pod, WAYPOINT};
 
 /// How long a change may take until proxies obey it.
 pub const PUSH: Duration = Duration::from_secs(30);
@@ -122,7 +122,7 @@ impl Mesh {
         }
         let store = |name: &str| Pod::store(&plane, name, &deployment);
         let stores = vec![store("store-0")?, store("store-1")?];
-        plane.api.apply(&endpoints("quotagate-store", "quotagate", "http-store", 9180, &stores))?;
+        plane.api.apply(&pods::endpoints("quotagate-store", ("http-store", 9180), &stores))?;
         let mut gateway = Pod::gateway(&plane, "gateway", of_kind(&gateway_chart, "Deployment")?)?;
         gateway.wait_until_ready()?;
         let tls = plane.authority.client(None)?;
@@ -381,20 +381,6 @@ fn fresh_window() {
     if now % 60 > 60 - ROOM {
         thread::sleep(Duration::from_secs(60 - now % 60));
     }
-}
-
-/// The endpoints of a Service: no controller runs here that would find them.
-pub fn endpoints(service: &str, namespace: &str, port: &str, number: u16, pods: &[Pod]) -> Value {
-    let endpoints = pods.iter().map(|pod| {
-        let target = json!({"kind": "Pod", "name": pod.name(), "namespace": namespace});
-        json!({"addresses": [pod.network.address], "conditions": {"ready": true}, "targetRef": target})
-    });
-    json!({"apiVersion": "discovery.k8s.io/v1", "kind": "EndpointSlice",
-        "metadata": {"name": service, "namespace": namespace,
-            "labels": {"kubernetes.io/service-name": service}},
-        "addressType": "IPv4",
-        "endpoints": endpoints.collect::<Vec<_>>(),
-        "ports": [{"name": port, "port": number, "protocol": "TCP"}]})
 }
 
 /// The user's own part: certificates, a Gateway, and a route to the upstream.

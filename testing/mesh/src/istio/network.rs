@@ -46,6 +46,8 @@ impl PodNetwork {
         let own = ["address", "02:00:00:00:00:01", "type", "bridge"];
         ip(&[&["-n", &hub.name, "link", "add", BRIDGE], &own[..]].concat())?;
         hub.raise(BRIDGE)?;
+        // kube-apiserver looks for a default route, to know its own address.
+        ip(&["-n", &hub.name, "route", "add", "default", "dev", BRIDGE])?;
         Ok(Self { hub, pods: AtomicU8::new(2) })
     }
 

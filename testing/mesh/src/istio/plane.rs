@@ -9,15 +9,16 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 use base64::{Engine, engine::general_purpose::STANDARD};
-use quotagate_support::http::{self, Client, Request};
-use quotagate_support::process::Process;
+use quotagate_support::http;
 use quotagate_support::tls::{Authority, Holder};
 use quotagate_support::{wait, yaml};
 use quotagate_workspace::{paths, task, tools};
+use rcgen::DnType;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
 use crate::binaries::{Binaries, Program};
+use crate::kubernetes::api_server::ApiServer;
 
 use super::api::Api;
 use super::container::{Container, Node, RunningContainer};
@@ -25,18 +26,14 @@ use super::network::PodNetwork;
 use super::outside::{HOSTS, Outside};
 
 const START: Duration = Duration::from_secs(120);
-const API_PORT: u16 = 6443;
 const SYSTEM: &str = "istio-system";
 
 /// The settings of Istio's chart. Upstream Envoy has none of the filters that Istio's own build
 /// adds.
-const SETTINGS: [&str; 6] = [
+const SETTINGS: [&str; 4] = [
     "env.PILOT_ENABLE_METADATA_EXCHANGE=false",
     "env.PILOT_ENABLE_ALPN_FILTER=false",
     "telemetry.enabled=false",
-    // The API server and istiod share a network. istiod's certificate names this address.
-    "env.ISTIOD_CUSTOM_HOST=127.0.0.1",
-    "istiodRemote.injectionURL=https://127.0.0.1:15017/inject",
     // Changes arrive at proxies sooner.
     "env.PILOT_DEBOUNCE_AFTER=20ms",
 ];
@@ -53,7 +50,7 @@ pub struct ControlPlane {
     pub authority: Authority,
     /// What is outside of the mesh.
     pub outside: Outside,
-    _servers: [Process; 2],
+    _server: ApiServer,
     /// A DNS server that never answers.
     _dns: UdpSocket,
     /// The networks of pods.
@@ -82,33 +79,41 @@ impl ControlPlane {
             authorities: authority.file().to_owned(),
             bootstrap: source.join("tools/packaging/common/envoy_bootstrap.json"),
         };
-        let (api, servers) = api_server(binaries, &network, &authority, folder.path())?;
+        let server = network.hub.within(|| ApiServer::start(binaries))?;
+        let api = client(&server, &network)?;
         let (charts, helm) = (source.join("manifests/charts"), binaries.path(Program::Helm)?);
+        let trusted = fs::read_to_string(server.authority().file())?;
         for name in [SYSTEM, "istio-ingress", "quotagate", "shop"] {
-            api.apply(&json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}}))?;
+            for object in namespace(name, &trusted) {
+                api.apply(&object)?;
+            }
         }
-        api.apply(&kubeconfig(&api, &authority)?)?;
+        api.apply(&kubeconfig(&server)?)?;
         let render = |name: &str, chart: &str| {
             template(&helm, name, SYSTEM, &charts.join(chart), &SETTINGS)
         };
         let mut objects = yaml::read_all(&charts.join("base/files/crd-all.gen.yaml"))?;
         objects.extend(render("istio-base", "base")?);
         objects.extend(render("istiod", "istio-control/istio-discovery")?);
-        let mut webhooks = Vec::new();
-        for object in &objects {
-            match object["kind"].as_str().unwrap_or_default() {
-                kind if kind.ends_with("WebhookConfiguration") => webhooks.push(object),
-                _ => api.apply(object).map(drop)?,
-            }
+        let (webhooks, others): (Vec<_>, Vec<_>) = objects.iter().partition(|object| {
+            object["kind"].as_str().is_some_and(|kind| kind.ends_with("WebhookConfiguration"))
+        });
+        for object in others {
+            api.apply(object)?;
         }
         let deployment = objects.iter().find(|object| object["kind"] == "Deployment");
         let deployment = deployment.context("Istio's chart has no Deployment")?.clone();
         let istiod = istiod(&api, &node, &network, &deployment, folder.path())?;
+        api.apply(&endpoints(
+            ("istiod", SYSTEM),
+            ("https-webhook", 15017),
+            &[json!({"addresses": [network.hub.address], "conditions": {"ready": true}})],
+        ))?;
         for webhook in webhooks {
-            api.apply(&reachable(webhook))?;
+            api.apply(webhook)?;
         }
         let plane = Self {
-            istiod: Mutex::new(Some(istiod)), deployment, api, node, authority, outside, _servers: servers, _dns: dns, network, charts,
+            istiod: Mutex::new(Some(istiod)), deployment, api, node, authority, outside, _server: server, _dns: dns, network, charts,
             helm, folder,
         };
         plane.wait_for_webhook()?;
@@ -245,81 +250,41 @@ fn hosts(network: &PodNetwork) -> String {
     format!("127.0.0.1 localhost\n{}", lines.collect::<String>())
 }
 
-fn api_server(
-    binaries: &Binaries,
-    network: &PodNetwork,
-    authority: &Authority,
-    folder: &Path,
-) -> Result<(Api, [Process; 2])> {
-    let hub = &network.hub;
-    let spawn = |name: &str, command: &mut Command| {
-        hub.within(|| Process::spawn(name, command, &folder.join(format!("{name}.log"))))
-    };
-    let etcd = tools::on_path("etcd").context("no etcd: install Debian's `etcd-server`")?;
-    let mut etcd = Command::new(etcd);
-    etcd.arg("--data-dir").arg(folder.join("etcd"));
-    let etcd = spawn("etcd", &mut etcd)?;
-    let [certificate, key] = ["api.pem", "api.key"].map(|name| folder.join(name));
-    authority.issue(&Holder::names(&["localhost", "127.0.0.1"]))?.write(&certificate, &key)?;
-    let token = "an administrator".replace(' ', "-");
-    let tokens = folder.join("tokens.csv");
-    fs::write(&tokens, format!("{token},mesh,mesh,system:masters\n"))?;
-    let mut server = Command::new(binaries.path(Program::KubeApiserver)?);
-    for (flag, value) in [
-        ("etcd-servers", "http://127.0.0.1:2379".to_owned()),
-        ("bind-address", "127.0.0.1".to_owned()),
-        ("secure-port", API_PORT.to_string()),
-        ("advertise-address", hub.address.to_string()),
-        ("tls-cert-file", certificate.display().to_string()),
-        ("tls-private-key-file", key.display().to_string()),
-        ("token-auth-file", tokens.display().to_string()),
-        ("service-account-issuer", "https://kubernetes.default.svc".to_owned()),
-        ("service-account-key-file", certificate.display().to_string()),
-        ("service-account-signing-key-file", key.display().to_string()),
-        ("authorization-mode", "RBAC".to_owned()),
-        ("service-cluster-ip-range", "10.96.0.0/16".to_owned()),
-        // It needs a controller that makes the accounts of new namespaces.
-        ("disable-admission-plugins", "ServiceAccount".to_owned()),
-    ] {
-        server.arg(format!("--{flag}={value}"));
-    }
-    let mut server = spawn("kube-apiserver", &mut server)?;
-    let hub_tls = authority.client(None)?;
-    server.wait_until("its readiness", START, |_| {
-        let request = Request::get("/readyz").bearer(&token);
-        let ready = hub.within(|| Client::connect_tls(API_PORT, &hub_tls)?.send(&request))?;
-        Ok((ready.status == 200).then_some(()))
-    })?;
-    let api = Api { port: API_PORT, token, tls: hub_tls, hub: Arc::clone(hub) };
-    Ok((api, [etcd, server]))
+/// A client with all rights.
+fn client(server: &ApiServer, network: &PodNetwork) -> Result<Api> {
+    let holder = Holder::default().subject(DnType::OrganizationName, "system:masters");
+    let own = server.authority().issue(&holder.subject(DnType::CommonName, "mesh"))?;
+    let tls = server.authority().client(Some(&own))?;
+    Ok(Api { port: server.address().port(), tls, hub: Arc::clone(&network.hub) })
 }
 
-/// How istiod reaches the API server.
-fn kubeconfig(api: &Api, authority: &Authority) -> Result<Value> {
-    let authority = STANDARD.encode(fs::read(authority.file())?);
-    let server = format!("https://127.0.0.1:{}", api.port);
-    let config = json!({
-        "apiVersion": "v1", "kind": "Config", "current-context": "mesh",
-        "clusters": [{"name": "mesh",
-            "cluster": {"server": server, "certificate-authority-data": authority}}],
-        "users": [{"name": "mesh", "user": {"token": api.token}}],
-        "contexts": [{"name": "mesh", "context": {"cluster": "mesh", "user": "mesh"}}],
-    });
+/// What the controllers of a cluster make for each namespace.
+fn namespace(name: &str, authority: &str) -> [Value; 3] {
+    let named = |kind: &str, name: &str, namespace: Option<&str>| {
+        json!({"apiVersion": "v1", "kind": kind, "metadata": {"name": name, "namespace": namespace}})
+    };
+    let mut map = named("ConfigMap", "kube-root-ca.crt", Some(name));
+    map["data"] = json!({"ca.crt": authority});
+    [named("Namespace", name, None), named("ServiceAccount", "default", Some(name)), map]
+}
+
+/// How istiod reaches the API server: its kubeconfig, with the files that it names.
+fn kubeconfig(server: &ApiServer) -> Result<Value> {
+    let mut config: Value = serde_json::from_str(&fs::read_to_string(server.kubeconfig())?)?;
+    let files = [
+        ("/clusters/0/cluster", "certificate-authority"),
+        ("/users/0/user", "client-certificate"),
+        ("/users/0/user", "client-key"),
+    ];
+    for (part, name) in files {
+        let part = config.pointer_mut(part).context("another form of kubeconfig")?;
+        let file = part[name].as_str().with_context(|| format!("the kubeconfig has no {name}"))?;
+        part[format!("{name}-data")] = json!(STANDARD.encode(fs::read(file)?));
+        part[name] = json!("");
+    }
     Ok(json!({"apiVersion": "v1", "kind": "Secret",
         "metadata": {"name": "istio-kubeconfig", "namespace": SYSTEM},
         "stringData": {"config": config.to_string()}}))
-}
-
-/// A webhook at istiod's address instead of its Service, which has none here.
-fn reachable(webhook: &Value) -> Value {
-    let mut webhook = webhook.clone();
-    for hook in webhook["webhooks"].as_array_mut().into_iter().flatten() {
-        let client = &mut hook["clientConfig"];
-        if let Some(path) = client["service"]["path"].as_str() {
-            *client = json!({"url": format!("https://127.0.0.1:15017{path}")});
-        }
-    }
-    webhook
 }
 
 /// Starts istiod from its Deployment.
@@ -347,6 +312,17 @@ fn istiod(
         Ok((ready.status == 200).then_some(()))
     })?;
     Ok(istiod)
+}
+
+/// The endpoints of a Service: no controller runs here that would find them. `service` is its name
+/// and namespace, `port` the name and number of its target.
+pub fn endpoints(service: (&str, &str), port: (&str, u16), endpoints: &[Value]) -> Value {
+    json!({"apiVersion": "discovery.k8s.io/v1", "kind": "EndpointSlice",
+        "metadata": {"name": service.0, "namespace": service.1,
+            "labels": {"kubernetes.io/service-name": service.0}},
+        "addressType": "IPv4",
+        "endpoints": endpoints,
+        "ports": [{"name": port.0, "port": port.1, "protocol": "TCP"}]})
 }
 
 /// What `helm template` prints.

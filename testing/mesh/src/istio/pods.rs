@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 
 use super::container::{Container, RunningContainer};
 use super::network::NetworkNamespace;
-use super::plane::ControlPlane;
+use super::plane::{self, ControlPlane};
 
 /// How long a proxy may take until it is ready.
 pub const READY: Duration = Duration::from_secs(60);
@@ -156,12 +156,6 @@ impl Pod {
     pub fn log(&self) -> String {
         self.proxy.process.log()
     }
-
-    /// Its name, for EndpointSlices.
-    #[must_use]
-    pub fn name(&self) -> &str {
-        self.object["metadata"]["name"].as_str().unwrap_or_default()
-    }
 }
 
 /// Makes a pod from the template of a Deployment: its object, with an address, and its network.
@@ -190,4 +184,15 @@ fn container<'a>(pod: &'a Value, name: &str) -> Result<&'a Value> {
     let mut all = lists.filter_map(|list| pod["spec"][list].as_array()).flatten();
     all.find(|container| container["name"] == name)
         .with_context(|| format!("the pod has no container {name}"))
+}
+
+/// The endpoints of a Service of the namespace `quotagate`.
+pub fn endpoints(service: &str, port: (&str, u16), pods: &[Pod]) -> Value {
+    let endpoint = |pod: &Pod| {
+        let target = json!({"kind": "Pod", "name": pod.object["metadata"]["name"],
+            "namespace": "quotagate"});
+        json!({"addresses": [pod.network.address], "conditions": {"ready": true},
+            "targetRef": target})
+    };
+    plane::endpoints((service, "quotagate"), port, &pods.iter().map(endpoint).collect::<Vec<_>>())
 }
