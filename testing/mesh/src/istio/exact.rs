@@ -6,7 +6,7 @@ use quotagate_support::wait;
 
 use crate::checks::Checks;
 
-use super::mesh::{Mesh, PUSH, QUOTA, Verdict, Verdicts, by, get};
+use crate::istio::mesh::{Mesh, PUSH, QUOTA, Verdict, Verdicts, by, get};
 
 /// How many requests a check of a quota sends.
 pub const SENT: usize = 300;

@@ -20,9 +20,9 @@ use serde_json::{Value, json};
 
 use crate::binaries::Binaries;
 
-use super::outside::ISSUER;
-use super::plane::ControlPlane;
-use super::pods::{self, Pod, WAYPOINT};
+use crate::istio::outside::ISSUER;
+use crate::istio::plane::ControlPlane;
+use crate::istio::plane::pods::{self, Pod, WAYPOINT};
 
 /// How long a change may take until proxies obey it.
 pub const PUSH: Duration = Duration::from_secs(30);
@@ -71,8 +71,7 @@ pub struct Mesh {
     pub stores: Vec<Pod>,
     /// Where the stores keep all counters.
     pub redis: Redis,
-    /// The upstream.
-    pub upstream: Upstream,
+    _upstream: Upstream,
     /// What a client of the gateway trusts.
     pub tls: Arc<ClientConfig>,
     gateway_chart: Vec<Value>,
@@ -126,7 +125,7 @@ impl Mesh {
         let mut gateway = Pod::gateway(&plane, "gateway", of_kind(&gateway_chart, "Deployment")?)?;
         gateway.wait_until_ready()?;
         let tls = plane.authority.client(None)?;
-        Ok(Self { gateway, stores, redis, upstream, tls, gateway_chart, plane })
+        Ok(Self { gateway, stores, redis, _upstream: upstream, tls, gateway_chart, plane })
     }
 
     /// The store that faults happen to.
@@ -310,10 +309,13 @@ impl Mesh {
     /// # Errors
     /// When Envoy does not say.
     pub fn filters(&self) -> Result<Vec<String>> {
-        let dump: Value = serde_json::from_str(&self.gateway.admin(
-            "/config_dump?resource=dynamic_listeners&name_regex=0.0.0.0_443",
-        )?)?;
-        let path = "/configs/0/active_state/listener/filter_chains/0/filters/0/typed_config/http_filters";
+        let dump: Value = serde_json::from_str(
+            &self
+                .gateway
+                .admin("/config_dump?resource=dynamic_listeners&name_regex=0.0.0.0_443")?,
+        )?;
+        let path =
+            "/configs/0/active_state/listener/filter_chains/0/filters/0/typed_config/http_filters";
         let filters = dump.pointer(path).and_then(Value::as_array);
         let filters = filters.with_context(|| format!("no filters in {dump}"))?;
         let names = filters.iter().filter_map(|filter| filter["name"].as_str());
@@ -388,7 +390,8 @@ fn routes(plane: &ControlPlane) -> Result<Vec<Value>> {
     let folder = plane.folder();
     let [certificate, key] = ["shop.pem", "shop.key"].map(|name| folder.join(name));
     plane.authority.issue(&Holder::names(&[SHOP]))?.write(&certificate, &key)?;
-    let file = |path: &std::path::Path| Ok::<_, anyhow::Error>(STANDARD.encode(std::fs::read(path)?));
+    let file =
+        |path: &std::path::Path| Ok::<_, anyhow::Error>(STANDARD.encode(std::fs::read(path)?));
     let data = json!({"tls.crt": file(&certificate)?, "tls.key": file(&key)?,
         "ca.crt": file(plane.authority.file())?});
     let secret = json!({"apiVersion": "v1", "kind": "Secret", "type": "Opaque",
@@ -408,13 +411,28 @@ fn routes(plane: &ControlPlane) -> Result<Vec<Value>> {
         "route": [{"destination": {"host": upstream, "port": {"number": UPSTREAM}}}]});
     Ok(vec![
         secret,
-        object("Gateway", GATEWAY, "shop", json!({"selector": {"istio": "ingress"},
-            "servers": [server(443, "SIMPLE"), server(8443, "MUTUAL")]})),
-        object("VirtualService", GATEWAY, "shop", json!({"hosts": [SHOP], "gateways": ["shop"],
-            "http": [route]})),
-        object("ServiceEntry", GATEWAY, "upstream", json!({"hosts": [upstream],
+        object(
+            "Gateway",
+            GATEWAY,
+            "shop",
+            json!({"selector": {"istio": "ingress"},
+            "servers": [server(443, "SIMPLE"), server(8443, "MUTUAL")]}),
+        ),
+        object(
+            "VirtualService",
+            GATEWAY,
+            "shop",
+            json!({"hosts": [SHOP], "gateways": ["shop"],
+            "http": [route]}),
+        ),
+        object(
+            "ServiceEntry",
+            GATEWAY,
+            "upstream",
+            json!({"hosts": [upstream],
             "ports": [{"number": UPSTREAM, "name": "http", "protocol": "HTTP"}],
             "location": "MESH_EXTERNAL", "resolution": "STATIC",
-            "endpoints": [{"address": plane.network.hub.address}]})),
+            "endpoints": [{"address": plane.network.hub.address}]}),
+        ),
     ])
 }

@@ -1,21 +1,12 @@
 //! The checks under istiod: [`envoy/istio`](../../../../envoy/istio) in a mesh of pods that are
 //! processes in network namespaces.
 
-mod api;
-mod changes;
-mod container;
-mod exact;
-mod forms;
-mod identities;
-mod limits;
-mod mesh;
-mod network;
-mod outside;
+mod checks;
+pub mod exact;
+pub mod mesh;
+pub mod network;
+pub mod outside;
 mod plane;
-mod pods;
-mod reach;
-mod stores;
-mod wrong;
 
 use anyhow::Result;
 use quotagate_workspace::task;
@@ -31,14 +22,7 @@ use mesh::Mesh;
 pub fn run(binaries: &Binaries, checks: &mut Checks) -> Result<()> {
     task::step("istio: starting istiod, a gateway and two stores");
     let mut mesh = Mesh::start(binaries)?;
-    if std::env::var("ONLY").is_ok() { exact::check(&mesh, checks); reach::check(&mesh, checks); return Ok(()) }
     exact::check(&mesh, checks);
-    identities::check(&mesh, checks);
-    changes::check(&mesh, checks);
-    forms::check(&mesh, checks);
-    wrong::check(&mesh, checks);
-    stores::check(&mut mesh, checks);
-    limits::check(&mesh, checks);
-    reach::check(&mesh, checks);
+    checks::run(&mut mesh, checks);
     Ok(())
 }

@@ -15,7 +15,7 @@ use quotagate_workspace::{paths, tools};
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 
-use super::network::NetworkNamespace;
+use crate::istio::network::NetworkNamespace;
 
 const START: Duration = Duration::from_secs(60);
 /// The issuer of `requestauthentication.yaml`.
@@ -66,9 +66,7 @@ impl Outside {
 
 /// The paths of a registry with an image of the filter in the form of an artifact.
 fn registry(module: &[u8], digest: &str, folder: &Path) -> Result<Vec<Value>> {
-    let blob = |kind: &str, bytes: &[u8]| {
-        json!({"mediaType": kind, "digest": format!("sha256:{}", hex(bytes)), "size": bytes.len()})
-    };
+    let blob = |kind: &str, bytes: &[u8]| json!({"mediaType": kind, "digest": format!("sha256:{}", hex(bytes)), "size": bytes.len()});
     let config = blob("application/vnd.module.wasm.config.v1+json", b"{}");
     let manifest = json!({
         "schemaVersion": 2,

@@ -8,8 +8,8 @@ use serde_json::json;
 
 use crate::checks::Checks;
 
-use super::mesh::{Mesh, PUSH, get, shipped};
-use super::pods::{self, Pod};
+use crate::istio::mesh::{Mesh, PUSH, get, shipped};
+use crate::istio::plane::pods::{self, Pod};
 
 /// The limit of `rules.yaml`, by the minute and the client's address.
 const LIMIT: usize = 5;
@@ -52,7 +52,7 @@ fn exact(mesh: &Mesh) -> Result<String> {
     };
     wait::until_true("a limited request", PUSH, || limited("203.0.113.40"))?;
     let verdicts = mesh.burst_to(&gateway, &get("/").from_address("203.0.113.41"), SENT)?;
-    super::exact::exactly(LIMIT, &verdicts)
+    crate::istio::exact::exactly(LIMIT, &verdicts)
 }
 
 /// A gateway with the label that the file names: that of the older layout.

@@ -12,9 +12,11 @@ use serde_json::{Value, json};
 
 use crate::checks::Checks;
 
-use super::exact::{SENT, exact, exactly};
-use super::mesh::{Mesh, PUSH, SHOP, TOKEN, by, get, with_document, UPSTREAM, Verdict, Verdicts};
-use super::outside::ISSUER;
+use crate::istio::exact::{SENT, exact, exactly};
+use crate::istio::mesh::{
+    Mesh, PUSH, SHOP, TOKEN, UPSTREAM, Verdict, Verdicts, by, get, with_document,
+};
+use crate::istio::outside::ISSUER;
 
 /// Runs the checks.
 pub fn check(mesh: &Mesh, checks: &mut Checks) {
@@ -42,6 +44,24 @@ pub fn check(mesh: &Mesh, checks: &mut Checks) {
     for (phase, claim, refused) in PHASES {
         checks.check(phase.name, claim, || phase_of(mesh, phase, refused));
     }
+    checks.check("istio.priority", "within a phase, the higher priority runs first", || {
+        let mut second = with_document(|_| {})?;
+        second["metadata"]["name"] = json!("second");
+        second["spec"]["priority"] = json!(20);
+        mesh.plane.api.apply(&second)?;
+        let index = |filters: &[String], part: &str| filters.iter().position(|n| n.contains(part));
+        let order = wait::until("two filters", PUSH, || {
+            let filters = mesh.filters()?;
+            Ok(index(&filters, "ingress.second").zip(index(&filters, "ingress.quotagate")))
+        });
+        mesh.plane.api.delete(&second)?;
+        wait::until_true("one filter", PUSH, || {
+            Ok(index(&mesh.filters()?, "ingress.second").is_none())
+        })?;
+        let (second, first) = order?;
+        ensure!(second < first, "filters {second} and {first}");
+        Ok("priority 20 before 10".to_owned())
+    });
     checks.check("istio.cors", "pre-flights count", || {
         let request = Request::new("OPTIONS", "/")
             .header("host", SHOP)
@@ -139,11 +159,10 @@ fn peer(mesh: &Mesh) -> Result<String> {
     let client = |name: &str| {
         let own = mesh.plane.authority.issue(&Holder::default().uri(name))?;
         let tls = mesh.plane.authority.client(Some(&own))?;
-        mesh.gateway.network.within(|| {
-            Client::connect_tls_to(SHOP, 8443, &tls)
-        })
+        mesh.gateway.network.within(|| Client::connect_tls_to(SHOP, 8443, &tls))
     };
-    let [cart, mail] = ["cart", "mail"].map(|name| format!("spiffe://partner.example/ns/shop/sa/{name}"));
+    let [cart, mail] =
+        ["cart", "mail"].map(|name| format!("spiffe://partner.example/ns/shop/sa/{name}"));
     let mut shown = client(&cart)?;
     let counted = |limit: &Option<&str>| *limit == Some("50");
     wait::until_true("the document", PUSH, || {

@@ -1,5 +1,8 @@
 //! A wrong document blocks neither a gateway nor a policy.
 
+use std::thread;
+use std::time::Duration;
+
 use anyhow::{Result, ensure};
 use quotagate_support::http::Response;
 use quotagate_support::wait;
@@ -7,10 +10,10 @@ use serde_json::{Value, json};
 
 use crate::checks::Checks;
 
-use super::exact::{SENT, counted, exact};
-use super::identities::deny;
-use super::mesh::{Mesh, PUSH, Verdict, Verdicts, by, get, of_kind, shipped, with_document};
-use super::pods::Pod;
+use crate::istio::checks::identities::deny;
+use crate::istio::exact::{SENT, counted, exact};
+use crate::istio::mesh::{Mesh, PUSH, Verdict, Verdicts, by, get, of_kind, shipped, with_document};
+use crate::istio::plane::pods::Pod;
 
 /// The filter's two kinds, with the field of their document.
 const KINDS: [(&str, &str, &str); 2] = [
@@ -35,12 +38,16 @@ pub fn check(mesh: &Mesh, checks: &mut Checks) {
             seen
         });
     }
-    checks.check("istio.reject", "on_wrong_document: reject: the update waits, and it shows", || {
-        mesh.restore()?;
-        let seen = rejected(mesh);
-        mesh.restore()?;
-        seen
-    });
+    checks.check(
+        "istio.reject",
+        "on_wrong_document: reject: the update waits, and it shows",
+        || {
+            mesh.restore()?;
+            let seen = rejected(mesh);
+            mesh.restore()?;
+            seen
+        },
+    );
 }
 
 /// Applies a wrong document together with a policy.
@@ -61,7 +68,10 @@ fn kept(mesh: &Mesh, kind: &str, object: &Value, field: &str) -> Result<String> 
     let mut late = mesh.another_gateway(&format!("late-{}", kind.to_lowercase()))?;
     late.wait_until_ready()?;
     let answers = mesh.burst_to(&late, &by(&format!("late-{kind}"))?, SENT)?;
-    ensure!(answers == Verdicts::from([(Verdict::Uncounted, SENT)]), "a new gateway answers {answers:?}");
+    ensure!(
+        answers == Verdicts::from([(Verdict::Uncounted, SENT)]),
+        "a new gateway answers {answers:?}"
+    );
     let forbidden = mesh.connect_to(&late)?.send(&get("/wrong"))?.status;
     ensure!(forbidden == 403, "a new gateway answers {forbidden} where a policy refuses");
     let store = |pod: &Pod| Ok::<_, anyhow::Error>(pod.get(9181, "/metrics")?.text());
@@ -77,11 +87,14 @@ fn kept(mesh: &Mesh, kind: &str, object: &Value, field: &str) -> Result<String> 
     wait::until_true("a counted request at the new gateway", PUSH, || {
         Ok(counts(&mesh.connect_to(&late)?.send(&by("repaired")?)?))
     })?;
-    Ok(format!("the policy answers 403; the old document: {old}; a new gateway: {answers:?}, and counts after the repair; nothing rejected"))
+    Ok(format!(
+        "the policy answers 403; the old document: {old}; a new gateway: {answers:?}, and counts after the repair; nothing rejected"
+    ))
 }
 
 fn refused_documents(metrics: &str) -> f64 {
-    let series = metrics.lines().filter(|line| line.starts_with("quotagate_documents_refused_total"));
+    let series =
+        metrics.lines().filter(|line| line.starts_with("quotagate_documents_refused_total"));
     series.filter_map(|line| line.rsplit(' ').next()?.parse::<f64>().ok()).sum()
 }
 
@@ -104,7 +117,22 @@ fn rejected(mesh: &Mesh) -> Result<String> {
     let mut late = mesh.another_gateway("late-reject")?;
     late.wait_until_ready()?;
     let new = mesh.connect_to(&late)?.send(&get("/"))?.status;
+    mesh.restore()?;
+    // Ten times, so that a push that is on its way would be seen.
+    let mut still = Vec::new();
+    for _ in 0..10 {
+        thread::sleep(Duration::from_millis(200));
+        still.push(mesh.ask(&get("/rejected"))?.status);
+    }
+    let mut again = policy.clone();
+    again["spec"]["rules"][0]["to"][0]["operation"]["methods"] = json!(["GET"]);
+    mesh.plane.api.apply(&again)?;
+    mesh.until("the policy", &get("/rejected"), |answer| answer.status == 403)?;
     mesh.plane.api.delete(&policy)?;
     ensure!((refused, new) == (200, 500), "the policy: {refused}, a new gateway: {new}");
-    Ok(format!("ADS:ECDS: ACK ERROR; the policy is not enforced ({refused}); the old document: {old}; a new gateway answers {new}"))
+    ensure!(!still.contains(&403), "after the repair: {still:?}");
+    Ok(format!(
+        "ADS:ECDS: ACK ERROR; the policy is not enforced ({refused}), after the repair only with the \
+         next push; the old document: {old}; a new gateway answers {new}"
+    ))
 }

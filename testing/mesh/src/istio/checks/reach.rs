@@ -9,8 +9,8 @@ use serde_json::{Value, json};
 
 use crate::checks::Checks;
 
-use super::mesh::{Mesh, PUSH, by, of_kind, shipped, with_document};
-use super::stores::CLUSTER;
+use crate::istio::checks::stores::CLUSTER;
+use crate::istio::mesh::{Mesh, PUSH, by, of_kind, shipped, with_document};
 
 /// Runs the checks.
 pub fn check(mesh: &Mesh, checks: &mut Checks) {
@@ -71,9 +71,11 @@ pub fn check(mesh: &Mesh, checks: &mut Checks) {
         ensure!(answer.status == 200 && seconds < 30.0, "after {seconds:.1} s: {answer:?}");
         Ok(format!("ready after {seconds:.1} s, with the chart's own cluster"))
     });
-    checks.check("istio.waypoint", "the annotation brings the store's cluster to a waypoint", || {
-        waypoint(mesh)
-    });
+    checks.check(
+        "istio.waypoint",
+        "the annotation brings the store's cluster to a waypoint",
+        || waypoint(mesh),
+    );
     let claim = "PILOT_FILTER_GATEWAY_CLUSTER_CONFIG needs the extension provider";
     checks.check("istio.filtered", claim, || filtered(mesh));
 }
@@ -169,7 +171,9 @@ fn filtered(mesh: &Mesh) -> Result<String> {
     let has = || Ok(gateway.admin("/clusters")?.contains(CLUSTER));
     let at_first = has()?;
     let changed = |seconds: u32| {
-        for mut object in mesh.routes()?.into_iter().filter(|object| object["kind"] == "VirtualService") {
+        for mut object in
+            mesh.routes()?.into_iter().filter(|object| object["kind"] == "VirtualService")
+        {
             object["spec"]["http"][0]["timeout"] = json!(format!("{seconds}s"));
             mesh.plane.api.apply(&object)?;
         }
@@ -195,5 +199,6 @@ fn filtered(mesh: &Mesh) -> Result<String> {
     back?;
     ensure!(at_first && kept, "at first {at_first}, after an update {kept}");
     ensure!(answer.header("x-ratelimit-limit").is_some(), "{answer:?}");
-    Ok("with the annotation until the next change of a VirtualService, with the provider for good".to_owned())
+    Ok("with the annotation until the next change of a VirtualService, with the provider for good"
+        .to_owned())
 }

@@ -15,7 +15,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 
 use super::api::Api;
-use super::network::NetworkNamespace;
+use crate::istio::network::NetworkNamespace;
 
 /// Binds the system's programs and those in `$1` into the root directory `$2`, enters it, and runs
 /// the rest of its words as the user `$3`.
@@ -99,15 +99,28 @@ impl Node {
         let words = words.map(|word| expanded(word, &environment));
         let mut command = Command::new("nsenter");
         command.arg(format!("--net={}", network.file().display())).args([
-            "unshare", "--mount", "--propagation", "private", "--pid", "--fork", "--kill-child",
-            "sh", "-ec", ENTER, "container",
+            "unshare",
+            "--mount",
+            "--propagation",
+            "private",
+            "--pid",
+            "--fork",
+            "--kill-child",
+            "sh",
+            "-ec",
+            ENTER,
+            "container",
         ]);
         command.arg(&self.programs).arg(&root).arg(user.to_string());
         command.arg(program).args(words);
         command.env_clear().env("PATH", PATH).envs(environment.clone());
         let log = folder.join(format!("{name}.log"));
         // The container opens it again as /dev/stdout.
-        chown(File::options().create(true).append(true).open(&log).map(|_| &log)?, Some(user), None)?;
+        chown(
+            File::options().create(true).append(true).open(&log).map(|_| &log)?,
+            Some(user),
+            None,
+        )?;
         Ok(RunningContainer { process: Process::spawn(name, &mut command, &log)? })
     }
 
@@ -170,7 +183,8 @@ fn fill(api: &Api, pod: &Value, volume: &Value, folder: &Path) -> Result<()> {
     for source in sources {
         for (path, content) in files(api, pod, source)? {
             let path = folder.join(path);
-            fs::write(&path, content).with_context(|| format!("cannot write {}", path.display()))?;
+            fs::write(&path, content)
+                .with_context(|| format!("cannot write {}", path.display()))?;
         }
     }
     Ok(())
@@ -208,7 +222,9 @@ fn files(api: &Api, pod: &Value, source: &Value) -> Result<BTreeMap<String, Vec<
         return Ok(BTreeMap::from([(text(&token["path"]), issued.into_bytes())]));
     }
     let items = source["downwardAPI"]["items"].as_array().into_iter().flatten();
-    Ok(items.map(|item| (text(&item["path"]), field(pod, &item["fieldRef"]).into_bytes())).collect())
+    Ok(items
+        .map(|item| (text(&item["path"]), field(pod, &item["fieldRef"]).into_bytes()))
+        .collect())
 }
 
 /// The environment of a container.

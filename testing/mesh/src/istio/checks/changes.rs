@@ -8,11 +8,13 @@ use anyhow::{Result, anyhow, ensure};
 
 use crate::checks::Checks;
 
-use super::identities::deny;
-use super::mesh::{Mesh, by, get};
+use crate::istio::checks::identities::deny;
+use crate::istio::mesh::{Mesh, by, get};
 
 /// How many clients send while something changes.
 const CLIENTS: usize = 4;
+/// What each of them waits between requests, so that the control plane gets its share.
+const PAUSE: Duration = Duration::from_millis(3);
 
 /// Runs the checks.
 pub fn check(mesh: &Mesh, checks: &mut Checks) {
@@ -47,6 +49,7 @@ pub fn under_load(mesh: &Mesh, change: impl FnOnce() -> Result<()>) -> Result<St
         let request = by(&format!("load-{number}"))?;
         let mut client = mesh.connect()?;
         while !stop.load(Relaxed) {
+            thread::sleep(PAUSE);
             sent.fetch_add(1, Relaxed);
             match client.send(&request) {
                 Ok(answer) if matches!(answer.status, 200 | 429) => {}

@@ -9,7 +9,7 @@ use quotagate_support::wait;
 use rustls::ClientConfig;
 use serde_json::{Value, json};
 
-use super::network::NetworkNamespace;
+use crate::istio::network::NetworkNamespace;
 
 /// How long the API server may take to know a kind after its definition came.
 const KIND: Duration = Duration::from_secs(30);
@@ -109,9 +109,8 @@ fn path_of(object: &Value) -> Result<String> {
     let kind = field("/kind").context("an object without kind")?;
     let name = field("/metadata/name").with_context(|| format!("a {kind} without a name"))?;
     let group = if version.contains('/') { "apis" } else { "api" };
-    let namespace = field("/metadata/namespace").map_or_else(String::new, |namespace| {
-        format!("/namespaces/{namespace}")
-    });
+    let namespace = field("/metadata/namespace")
+        .map_or_else(String::new, |namespace| format!("/namespaces/{namespace}"));
     Ok(format!("/{group}/{version}{namespace}/{}/{name}", plural(kind)))
 }
 
@@ -143,7 +142,8 @@ mod tests {
             "metadata": {"name": "a"}});
         let path = "/apis/rbac.authorization.k8s.io/v1/clusterroles/a";
         assert_eq!(path_of(&role).unwrap(), path);
-        let pod = json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "a", "namespace": "n"}});
+        let pod =
+            json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "a", "namespace": "n"}});
         assert_eq!(path_of(&pod).unwrap(), "/api/v1/namespaces/n/pods/a");
     }
 }

@@ -12,8 +12,8 @@ use rustix::process::Signal;
 use serde_json::{Value, json};
 
 use super::container::{Container, RunningContainer};
-use super::network::NetworkNamespace;
-use super::plane::{self, ControlPlane};
+use super::{ControlPlane, endpoints as slice};
+use crate::istio::network::NetworkNamespace;
 
 /// How long a proxy may take until it is ready.
 pub const READY: Duration = Duration::from_secs(60);
@@ -49,7 +49,11 @@ impl Pod {
             words.filter(|word| **word == "router").for_each(|word| *word = json!("waypoint"));
         }
         let proxy = Container {
-            pod: &object, spec: &spec, program: AGENT, user: PROXY_USER, network: &network,
+            pod: &object,
+            spec: &spec,
+            program: AGENT,
+            user: PROXY_USER,
+            network: &network,
             folder: &folder,
         };
         let proxy = plane.node.start(&plane.api, &proxy)?;
@@ -100,8 +104,12 @@ impl Pod {
         self.store = None;
         let spec = container(&self.object, "store")?;
         let store = Container {
-            pod: &self.object, spec, program: "quotagate", user: STORE_USER,
-            network: &self.network, folder: &self.folder,
+            pod: &self.object,
+            spec,
+            program: "quotagate",
+            user: STORE_USER,
+            network: &self.network,
+            folder: &self.folder,
         };
         self.store = Some(plane.node.start(&plane.api, &store)?);
         self.wait_for_store()
@@ -159,7 +167,11 @@ impl Pod {
 }
 
 /// Makes a pod from the template of a Deployment: its object, with an address, and its network.
-fn created(plane: &ControlPlane, name: &str, deployment: &Value) -> Result<(Value, NetworkNamespace)> {
+fn created(
+    plane: &ControlPlane,
+    name: &str,
+    deployment: &Value,
+) -> Result<(Value, NetworkNamespace)> {
     let mut object = deployment["spec"]["template"].clone();
     object["apiVersion"] = json!("v1");
     object["kind"] = json!("Pod");
@@ -194,5 +206,5 @@ pub fn endpoints(service: &str, port: (&str, u16), pods: &[Pod]) -> Value {
         json!({"addresses": [pod.network.address], "conditions": {"ready": true},
             "targetRef": target})
     };
-    plane::endpoints((service, "quotagate"), port, &pods.iter().map(endpoint).collect::<Vec<_>>())
+    slice((service, "quotagate"), port, &pods.iter().map(endpoint).collect::<Vec<_>>())
 }

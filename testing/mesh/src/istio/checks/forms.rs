@@ -8,8 +8,8 @@ use serde_json::{Value, json};
 
 use crate::checks::Checks;
 
-use super::exact::{SENT, counted, exact};
-use super::mesh::{Mesh, PUSH, Verdict, Verdicts, by, of_kind, shipped, with_document};
+use crate::istio::exact::{SENT, counted, exact};
+use crate::istio::mesh::{Mesh, PUSH, Verdict, Verdicts, by, of_kind, shipped, with_document};
 
 /// Runs the checks. Afterwards the filter is the shipped plugin again.
 pub fn check(mesh: &Mesh, checks: &mut Checks) {
@@ -34,7 +34,8 @@ pub fn check(mesh: &Mesh, checks: &mut Checks) {
     checks.check("istio.http", "an image by http:// and the digest of its file", || {
         let digest = mesh.plane.outside.filter.clone();
         let plugin = |quota: usize, digest: &str| {
-            let mut plugin = with_document(|document| document["policies"][0]["quota"] = json!(quota))?;
+            let mut plugin =
+                with_document(|document| document["policies"][0]["quota"] = json!(quota))?;
             plugin["spec"]["url"] = json!("http://registry.example.com/quotagate.wasm");
             plugin["spec"]["sha256"] = json!(digest);
             Ok::<_, anyhow::Error>(plugin)
@@ -45,14 +46,22 @@ pub fn check(mesh: &Mesh, checks: &mut Checks) {
         mesh.until_quota(100)?;
         exact(&mesh.burst(&by("http")?, SENT)?)
     });
-    checks.check("istio.fetch", "an image that cannot be fetched: 403 for all, and a series", || {
-        unfetched(mesh, "FAIL_RELOAD", Verdict::Refused(403))?;
-        let metrics = mesh.gateway.get(15020, "/stats/prometheus")?.text();
-        let series = metrics.lines().find(|line| {
-            line.starts_with("istio_agent_wasm_config_conversion_count") && line.contains("fetch_failure")
-        });
-        Ok(format!("{SENT} of {SENT} answered 403; {}", series.context("no series of the alert")?))
-    });
+    checks.check(
+        "istio.fetch",
+        "an image that cannot be fetched: 403 for all, and a series",
+        || {
+            unfetched(mesh, "FAIL_RELOAD", Verdict::Refused(403))?;
+            let metrics = mesh.gateway.get(15020, "/stats/prometheus")?.text();
+            let series = metrics.lines().find(|line| {
+                line.starts_with("istio_agent_wasm_config_conversion_count")
+                    && line.contains("fetch_failure")
+            });
+            Ok(format!(
+                "{SENT} of {SENT} answered 403; {}",
+                series.context("no series of the alert")?
+            ))
+        },
+    );
     checks.check("istio.fail_open", "the same with FAIL_OPEN: all pass uncounted", || {
         unfetched(mesh, "FAIL_OPEN", Verdict::Uncounted)?;
         mesh.restore()?;
@@ -64,17 +73,21 @@ pub fn check(mesh: &Mesh, checks: &mut Checks) {
         counted(mesh)?;
         exact(&mesh.burst(&by("native")?, SENT)?)
     });
-    checks.check("istio.no_module", "without the module: the old listener stays, and it shows", || {
-        let before = mesh.plane.istiod_counter("pilot_total_xds_rejects", "lds")?;
-        mesh.plane.api.apply(&native("absent")?)?;
-        wait::until_true("a rejected listener", PUSH, || {
-            Ok(mesh.plane.istiod_counter("pilot_total_xds_rejects", "lds")? > before)
-        })?;
-        let seen = exact(&mesh.burst(&by("no-module")?, SENT)?)?;
-        mesh.plane.api.delete(&native("absent")?)?;
-        mesh.restore()?;
-        Ok(format!("pilot_total_xds_rejects{{type=\"lds\"}} grows; the old listener: {seen}"))
-    });
+    checks.check(
+        "istio.no_module",
+        "without the module: the old listener stays, and it shows",
+        || {
+            let before = mesh.plane.istiod_counter("pilot_total_xds_rejects", "lds")?;
+            mesh.plane.api.apply(&native("absent")?)?;
+            wait::until_true("a rejected listener", PUSH, || {
+                Ok(mesh.plane.istiod_counter("pilot_total_xds_rejects", "lds")? > before)
+            })?;
+            let seen = exact(&mesh.burst(&by("no-module")?, SENT)?)?;
+            mesh.plane.api.delete(&native("absent")?)?;
+            mesh.restore()?;
+            Ok(format!("pilot_total_xds_rejects{{type=\"lds\"}} grows; the old listener: {seen}"))
+        },
+    );
 }
 
 /// How many filters of ours are among these.
@@ -112,7 +125,8 @@ fn native(module: &str) -> Result<Value> {
     let filters = envoy.pointer(&format!("{manager}/http_filters")).context("no filters")?;
     let filter = |part: &str| {
         let mut filters = filters.as_array().into_iter().flatten();
-        let found = filters.find(|filter| filter["name"].as_str().is_some_and(|n| n.contains(part)));
+        let found =
+            filters.find(|filter| filter["name"].as_str().is_some_and(|n| n.contains(part)));
         found.cloned().with_context(|| format!("no filter {part}"))
     };
     let mut own = filter("dynamic_modules")?;

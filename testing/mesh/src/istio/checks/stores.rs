@@ -12,8 +12,8 @@ use serde_json::Value;
 
 use crate::checks::Checks;
 
-use super::exact::{SENT, counted, exact};
-use super::mesh::{Mesh, PUSH, Verdict, Verdicts, by};
+use crate::istio::exact::{SENT, counted, exact};
+use crate::istio::mesh::{Mesh, PUSH, Verdict, Verdicts, by};
 
 /// How long a proxy may call a store that does not answer: two checks that come every second and
 /// wait 250 ms, and as much again for a machine that is busy.
@@ -49,24 +49,32 @@ pub fn check(mesh: &mut Mesh, checks: &mut Checks) {
         healthy_again(mesh)?;
         seen
     });
-    checks.check("istio.dead", "a store that dies behind its sidecar is left out within 5 s", || {
-        let seen = fault(mesh, |mesh| mesh.first()?.signal_store(Signal::KILL));
-        let Mesh { stores, plane, .. } = mesh;
-        stores.first_mut().context("no store")?.restart_store(plane)?;
-        healthy_again(mesh)?;
-        seen
-    });
-    checks.check("istio.redis", "without Redis all requests pass; afterwards quotas are exact", || {
-        mesh.plane.network.hub.within(|| mesh.redis.stop())?;
-        wait::until_true("failed checks", PUSH, || Ok(health(mesh)? == [false, false]))?;
-        let down = mesh.burst(&by("redis")?, SENT)?;
-        mesh.plane.network.hub.within(|| mesh.redis.restart())?;
-        healthy_again(mesh)?;
-        counted(mesh)?;
-        let back = exact(&mesh.burst(&by("redis")?, SENT)?)?;
-        ensure!(down == Verdicts::from([(Verdict::Uncounted, SENT)]), "{down:?}");
-        Ok(format!("{SENT} of {SENT} pass while it is away, then {back}"))
-    });
+    checks.check(
+        "istio.dead",
+        "a store that dies behind its sidecar is left out within 5 s",
+        || {
+            let seen = fault(mesh, |mesh| mesh.first()?.signal_store(Signal::KILL));
+            let Mesh { stores, plane, .. } = mesh;
+            stores.first_mut().context("no store")?.restart_store(plane)?;
+            healthy_again(mesh)?;
+            seen
+        },
+    );
+    checks.check(
+        "istio.redis",
+        "without Redis all requests pass; afterwards quotas are exact",
+        || {
+            mesh.plane.network.hub.within(|| mesh.redis.stop())?;
+            wait::until_true("failed checks", PUSH, || Ok(health(mesh)? == [false, false]))?;
+            let down = mesh.burst(&by("redis")?, SENT)?;
+            mesh.plane.network.hub.within(|| mesh.redis.restart())?;
+            healthy_again(mesh)?;
+            counted(mesh)?;
+            let back = exact(&mesh.burst(&by("redis")?, SENT)?)?;
+            ensure!(down == Verdicts::from([(Verdict::Uncounted, SENT)]), "{down:?}");
+            Ok(format!("{SENT} of {SENT} pass while it is away, then {back}"))
+        },
+    );
 }
 
 /// Which stores the gateway's checks find healthy.
@@ -77,7 +85,8 @@ fn health(mesh: &Mesh) -> Result<Vec<bool>> {
     let hosts = cluster.context("no cluster of the store")?["host_statuses"].as_array();
     let healthy = |host: &Value| {
         let status = &host["health_status"];
-        status["failed_active_health_check"] != true && status["failed_outlier_check"] != true
+        status["failed_active_health_check"] != true
+            && status["failed_outlier_check"] != true
             && status["eds_health_status"] == "HEALTHY"
     };
     Ok(hosts.into_iter().flatten().map(healthy).collect())

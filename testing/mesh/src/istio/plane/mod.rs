@@ -1,5 +1,9 @@
 //! The control plane: etcd, the API server, and istiod as Istio's own chart installs it.
 
+pub mod api;
+pub mod container;
+pub mod pods;
+
 use std::fs;
 use std::net::UdpSocket;
 use std::path::{Path, PathBuf};
@@ -20,10 +24,10 @@ use tempfile::TempDir;
 use crate::binaries::{Binaries, Program};
 use crate::kubernetes::api_server::ApiServer;
 
-use super::api::Api;
-use super::container::{Container, Node, RunningContainer};
-use super::network::PodNetwork;
-use super::outside::{HOSTS, Outside};
+use crate::istio::network::PodNetwork;
+use crate::istio::outside::{HOSTS, Outside};
+use api::Api;
+use container::{Container, Node, RunningContainer};
 
 const START: Duration = Duration::from_secs(120);
 const SYSTEM: &str = "istio-system";
@@ -89,9 +93,8 @@ impl ControlPlane {
             }
         }
         api.apply(&kubeconfig(&server)?)?;
-        let render = |name: &str, chart: &str| {
-            template(&helm, name, SYSTEM, &charts.join(chart), &SETTINGS)
-        };
+        let render =
+            |name: &str, chart: &str| template(&helm, name, SYSTEM, &charts.join(chart), &SETTINGS);
         let mut objects = yaml::read_all(&charts.join("base/files/crd-all.gen.yaml"))?;
         objects.extend(render("istio-base", "base")?);
         objects.extend(render("istiod", "istio-control/istio-discovery")?);
@@ -113,8 +116,18 @@ impl ControlPlane {
             api.apply(webhook)?;
         }
         let plane = Self {
-            istiod: Mutex::new(Some(istiod)), deployment, api, node, authority, outside, _server: server, _dns: dns, network, charts,
-            helm, folder,
+            istiod: Mutex::new(Some(istiod)),
+            deployment,
+            api,
+            node,
+            authority,
+            outside,
+            _server: server,
+            _dns: dns,
+            network,
+            charts,
+            helm,
+            folder,
         };
         plane.wait_for_webhook()?;
         Ok(plane)
@@ -194,7 +207,8 @@ impl ControlPlane {
         change(&mut config);
         let data = json!({"mesh": config.to_string()});
         let metadata = json!({"name": "istio", "namespace": SYSTEM});
-        let map = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": data});
+        let map =
+            json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": data});
         self.api.apply(&map).map(drop)
     }
 
@@ -260,9 +274,7 @@ fn client(server: &ApiServer, network: &PodNetwork) -> Result<Api> {
 
 /// What the controllers of a cluster make for each namespace.
 fn namespace(name: &str, authority: &str) -> [Value; 3] {
-    let named = |kind: &str, name: &str, namespace: Option<&str>| {
-        json!({"apiVersion": "v1", "kind": kind, "metadata": {"name": name, "namespace": namespace}})
-    };
+    let named = |kind: &str, name: &str, namespace: Option<&str>| json!({"apiVersion": "v1", "kind": kind, "metadata": {"name": name, "namespace": namespace}});
     let mut map = named("ConfigMap", "kube-root-ca.crt", Some(name));
     map["data"] = json!({"ca.crt": authority});
     [named("Namespace", name, None), named("ServiceAccount", "default", Some(name)), map]
@@ -304,7 +316,12 @@ fn istiod(
     let spec = spec.pointer("/containers/0").context("istiod has no container")?;
     let folder = &folder.join("istiod");
     let container = Container {
-        pod: &pod, spec, program: "pilot-discovery", user: 1337, network: &network.hub, folder,
+        pod: &pod,
+        spec,
+        program: "pilot-discovery",
+        user: 1337,
+        network: &network.hub,
+        folder,
     };
     let mut istiod = node.start(api, &container)?;
     istiod.process.wait_until("istiod's readiness", START, |_| {
