@@ -41,8 +41,8 @@ impl PodNetwork {
     /// When `ip` is missing or fails: it needs root.
     pub fn new() -> Result<Self> {
         let hub = Arc::new(NetworkNamespace::new("hub", 1)?);
-        // Without one of its own, a bridge takes the lowest address of its ports: with each pod that
-        // comes, others may not reach it for seconds.
+        // Without one of its own, a bridge takes the lowest address of its ports: with each new
+        // pod, others may not reach it for seconds.
         let own = ["address", "02:00:00:00:00:01", "type", "bridge"];
         ip(&[&["-n", &hub.name, "link", "add", BRIDGE], &own[..]].concat())?;
         hub.raise(BRIDGE)?;

@@ -13,6 +13,8 @@ use crate::istio::mesh::{Mesh, by, get};
 
 /// How many clients send while something changes.
 const CLIENTS: usize = 4;
+/// How often document and policies change.
+const ROUNDS: usize = 5;
 /// What each of them waits between requests, so that the control plane gets its share.
 const PAUSE: Duration = Duration::from_millis(3);
 
@@ -20,15 +22,17 @@ const PAUSE: Duration = Duration::from_millis(3);
 pub fn check(mesh: &Mesh, checks: &mut Checks) {
     checks.check("istio.push", "changes of document and policies lose no request", || {
         let under = under_load(mesh, || {
-            for quota in [1_000, 2_000, 3_000, 4_000] {
-                mesh.document(quota)?;
+            for round in 0..ROUNDS {
+                for quota in 1_000..1_004 {
+                    mesh.document(quota + round)?;
+                }
+                mesh.plane.api.apply(&deny("/push"))?;
+                mesh.until("the policy", &get("/push"), |answer| answer.status == 403)?;
+                mesh.plane.api.delete(&deny("/push"))?;
             }
-            mesh.plane.api.apply(&deny("/push"))?;
-            mesh.until("the policy", &get("/push"), |answer| answer.status == 403)?;
-            mesh.plane.api.delete(&deny("/push"))?;
             mesh.restore()
         });
-        Ok(format!("4 documents, 2 pushes of a policy: {}", under?))
+        Ok(format!("{} documents, {} pushes of a policy: {}", 4 * ROUNDS, 2 * ROUNDS, under?))
     });
     checks.check("istio.restart", "a killed istiod loses no request, and comes back", || {
         let under = under_load(mesh, || {

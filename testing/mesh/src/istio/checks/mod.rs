@@ -1,4 +1,4 @@
-//! The checks, in the order in which they run: those that leave the mesh as they found it come first.
+//! The checks, in the order in which they run. Each leaves the mesh as it found it.
 
 mod changes;
 mod forms;

@@ -162,7 +162,8 @@ fn waypoint(mesh: &Mesh) -> Result<String> {
     Ok("it is there with the annotation, and not without".to_owned())
 }
 
-/// Starts istiod so that gateways get only clusters that they route to. Afterwards it runs as before.
+/// Starts istiod so that gateways get only clusters that they route to. Afterwards it runs as
+/// before.
 fn filtered(mesh: &Mesh) -> Result<String> {
     mesh.plane.kill_istiod();
     mesh.plane.start_istiod(&[("PILOT_FILTER_GATEWAY_CLUSTER_CONFIG", "true")])?;

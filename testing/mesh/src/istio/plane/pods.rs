@@ -17,7 +17,7 @@ use crate::istio::network::NetworkNamespace;
 
 /// How long a proxy may take until it is ready.
 pub const READY: Duration = Duration::from_secs(60);
-/// The label by which istiod knows waypoints.
+/// The label of waypoints.
 pub const WAYPOINT: &str = "gateway.istio.io/managed";
 const AGENT: &str = "pilot-agent";
 const PROXY_USER: u32 = 1337;
