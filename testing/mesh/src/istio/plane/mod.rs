@@ -252,7 +252,13 @@ fn programs(binaries: &Binaries, folder: &Path) -> Result<PathBuf> {
         ("libquotagate.so", paths::module()),
     ];
     for (name, path) in given {
-        fs::copy(&path, programs.join(name)).with_context(|| format!("no {}", path.display()))?;
+        // A copy takes hundreds of megabytes, a link works in one file system only.
+        let own = programs.join(name);
+        fs::canonicalize(&path)
+            .and_then(|path| {
+                fs::hard_link(&path, &own).or_else(|_| fs::copy(&path, &own).map(drop))
+            })
+            .with_context(|| format!("no {}", path.display()))?;
     }
     Ok(programs)
 }
