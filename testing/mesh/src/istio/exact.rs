@@ -1,6 +1,8 @@
 //! Quotas are exact, whatever form the filter has.
 
-use anyhow::{Result, ensure};
+use std::thread;
+
+use anyhow::{Result, anyhow, ensure};
 
 use quotagate_support::wait;
 
@@ -16,6 +18,20 @@ pub fn check(mesh: &Mesh, checks: &mut Checks) {
     checks.check("istio.exact", "WasmPlugin with an image from a registry: exact quota", || {
         counted(mesh)?;
         exact(&mesh.burst(&by("exact")?, SENT)?)
+    });
+    checks.check("istio.shared", "two gateways share one quota", || {
+        let mut second = mesh.another_gateway("second")?;
+        second.wait_until_ready()?;
+        let (request, second) = (by("shared")?, &second);
+        let (one, other) = thread::scope(|scope| {
+            let other = scope.spawn(|| mesh.burst_to(second, &request, SENT / 2));
+            (mesh.burst(&request, SENT / 2), other.join())
+        });
+        let mut all = one?;
+        for (verdict, count) in other.map_err(|_| anyhow!("a client has panicked"))?? {
+            *all.entry(verdict).or_default() += count;
+        }
+        exact(&all)
     });
     checks.check("istio.headers", "answers say what is left, refusals say when to retry", || {
         let request = by("headers")?;

@@ -56,7 +56,12 @@ pub fn under_load(mesh: &Mesh, change: impl FnOnce() -> Result<()>) -> Result<St
             thread::sleep(PAUSE);
             sent.fetch_add(1, Relaxed);
             match client.send(&request) {
-                Ok(answer) if matches!(answer.status, 200 | 429) => {}
+                Ok(answer) if matches!(answer.status, 200 | 429) => {
+                    // As Envoy says when a changed listener takes the place of an old one.
+                    if answer.header("connection") == Some("close") {
+                        client = mesh.connect()?;
+                    }
+                }
                 _ => {
                     lost.fetch_add(1, Relaxed);
                     client = mesh.connect()?;
