@@ -91,8 +91,8 @@ fn healthy_again(mesh: &Mesh) -> Result<()> {
     wait::until_true("healthy stores", PUSH, || Ok(health(mesh)? == [true, true]))
 }
 
-/// Does something to a store under load. Says how many requests passed uncounted until the store
-/// was left out; fails if one did later.
+/// Does something to a store under load. Fails if the store is not left out in time, or if more
+/// than one in a hundred requests passes uncounted after that.
 fn fault(mesh: &Mesh, fault: impl FnOnce(&Mesh) -> Result<()>) -> Result<String> {
     const CLIENTS: usize = 4;
     let (stop, answers) = (AtomicBool::new(false), Mutex::new(Vec::new()));
@@ -111,24 +111,38 @@ fn fault(mesh: &Mesh, fault: impl FnOnce(&Mesh) -> Result<()>) -> Result<String>
         }
         Ok(())
     };
-    let begin = thread::scope(|scope| {
+    let (begin, left_out) = thread::scope(|scope| {
         let clients: Vec<_> =
             (0..CLIENTS).map(|number| scope.spawn(move || client(number))).collect();
         thread::sleep(Duration::from_secs(1));
         let begin = Instant::now();
-        let done = fault(mesh);
-        thread::sleep(FAULT);
+        let left_out = fault(mesh).and_then(|()| {
+            wait::until_true("a store that is left out", LEFT_OUT, || {
+                Ok(health(mesh)?.contains(&false))
+            })?;
+            Ok(begin.elapsed())
+        });
+        thread::sleep(FAULT.saturating_sub(begin.elapsed()));
         stop.store(true, Relaxed);
         for client in clients {
             client.join().map_err(|_| anyhow!("a client has panicked"))??;
         }
-        done.map(|()| begin)
+        Ok::<_, anyhow::Error>((begin, left_out?))
     })?;
     let answers = answers.into_inner().map_err(|_| anyhow!("poisoned"))?;
-    let uncounted: Vec<_> = answers.iter().filter(|(_, counted)| !counted).collect();
-    let last = uncounted.iter().map(|(at, _)| at.saturating_duration_since(begin)).max();
-    let last = last.unwrap_or_default();
-    let (uncounted, all) = (uncounted.len(), answers.len());
-    ensure!(last < LEFT_OUT, "{uncounted} of {all} uncounted, the last after {last:?}");
-    Ok(format!("{uncounted} of {all} uncounted, the last after {:.1} s", last.as_secs_f64()))
+    let (late, early): (Vec<_>, Vec<_>) =
+        answers.iter().partition(|(at, _)| at.saturating_duration_since(begin) > LEFT_OUT);
+    let uncounted =
+        |answers: &[&(Instant, bool)]| answers.iter().filter(|answer| !answer.1).count();
+    let seen = format!(
+        "left out after {:.1} s; {} of {} uncounted until 5 s, {} of {} later",
+        left_out.as_secs_f64(),
+        uncounted(&early),
+        early.len(),
+        uncounted(&late),
+        late.len()
+    );
+    // A call to the other store may be late, too, on a busy machine.
+    ensure!(uncounted(&late) <= late.len() / 100, "{seen}");
+    Ok(seen)
 }
