@@ -12,7 +12,9 @@ use crate::checks::Checks;
 
 use crate::istio::checks::identities::deny;
 use crate::istio::exact::{SENT, counted, exact};
-use crate::istio::mesh::{Mesh, PUSH, Verdict, Verdicts, by, get, of_kind, shipped, with_document};
+use crate::istio::mesh::{
+    Mesh, PUSH, QUOTA, Verdict, Verdicts, by, get, of_kind, shipped, with_document,
+};
 use crate::istio::plane::pods::Pod;
 
 /// The filter's two kinds, with the field of their document.
@@ -117,7 +119,8 @@ fn rejected(mesh: &Mesh) -> Result<String> {
     let mut late = mesh.another_gateway("late-reject")?;
     late.wait_until_ready()?;
     let new = mesh.connect_to(&late)?.send(&get("/"))?.status;
-    mesh.restore()?;
+    // Another quota than that of the old document shows that the repair has arrived.
+    mesh.document(QUOTA + 1)?;
     // Ten times, so that a push that is on its way would be seen.
     let mut still = Vec::new();
     for _ in 0..10 {
