@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, anyhow, ensure};
 use quotagate_support::wait;
 use rustix::process::Signal;
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::checks::Checks;
 
@@ -72,27 +72,32 @@ pub fn check(mesh: &mut Mesh, checks: &mut Checks) {
     );
 }
 
-/// Which stores the gateway's checks find healthy.
-fn health(mesh: &Mesh) -> Result<Vec<bool>> {
+/// The stores, as the gateway sees them.
+fn hosts(mesh: &Mesh) -> Result<Vec<Value>> {
     let clusters: Value = serde_json::from_str(&mesh.gateway.admin("/clusters?format=json")?)?;
     let mut clusters = clusters["cluster_statuses"].as_array().into_iter().flatten();
     let cluster = clusters.find(|cluster| cluster["name"] == CLUSTER);
     let hosts = cluster.context("no cluster of the store")?["host_statuses"].as_array();
+    Ok(hosts.cloned().unwrap_or_default())
+}
+
+/// Which stores the gateway's checks find healthy.
+fn health(mesh: &Mesh) -> Result<Vec<bool>> {
     let healthy = |host: &Value| {
         let status = &host["health_status"];
         status["failed_active_health_check"] != true
             && status["failed_outlier_check"] != true
             && status["eds_health_status"] == "HEALTHY"
     };
-    Ok(hosts.into_iter().flatten().map(healthy).collect())
+    Ok(hosts(mesh)?.iter().map(healthy).collect())
 }
 
 fn healthy_again(mesh: &Mesh) -> Result<()> {
     wait::until_true("healthy stores", PUSH, || Ok(health(mesh)? == [true, true]))
 }
 
-/// Does something to a store under load. Fails if the store is not left out in time, or if more
-/// than one in a hundred requests passes uncounted after that.
+/// Does something to a store under load. Fails if it is not left out in time, or is called after
+/// that.
 fn fault(mesh: &Mesh, fault: impl FnOnce(&Mesh) -> Result<()>) -> Result<String> {
     const CLIENTS: usize = 4;
     let (stop, answers) = (AtomicBool::new(false), Mutex::new(Vec::new()));
@@ -106,43 +111,61 @@ fn fault(mesh: &Mesh, fault: impl FnOnce(&Mesh) -> Result<()>) -> Result<String>
             let answer = client.send(&request)?;
             ensure!(matches!(answer.status, 200 | 429), "{answer:?}");
             let counted = answer.header("x-ratelimit-limit").is_some();
-            answers.lock().map_err(|_| anyhow!("poisoned"))?.push((Instant::now(), counted));
+            answers.lock().map_err(|_| anyhow!("poisoned"))?.push(counted);
             thread::sleep(Duration::from_millis(20));
         }
         Ok(())
     };
-    let (begin, left_out) = thread::scope(|scope| {
+    let left_out = thread::scope(|scope| {
         let clients: Vec<_> =
             (0..CLIENTS).map(|number| scope.spawn(move || client(number))).collect();
-        thread::sleep(Duration::from_secs(1));
-        let begin = Instant::now();
-        let left_out = fault(mesh).and_then(|()| {
+        let left_out = called(mesh).and_then(|()| {
+            let begin = Instant::now();
+            fault(mesh)?;
             wait::until_true("a store that is left out", LEFT_OUT, || {
                 Ok(health(mesh)?.contains(&false))
             })?;
-            Ok(begin.elapsed())
+            let after = begin.elapsed();
+            thread::sleep(LEFT_OUT.saturating_sub(begin.elapsed()));
+            let before = calls(mesh)?;
+            thread::sleep(FAULT.saturating_sub(begin.elapsed()));
+            Ok((after, calls(mesh)? - before))
         });
-        thread::sleep(FAULT.saturating_sub(begin.elapsed()));
         stop.store(true, Relaxed);
         for client in clients {
             client.join().map_err(|_| anyhow!("a client has panicked"))??;
         }
-        Ok::<_, anyhow::Error>((begin, left_out?))
+        left_out
     })?;
     let answers = answers.into_inner().map_err(|_| anyhow!("poisoned"))?;
-    let (late, early): (Vec<_>, Vec<_>) =
-        answers.iter().partition(|(at, _)| at.saturating_duration_since(begin) > LEFT_OUT);
-    let uncounted =
-        |answers: &[&(Instant, bool)]| answers.iter().filter(|answer| !answer.1).count();
+    let uncounted = answers.iter().filter(|counted| !**counted).count();
+    let (after, late) = left_out;
     let seen = format!(
-        "left out after {:.1} s; {} of {} uncounted until 5 s, {} of {} later",
-        left_out.as_secs_f64(),
-        uncounted(&early),
-        early.len(),
-        uncounted(&late),
-        late.len()
+        "left out after {:.1} s, {uncounted} of {} uncounted, {late} calls after 5 s",
+        after.as_secs_f64(),
+        answers.len()
     );
-    // A call to the other store may be late, too, on a busy machine.
-    ensure!(uncounted(&late) <= late.len() / 100, "{seen}");
+    ensure!(late == 0, "{seen}");
     Ok(seen)
+}
+
+/// Waits until the gateway calls the store that faults happen to.
+fn called(mesh: &Mesh) -> Result<()> {
+    healthy_again(mesh)?;
+    let before = calls(mesh)?;
+    wait::until_true("calls to the store", PUSH, || {
+        Ok(calls(mesh)? > before && health(mesh)? == [true, true])
+    })
+}
+
+/// How many calls the gateway has sent to the store that faults happen to.
+fn calls(mesh: &Mesh) -> Result<u64> {
+    let address = json!(mesh.first()?.network.address);
+    let hosts = hosts(mesh)?;
+    let of = |host: &&Value| host["address"]["socket_address"]["address"] == address;
+    let host = hosts.iter().find(of).context("the gateway does not know the store")?;
+    let mut counters = host["stats"].as_array().into_iter().flatten();
+    let calls = counters.find(|counter| counter["name"] == "rq_total");
+    let calls = calls.and_then(|counter| counter["value"].as_str()).unwrap_or("0");
+    Ok(calls.parse()?)
 }
