@@ -6,7 +6,7 @@ use std::{
     collections::BTreeMap,
     convert::Infallible,
     future::ready,
-    net::{Ipv4Addr, TcpListener as StdListener},
+    net::{Ipv4Addr, SocketAddr, TcpListener as StdListener},
     sync::{
         Arc, Mutex, PoisonError,
         atomic::{AtomicU64, Ordering},
@@ -98,8 +98,16 @@ impl Upstream {
     /// # Errors
     /// When the port is taken, or the system refuses a thread.
     pub fn start_on(port: u16) -> Result<Self> {
-        let listener = StdListener::bind((Ipv4Addr::LOCALHOST, port))
-            .with_context(|| format!("the upstream cannot listen on 127.0.0.1:{port}"))?;
+        Self::start_at((Ipv4Addr::LOCALHOST, port).into())
+    }
+
+    /// Starts one on this address.
+    ///
+    /// # Errors
+    /// When the port is taken, or the system refuses a thread.
+    pub fn start_at(address: SocketAddr) -> Result<Self> {
+        let listener = StdListener::bind(address)
+            .with_context(|| format!("the upstream cannot listen on {address}"))?;
         listener.set_nonblocking(true)?;
         let port = listener.local_addr()?.port();
         let requests = Arc::new(Requests::default());

@@ -59,5 +59,13 @@ pub fn list<'a>(object: &'a mut Value, key: &str) -> Result<&'a mut Vec<Value>> 
 pub fn read_all(path: &Path) -> Result<Vec<Value>> {
     let text =
         fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?;
-    serde_saphyr::from_multiple(&text).with_context(|| path.display().to_string())
+    parse_all(&text).with_context(|| path.display().to_string())
+}
+
+/// The documents of a text that holds several.
+///
+/// # Errors
+/// When it is not YAML.
+pub fn parse_all(text: &str) -> Result<Vec<Value>> {
+    Ok(serde_saphyr::from_multiple(text)?)
 }

@@ -16,8 +16,9 @@ fn files() -> [File; 9] {
         (
             "istio/store.yaml",
             "\
-# The store in an Istio mesh: two replicas, a Service, and how proxies of the mesh reach it. Checked
-# against the schemas of Kubernetes and Istio; not run in a cluster by this project's tests.
+# The store in an Istio mesh: two replicas, a Service, and how proxies of the mesh reach it.
+# `cargo xtask mesh istio` applies this file to istiod, and starts the store with the sidecar that
+# Istio injects.
 #
 # First create the namespace, and the secret with the address of Redis, which keeps all counters,
 # and a token for operators:
@@ -45,9 +46,7 @@ fn files() -> [File; 9] {
         (
             "istio/wasmplugin.yaml",
             "\
-# The filter at an Istio ingress gateway. Checked against the schemas of Istio. The pluginConfig
-# runs in the tests' Envoy with a cluster of Istio's name. Istio itself was not run by this
-# project's tests.
+# The filter at an Istio ingress gateway. `cargo xtask mesh istio` applies this file to istiod.
 #
 # docs/start-kubernetes.md says how the image gets into your registry. A policy that reads bodies
 # needs quotagate-filter-bodies.",
@@ -59,8 +58,7 @@ fn files() -> [File; 9] {
             "istio/trafficextension.yaml",
             "\
 # The same as wasmplugin.yaml, for Istio 1.30 or newer: TrafficExtension takes the place of
-# WasmPlugin. Use one of them. Checked against the schemas of Istio; Istio itself was not run by
-# this project's tests.",
+# WasmPlugin. Use one of them. `cargo xtask mesh istio` applies this file to istiod.",
             "istio.yaml",
             Some("filter.kind=TrafficExtension"),
             &["filter/trafficextension"],
@@ -72,7 +70,8 @@ fn files() -> [File; 9] {
 # selectors. Name the namespace of the Service here, and in the AuthorizationPolicy of the store.
 # sha256 and imagePullSecret show how an image is pinned, and fetched from a private registry.
 # Replace the digest: while it is another one, the waypoint answers 403 to all requests.
-# Checked against the schemas of Istio; Istio itself was not run by this project's tests.",
+# `cargo xtask mesh istio` applies this file to istiod, and looks at the clusters that a waypoint
+# gets. Traffic through a waypoint has not run.",
             "istio-waypoint.yaml",
             None,
             &["filter/wasmplugin", "filter/envoyfilter"],
@@ -80,7 +79,7 @@ fn files() -> [File; 9] {
         (
             "istio/requestauthentication.yaml",
             "\
-# Checked against the schemas of Istio; not run in a cluster by this project's tests.",
+# `cargo xtask mesh istio` applies this file to istiod.",
             "istio.yaml",
             None,
             &["filter/requestauthentication"],
@@ -90,8 +89,7 @@ fn files() -> [File; 9] {
             "\
 # The settings that only Envoy's own configuration has, for the gateway of wasmplugin.yaml: health
 # checks of the stores, and what bounds requests. For other proxies with the filter, name their
-# labels, or a waypoint by targetRefs. Checked against the schemas of Istio. All values run in the
-# tests' Envoy. Istio itself was not run by this project's tests.",
+# labels, or a waypoint by targetRefs. `cargo xtask mesh istio` applies this file to istiod.",
             "istio.yaml",
             None,
             &["filter/envoyfilter"],
