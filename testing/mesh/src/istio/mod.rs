@@ -4,12 +4,12 @@
 mod api;
 mod changes;
 mod container;
-mod exact;
+pub mod exact;
 mod forms;
 mod identities;
-mod mesh;
-mod network;
-mod outside;
+pub mod mesh;
+pub mod network;
+pub mod outside;
 mod plane;
 mod pods;
 mod stores;
