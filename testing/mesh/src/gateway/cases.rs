@@ -11,6 +11,7 @@ use crate::istio::mesh::Verdict;
 use super::gateways::{
     GATEWAY, Gateways, PORTS, QUOTA, SECOND, by, get, policy, route, target, verdicts,
 };
+use super::plane::secret;
 
 /// Requests to the route of a case, and what becomes of them.
 struct Case {
@@ -107,11 +108,6 @@ fn one_hop(name: &str, gateway: &str) -> Value {
     }))
 }
 
-fn secret(name: &str, data: &Value) -> Value {
-    json!({"apiVersion": "v1", "kind": "Secret", "type": "Opaque",
-        "metadata": {"name": name, "namespace": "default"}, "stringData": data})
-}
-
 #[expect(clippy::too_many_lines, reason = "a table")]
 fn cases(gateways: &Gateways) -> Result<Vec<Case>> {
     let jwt = json!({"jwt": {"claim": "sub", "payload": "issuer"}});
@@ -152,7 +148,7 @@ fn cases(gateways: &Gateways) -> Result<Vec<Case>> {
             "counted counted 429 counted 401"),
         Case {
             security: Some(json!({"apiKeyAuth": keys})),
-            others: vec![secret("keys", &json!({"alice": "key-a", "bob": "key-b"}))],
+            others: vec![secret("default", "keys", &json!({"alice": "key-a", "bob": "key-b"}))],
             ..case("eg.keys", "callers are the owners of their API keys, whatever headers they send",
                 Some(header("x-client-id")),
                 vec![key("key-a"), key("key-a").header("x-client-id", "mallory"), key("key-a"),
@@ -162,7 +158,7 @@ fn cases(gateways: &Gateways) -> Result<Vec<Case>> {
         Case {
             security: Some(json!({"basicAuth": {"users": {"name": "users"},
                 "forwardUsernameHeader": "x-user"}})),
-            others: vec![secret("users", &json!({
+            others: vec![secret("default", "users", &json!({
                 ".htpasswd": "alice:{SHA}5en6G6MezRroT3XKqkdPOmY/BfQ=\n\
                               bob:{SHA}5en6G6MezRroT3XKqkdPOmY/BfQ=\n"}))],
             ..case("eg.basic", "callers are whom basic auth says, whatever headers they send",

@@ -35,6 +35,9 @@ const REDIS: u16 = 6379;
 const UPSTREAM: u16 = 8000;
 const STORES: [&str; 2] = ["127.0.0.1", "127.0.0.2"];
 const STORE: &str = "quotagate-store.quotagate.svc.cluster.local";
+/// Where Envoys fetch the Wasm filter, and where the rate limit service fetches its rules.
+const ENVOY_GATEWAY: [&str; 2] =
+    ["envoy-gateway.envoy-gateway-system.svc.cluster.local", "envoy-gateway"];
 /// Where Envoys look for the rate limit service.
 const RATE_LIMITS: &str = "envoy-ratelimit.envoy-gateway-system.svc.cluster.local";
 
@@ -79,7 +82,7 @@ impl Gateways {
         };
         let local = Ipv4Addr::LOCALHOST;
         let mut hosts = vec![("redis-1", local), ("redis-2", local), (RATE_LIMITS, RATE_LIMITS_AT)];
-        hosts.push(("envoy-gateway", hub.address));
+        hosts.extend(ENVOY_GATEWAY.map(|name| (name, hub.address)));
         hosts.extend(HOSTS.iter().map(|name| (*name, local)));
         for address in STORES {
             hosts.push((STORE, address.parse()?));

@@ -9,6 +9,7 @@ use std::process::Command;
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
+use base64::{Engine, engine::general_purpose::STANDARD};
 use quotagate_support::http;
 use quotagate_support::process::Process;
 use quotagate_support::wait;
@@ -113,6 +114,11 @@ impl Plane {
         let file = paths::root().join("envoy/gateway").join(shipped);
         fs::copy(file, folder.join("objects").join(shipped))?;
         put(folder, "own.yaml", objects)?;
+        // What it generates for its proxies in this mode is of another authority.
+        let read = |file: &str| fs::read_to_string(folder.join("config/certs/envoy").join(file));
+        let certificate = json!({"tls.crt": read("tls.crt")?, "tls.key": read("tls.key")?,
+            "ca.crt": read("ca.crt")?});
+        put(folder, "certificate.yaml", &[secret("envoy-gateway-system", "envoy", &certificate)])?;
         let process = RefCell::new(launch(folder, &program)?);
         Ok(Self { folder: folder.to_path_buf(), program, process })
     }
@@ -266,6 +272,17 @@ fn put(folder: &Path, file: &str, objects: &[Value]) -> Result<()> {
     let texts: Vec<String> = objects.iter().map(Value::to_string).collect();
     fs::write(&new, texts.join("\n---\n"))?;
     Ok(fs::rename(new, to)?)
+}
+
+/// A Secret with these texts.
+pub fn secret(namespace: &str, name: &str, texts: &Value) -> Value {
+    let data = texts.as_object().into_iter().flatten();
+    let data = data.map(|(key, text)| {
+        (key.clone(), json!(STANDARD.encode(text.as_str().unwrap_or_default())))
+    });
+    json!({"apiVersion": "v1", "kind": "Secret", "type": "Opaque",
+        "metadata": {"name": name, "namespace": namespace},
+        "data": data.collect::<serde_json::Map<_, _>>()})
 }
 
 fn executable(file: &Path) -> Result<()> {
