@@ -112,7 +112,7 @@ fn one_hop(name: &str, gateway: &str) -> Value {
 fn cases(gateways: &Gateways) -> Result<Vec<Case>> {
     let jwt = json!({"jwt": {"claim": "sub", "payload": "issuer"}});
     let address = json!({"client_ip": {}});
-    let header = |name: &str| json!({"header": name});
+    let header = |name: &str| json!({"header": {"name": name}});
     let key = |key: &str| get("keys.example").header("x-api-key", key);
     let user = |credentials: &str| get("basic.example").header("authorization", credentials);
     let (alice, bob) = ("Basic YWxpY2U6c2VjcmV0", "Basic Ym9iOnNlY3JldA==");

@@ -32,8 +32,12 @@ pub const PORTS: [u16; 2] = [10_080, 10_081];
 /// The quota of the documents of single routes.
 pub const QUOTA: u32 = 2;
 const REDIS: u16 = 6379;
+const SINGLE_REDIS: u16 = 6380;
+/// The Redis of the rate limit service.
+pub const RATE_LIMITS_REDIS: &str = "redis-1:6380";
 const UPSTREAM: u16 = 8000;
-const STORES: [&str; 2] = ["127.0.0.1", "127.0.0.2"];
+/// The addresses of the stores.
+pub const STORES: [&str; 2] = ["127.0.0.1", "127.0.0.2"];
 const STORE: &str = "quotagate-store.quotagate.svc.cluster.local";
 /// Where Envoys fetch the Wasm filter, and where the rate limit service fetches its rules.
 const ENVOY_GATEWAY: [&str; 2] =
@@ -49,11 +53,11 @@ pub struct Gateways {
     /// The form of the filter.
     pub form: Form,
     /// The stores of the Wasm filter.
-    pub stores: Vec<StoreProcess>,
+    pub stores: RefCell<Vec<StoreProcess>>,
     /// The folder of the run.
     pub folder: TempDir,
     extension: Value,
-    _redis: Redis,
+    _redis: [Redis; 2],
     _upstream: Upstream,
     _outside: Outside,
 }
@@ -69,8 +73,11 @@ impl Gateways {
         let hub: &Arc<NetworkNamespace> = &network.hub;
         let outside = Outside::start(hub, &authority, folder.path())?;
         // A cluster of one node, as the shipped file for the native module names one.
-        let redis = Redis::start_on(REDIS, &["--cluster-enabled", "yes"])?;
+        let open = ["--bind", "0.0.0.0", "--protected-mode", "no"];
+        let cluster = ["--cluster-enabled", "yes"];
+        let redis = Redis::start_on(REDIS, &[open.as_slice(), &cluster].concat())?;
         redis.cli(&["CLUSTER", "ADDSLOTSRANGE", "0", "16383"])?;
+        let single = Redis::start_on(SINGLE_REDIS, &open)?;
         let upstream = Upstream::start_at(SocketAddr::from((hub.address, UPSTREAM)))?;
         let stores = match form {
             Form::Wasm => STORES.iter().map(|address| store(address)).collect::<Result<_>>()?,
@@ -81,15 +88,16 @@ impl Gateways {
             Form::Native => "native.yaml",
         };
         let local = Ipv4Addr::LOCALHOST;
-        let mut hosts = vec![("redis-1", local), ("redis-2", local), (RATE_LIMITS, RATE_LIMITS_AT)];
+        let mut hosts = vec![("redis-1", hub.address), ("redis-2", hub.address), (RATE_LIMITS, RATE_LIMITS_AT)];
         hosts.extend(ENVOY_GATEWAY.map(|name| (name, hub.address)));
         hosts.extend(HOSTS.iter().map(|name| (*name, local)));
         for address in STORES {
             hosts.push((STORE, address.parse()?));
         }
+        let stores = RefCell::new(stores);
         let objects = shipped(&format!("gateway/{file}"))?;
         let own = own(hub.address, &objects)?;
-        let plane = Plane::start(binaries, folder.path(), &hosts, file, &own)?;
+        let plane = Plane::start(binaries, folder.path(), &hosts, RATE_LIMITS_REDIS, file, &own)?;
         let proxy = |name: &str, port: u16| -> Result<RefCell<Proxy>> {
             let mut proxy = plane.proxy(name, port)?;
             proxy.until_listening()?;
@@ -98,7 +106,7 @@ impl Gateways {
         let proxies = [proxy(GATEWAY, PORTS[0])?, proxy(SECOND, PORTS[1])?];
         let extension = of_kind(&objects, "EnvoyExtensionPolicy")?.clone();
         let made = Self {
-            proxies, plane, form, stores, folder, extension, _redis: redis, _upstream: upstream,
+            proxies, plane, form, stores, folder, extension, _redis: [redis, single], _upstream: upstream,
             _outside: outside,
         };
         for port in PORTS {
@@ -128,11 +136,11 @@ impl Gateways {
         let mut policy = self.extension.clone();
         policy["metadata"]["name"] = json!(name);
         policy["spec"]["targetRefs"] = json!([target]);
-        let (list, field) = match self.form {
-            Form::Wasm => ("wasm", "config"),
-            Form::Native => ("dynamicModule", "config"),
+        let list = match self.form {
+            Form::Wasm => "wasm",
+            Form::Native => "dynamicModule",
         };
-        policy["spec"][list][0][field] = document.clone();
+        policy["spec"][list][0]["config"] = document.clone();
         policy
     }
 
@@ -147,6 +155,15 @@ impl Gateways {
             "window": "366d"});
         json!({"domain": domain, "store": store, "identities": {"caller": [caller]},
             "policies": [policy], "response": {"headers": ["x_ratelimit"]}})
+    }
+
+    /// Applies a route of the host `NAME.example` with this document.
+    ///
+    /// # Errors
+    /// When the file cannot be written.
+    pub fn apply(&self, name: &str, document: &Value) -> Result<()> {
+        let policy = self.extension(name, &target("HTTPRoute", name), document);
+        self.plane.put(&format!("{name}.yaml"), &[route(name, GATEWAY), policy])
     }
 
     /// Waits until this many requests in a row are counted, whichever thread or store takes them.
@@ -194,14 +211,6 @@ pub const RATE_LIMITS_AT: Ipv4Addr = Ipv4Addr::new(10, 244, 0, 2);
 pub fn store(address: &str) -> Result<StoreProcess> {
     let options = StoreOptions::new(&format!("redis-cluster://127.0.0.1:{REDIS}"));
     StoreProcess::start_with(&options.listen(&format!("{address}:9180")))
-}
-
-/// Starts the store again that faults happen to.
-///
-/// # Errors
-/// When it does not come up.
-pub fn first_store() -> Result<StoreProcess> {
-    store(STORES[0])
 }
 
 /// The answer over a new connection.

@@ -28,13 +28,13 @@ pub fn run(binaries: &Binaries, checks: &mut Checks) -> Result<()> {
     network.hub.within(|| {
         for form in [Form::Wasm, Form::Native] {
             task::step(&format!("eg: starting Envoy Gateway for the {form:?} form"));
-            let mut gateways = Gateways::start(binaries, &network, form)?;
+            let gateways = Gateways::start(binaries, &network, form)?;
             exact::check(&gateways, checks);
             if form == Form::Wasm {
                 cases::check(&gateways, checks);
                 changes::check(&gateways, checks);
                 stores::check(&gateways, checks);
-                rate_limits::check(&gateways, checks);
+                rate_limits::check(&gateways, &network, checks);
             }
             wrong::check(&gateways, checks);
         }

@@ -80,6 +80,7 @@ impl Plane {
         binaries: &Binaries,
         folder: &Path,
         hosts: &[(&str, Ipv4Addr)],
+        rate_limits: &str,
         shipped: &str,
         objects: &[Value],
     ) -> Result<Self> {
@@ -105,7 +106,8 @@ impl Plane {
                     "stateHome": directory("state"), "runtimeDir": directory("run")}},
             }},
             "extensionApis": {"enableLua": true, "enableBackend": true},
-            "rateLimit": {"backend": {"type": "Redis", "redis": {"url": "redis-1:6379"}}},
+            "rateLimit": {"timeout": "2s", "failClosed": true,
+                "backend": {"type": "Redis", "redis": {"url": rate_limits}}},
         });
         fs::write(folder.join("gateway.json"), config.to_string())?;
         let mut certificates = Command::new(&program);
