@@ -36,21 +36,16 @@ pub fn check(gateways: &Gateways, checks: &mut Checks) {
         Err(error) => return checks.check("eg.cases", "they can be made", || Err(error)),
     };
     let objects: Vec<Value> = cases.iter().flat_map(|case| case.objects(gateways)).collect();
-    let applied = gateways.plane.put("cases.yaml", &objects).and_then(|()| {
-        // The route of the last case comes with all others.
-        gateways.until("the routes of the cases", || {
-            Ok(verdicts(PORTS[0], &[get("last.example")])? != [Verdict::Refused(404)]
-                && verdicts(PORTS[1], &[get("ordered.example")])? != [Verdict::Refused(404)])
-        })
-    });
+    let routes: Vec<&str> = cases.iter().map(Case::route).collect();
+    let applied =
+        gateways.plane.put("cases", &objects).and_then(|()| gateways.until_settled(&routes));
     checks.check("eg.applied", "policies at routes are taken beside the shipped files", || {
         applied.map(|()| format!("{} objects", objects.len()))
     });
     for case in cases {
         checks.check(case.name, case.claim, || {
             let port = if case.gateway == SECOND { PORTS[1] } else { PORTS[0] };
-            let seen: Vec<String> =
-                verdicts(port, &case.requests)?.into_iter().map(word).collect();
+            let seen: Vec<String> = verdicts(port, &case.requests)?.into_iter().map(word).collect();
             let seen = seen.join(" ");
             ensure!(seen == case.expected, "{seen}, not {}", case.expected);
             Ok(seen)
@@ -102,10 +97,14 @@ impl Case {
 
 /// Trusts one load balancer.
 fn one_hop(name: &str, gateway: &str) -> Value {
-    policy("ClientTrafficPolicy", name, &json!({
-        "targetRefs": [target("Gateway", gateway)],
-        "clientIPDetection": {"xForwardedFor": {"numTrustedHops": 1}},
-    }))
+    policy(
+        "ClientTrafficPolicy",
+        name,
+        &json!({
+            "targetRefs": [target("Gateway", gateway)],
+            "clientIPDetection": {"xForwardedFor": {"numTrustedHops": 1}},
+        }),
+    )
 }
 
 #[expect(clippy::too_many_lines, reason = "a table")]
@@ -133,7 +132,14 @@ fn cases(gateways: &Gateways) -> Result<Vec<Case>> {
     let mut lua = at_route("lua");
     lua["lua"] = json!([{"type": "Inline", "inline": "function envoy_on_request(r) end"}]);
     let case = |name, claim, caller: Option<Value>, requests, expected| Case {
-        name, claim, caller, security: None, gateway: GATEWAY, others: Vec::new(), requests, expected,
+        name,
+        claim,
+        caller,
+        security: None,
+        gateway: GATEWAY,
+        others: Vec::new(),
+        requests,
+        expected,
     };
     let second_policy = gateways.extension(
         "z-second",
@@ -141,104 +147,192 @@ fn cases(gateways: &Gateways) -> Result<Vec<Case>> {
         &gateways.document("conflict-2", 1, &address),
     );
     Ok(vec![
-        case("eg.jwt", "callers are whom their tokens say, from a remote JWKS",
+        case(
+            "eg.jwt",
+            "callers are whom their tokens say, from a remote JWKS",
             Some(jwt.clone()),
-            vec![by("jwt.example", "alice")?, forged.clone(), forged, by("jwt.example", "bob")?,
-                get("jwt.example").bearer("e30.e30.e30")],
-            "counted counted 429 counted 401"),
+            vec![
+                by("jwt.example", "alice")?,
+                forged.clone(),
+                forged,
+                by("jwt.example", "bob")?,
+                get("jwt.example").bearer("e30.e30.e30"),
+            ],
+            "counted counted 429 counted 401",
+        ),
         Case {
             security: Some(json!({"apiKeyAuth": keys})),
             others: vec![secret("default", "keys", &json!({"alice": "key-a", "bob": "key-b"}))],
-            ..case("eg.keys", "callers are the owners of their API keys, whatever headers they send",
+            ..case(
+                "eg.keys",
+                "callers are the owners of their API keys, whatever headers they send",
                 Some(header("x-client-id")),
-                vec![key("key-a"), key("key-a").header("x-client-id", "mallory"), key("key-a"),
-                    key("key-b"), key("no-key")],
-                "counted counted 429 counted 401")
+                vec![
+                    key("key-a"),
+                    key("key-a").header("x-client-id", "mallory"),
+                    key("key-a"),
+                    key("key-b"),
+                    key("no-key"),
+                ],
+                "counted counted 429 counted 401",
+            )
         },
         Case {
             security: Some(json!({"basicAuth": {"users": {"name": "users"},
                 "forwardUsernameHeader": "x-user"}})),
-            others: vec![secret("default", "users", &json!({
+            others: vec![secret(
+                "default",
+                "users",
+                &json!({
                 ".htpasswd": "alice:{SHA}5en6G6MezRroT3XKqkdPOmY/BfQ=\n\
-                              bob:{SHA}5en6G6MezRroT3XKqkdPOmY/BfQ=\n"}))],
-            ..case("eg.basic", "callers are whom basic auth says, whatever headers they send",
+                              bob:{SHA}5en6G6MezRroT3XKqkdPOmY/BfQ=\n"}),
+            )],
+            ..case(
+                "eg.basic",
+                "callers are whom basic auth says, whatever headers they send",
                 Some(header("x-user")),
-                vec![user(alice), user(alice).header("x-user", "mallory"), user(alice), user(bob),
-                    user("Basic YWxpY2U6d3Jvbmc=")],
-                "counted counted 429 counted 401")
+                vec![
+                    user(alice),
+                    user(alice).header("x-user", "mallory"),
+                    user(alice),
+                    user(bob),
+                    user("Basic YWxpY2U6d3Jvbmc="),
+                ],
+                "counted counted 429 counted 401",
+            )
         },
         Case {
             others: vec![one_hop("mine", GATEWAY)],
-            ..case("eg.proxied", "the user's ClientTrafficPolicy takes effect: addresses behind a proxy",
+            ..case(
+                "eg.proxied",
+                "the user's ClientTrafficPolicy takes effect: addresses behind a proxy",
                 Some(address.clone()),
-                vec![addressed("proxied.example", "203.0.113.1"),
+                vec![
+                    addressed("proxied.example", "203.0.113.1"),
                     addressed("proxied.example", "203.0.113.9, 203.0.113.1"),
                     addressed("proxied.example", "203.0.113.1"),
-                    addressed("proxied.example", "203.0.113.2")],
-                "counted counted 429 counted")
+                    addressed("proxied.example", "203.0.113.2"),
+                ],
+                "counted counted 429 counted",
+            )
         },
         Case {
             gateway: SECOND,
             // As the files contained one until it was removed.
             others: vec![
-                policy("ClientTrafficPolicy", "a-first", &json!({
+                policy(
+                    "ClientTrafficPolicy",
+                    "a-first",
+                    &json!({
                     "targetRefs": [target("Gateway", SECOND)],
-                    "http2": {"initialStreamWindowSize": "64Ki"}})),
+                    "http2": {"initialStreamWindowSize": "64Ki"}}),
+                ),
                 one_hop("b-second", SECOND),
             ],
-            ..case("eg.blocked", "beside another ClientTrafficPolicy, it does not",
+            ..case(
+                "eg.blocked",
+                "beside another ClientTrafficPolicy, it does not",
                 Some(address.clone()),
-                vec![addressed("blocked.example", "203.0.113.1"),
+                vec![
+                    addressed("blocked.example", "203.0.113.1"),
                     addressed("blocked.example", "203.0.113.2"),
-                    addressed("blocked.example", "203.0.113.3")],
-                "counted counted 429")
+                    addressed("blocked.example", "203.0.113.3"),
+                ],
+                "counted counted 429",
+            )
         },
         Case {
             security: Some(only_staff.clone()),
-            ..case("eg.refused", "requests that authorization refuses are counted",
+            ..case(
+                "eg.refused",
+                "requests that authorization refuses are counted",
                 Some(address.clone()),
-                vec![staff("refused.example", "none"), staff("refused.example", "none"),
-                    staff("refused.example", "staff")],
-                "403 403 429")
+                vec![
+                    staff("refused.example", "none"),
+                    staff("refused.example", "none"),
+                    staff("refused.example", "staff"),
+                ],
+                "403 403 429",
+            )
         },
         Case {
             gateway: SECOND,
             security: Some(only_staff),
-            ..case("eg.ordered", "with our filterOrder, they are not",
+            ..case(
+                "eg.ordered",
+                "with our filterOrder, they are not",
                 Some(address.clone()),
-                vec![staff("ordered.example", "none"), staff("ordered.example", "none"),
-                    staff("ordered.example", "staff"), staff("ordered.example", "staff"),
-                    staff("ordered.example", "staff")],
-                "403 403 counted counted 429")
+                vec![
+                    staff("ordered.example", "none"),
+                    staff("ordered.example", "none"),
+                    staff("ordered.example", "staff"),
+                    staff("ordered.example", "staff"),
+                    staff("ordered.example", "staff"),
+                ],
+                "403 403 counted counted 429",
+            )
         },
         Case {
             security: Some(json!({"cors": {"allowOrigins": ["https://app.example"],
                 "allowMethods": ["GET"]}})),
-            ..case("eg.preflight", "pre-flight requests are not counted",
+            ..case(
+                "eg.preflight",
+                "pre-flight requests are not counted",
                 Some(address.clone()),
-                vec![preflight.clone(), preflight.clone(), preflight, get("preflight.example"),
-                    get("preflight.example"), get("preflight.example")],
-                "uncounted uncounted uncounted counted counted 429")
+                vec![
+                    preflight.clone(),
+                    preflight.clone(),
+                    preflight,
+                    get("preflight.example"),
+                    get("preflight.example"),
+                    get("preflight.example"),
+                ],
+                "uncounted uncounted uncounted counted counted 429",
+            )
         },
         Case {
             others: vec![policy("EnvoyExtensionPolicy", "lua", &lua)],
-            ..case("eg.lua", "a route's policy replaces the Gateway's: only Lua, no quota", None,
-                vec![get("lua.example"); 2], "uncounted uncounted")
+            ..case(
+                "eg.lua",
+                "a route's policy replaces the Gateway's: only Lua, no quota",
+                None,
+                vec![get("lua.example"); 2],
+                "uncounted uncounted",
+            )
         },
         Case {
             others: vec![policy("EnvoyExtensionPolicy", "exempt", &at_route("exempt"))],
-            ..case("eg.exempt", "a route's policy without extensions exempts it", None,
-                vec![get("exempt.example"); 2], "uncounted uncounted")
+            ..case(
+                "eg.exempt",
+                "a route's policy without extensions exempts it",
+                None,
+                vec![get("exempt.example"); 2],
+                "uncounted uncounted",
+            )
         },
         Case {
             others: vec![second_policy],
-            ..case("eg.conflict", "a second policy at the same route is ignored",
+            ..case(
+                "eg.conflict",
+                "a second policy at the same route is ignored",
                 Some(address.clone()),
-                vec![get("conflict.example"); 3], "counted counted 429")
+                vec![get("conflict.example"); 3],
+                "counted counted 429",
+            )
         },
-        case("eg.unroutable", "a request without a route is not counted", None,
-            vec![get("nowhere.invalid"); 2], "404 404"),
-        case("eg.last", "a route without a policy has the Gateway's", None,
-            vec![get("last.example")], "counted"),
+        case(
+            "eg.unroutable",
+            "a request without a route is not counted",
+            None,
+            vec![get("nowhere.invalid"); 2],
+            "404 404",
+        ),
+        case(
+            "eg.last",
+            "a route without a policy has the Gateway's",
+            None,
+            vec![get("last.example")],
+            "counted",
+        ),
     ])
 }

@@ -23,7 +23,7 @@ const AWAY: Duration = Duration::from_secs(3);
 pub fn check(gateways: &Gateways, checks: &mut Checks) {
     let document = |quota: u32| -> Result<()> {
         let document: Value = gateways.document(ROUTE, quota, &json!({"client_ip": {}}));
-        gateways.apply(ROUTE, &document)?;
+        gateways.plane.put("changing", &gateways.routed(ROUTE, &document))?;
         gateways.until_limit(HOST, quota)
     };
     checks.check("eg.changes", "changes of the document under load lose no request", || {
@@ -33,15 +33,19 @@ pub fn check(gateways: &Gateways, checks: &mut Checks) {
         })?;
         Ok(format!("4 documents: {load}"))
     });
-    checks.check("eg.control_plane", "a killed Envoy Gateway loses no request, and comes back", || {
-        let load = under_load(&get(HOST), || {
-            gateways.plane.kill()?;
-            thread::sleep(AWAY);
-            gateways.plane.restart()?;
-            document(5_000_000)
-        })?;
-        Ok(format!("killed, away for 3 s, then a new document: {load}"))
-    });
+    checks.check(
+        "eg.control_plane",
+        "a killed Envoy Gateway loses no request, and comes back",
+        || {
+            let load = under_load(&get(HOST), || {
+                gateways.plane.kill()?;
+                thread::sleep(AWAY);
+                gateways.plane.restart()?;
+                document(5_000_000)
+            })?;
+            Ok(format!("killed, away for 3 s, then a new document: {load}"))
+        },
+    );
 }
 
 /// Sends a request again and again while `change` runs. Says how many were answered, and fails if

@@ -25,10 +25,10 @@ pub fn check(gateways: &Gateways, checks: &mut Checks) {
         Form::Native => ["eg.native.exact", "eg.native.two_gateways"],
     };
     checks.check(first, "the shipped file unchanged: exact quota by token", || {
-        exact(&burst(&PORTS[..1], &by(HOST, "exact")?, SENT)?)
+        exactly_one_quota("exact", &PORTS[..1])
     });
     checks.check(both, "two Gateways share one quota", || {
-        exact(&burst(&PORTS, &by(HOST, "both")?, SENT)?)
+        exactly_one_quota("both", &PORTS)
     });
     if gateways.form == Form::Native {
         return;
@@ -46,6 +46,21 @@ pub fn check(gateways: &Gateways, checks: &mut Checks) {
         ensure!(refused.status == 429 && retry.is_some(), "{refused:?}");
         Ok(format!("limit, remaining, reset {values:?}, then 429 with retry-after {retry:?}"))
     });
+}
+
+/// That a caller gets exactly the quota. If a busy machine kept calls from the store for longer than
+/// the shipped `store.timeout`, such requests passed uncounted, and the next caller shows it.
+fn exactly_one_quota(subject: &str, ports: &[u16]) -> Result<String> {
+    const ATTEMPTS: usize = 3;
+    let mut seen = Err(anyhow!("no attempt"));
+    for attempt in 0..ATTEMPTS {
+        let verdicts = burst(ports, &by(HOST, &format!("{subject}-{attempt}"))?, SENT)?;
+        seen = exact(&verdicts);
+        if seen.is_ok() || !verdicts.contains_key(&Verdict::Uncounted) {
+            break;
+        }
+    }
+    seen
 }
 
 /// Sends a request so many times over several connections to these ports in turn.

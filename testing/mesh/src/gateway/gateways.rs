@@ -3,7 +3,7 @@
 use std::cell::{Ref, RefCell, RefMut};
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 use quotagate_support::envoy::Form;
@@ -88,7 +88,8 @@ impl Gateways {
             Form::Native => "native.yaml",
         };
         let local = Ipv4Addr::LOCALHOST;
-        let mut hosts = vec![("redis-1", hub.address), ("redis-2", hub.address), (RATE_LIMITS, RATE_LIMITS_AT)];
+        let mut hosts =
+            vec![("redis-1", hub.address), ("redis-2", hub.address), (RATE_LIMITS, RATE_LIMITS_AT)];
         hosts.extend(ENVOY_GATEWAY.map(|name| (name, hub.address)));
         hosts.extend(HOSTS.iter().map(|name| (*name, local)));
         for address in STORES {
@@ -106,7 +107,14 @@ impl Gateways {
         let proxies = [proxy(GATEWAY, PORTS[0])?, proxy(SECOND, PORTS[1])?];
         let extension = of_kind(&objects, "EnvoyExtensionPolicy")?.clone();
         let made = Self {
-            proxies, plane, form, stores, folder, extension, _redis: [redis, single], _upstream: upstream,
+            proxies,
+            plane,
+            form,
+            stores,
+            folder,
+            extension,
+            _redis: [redis, single],
+            _upstream: upstream,
             _outside: outside,
         };
         for port in PORTS {
@@ -157,13 +165,9 @@ impl Gateways {
             "policies": [policy], "response": {"headers": ["x_ratelimit"]}})
     }
 
-    /// Applies a route of the host `NAME.example` with this document.
-    ///
-    /// # Errors
-    /// When the file cannot be written.
-    pub fn apply(&self, name: &str, document: &Value) -> Result<()> {
-        let policy = self.extension(name, &target("HTTPRoute", name), document);
-        self.plane.put(&format!("{name}.yaml"), &[route(name, GATEWAY), policy])
+    /// A route of the host `NAME.example` with this document.
+    pub fn routed(&self, name: &str, document: &Value) -> [Value; 2] {
+        [route(name, GATEWAY), self.extension(name, &target("HTTPRoute", name), document)]
     }
 
     /// Waits until this many requests in a row are counted, whichever thread or store takes them.
@@ -174,6 +178,32 @@ impl Gateways {
         self.until("counted requests", || {
             let all = verdicts(port, &vec![get(host); in_a_row])?;
             Ok(all.iter().all(|verdict| *verdict != Verdict::Uncounted))
+        })
+    }
+
+    /// Waits until one of the proxies has each of these routes, and updates have ended: those of
+    /// one change do not come at once.
+    ///
+    /// # Errors
+    /// When they do not.
+    pub fn until_settled(&self, routes: &[&str]) -> Result<()> {
+        const QUIET: Duration = Duration::from_secs(2);
+        let mut last = (String::new(), Instant::now());
+        self.until("the end of updates", || {
+            let mut all = String::new();
+            for proxy in &self.proxies {
+                all += &proxy
+                    .borrow()
+                    .admin("/stats?filter=(update_success|total_listeners_warming)")?;
+                all += &proxy
+                    .borrow()
+                    .admin("/config_dump?resource=dynamic_active_clusters&mask=cluster.name")?;
+            }
+            let has = |route: &&str| all.contains(&format!("httproute/default/{route}/rule/0"));
+            if !routes.iter().all(|route| has(&route)) || last.0 != all {
+                last = (all, Instant::now());
+            }
+            Ok(last.1.elapsed() > QUIET)
         })
     }
 
@@ -248,10 +278,15 @@ pub fn by(host: &str, subject: &str) -> Result<Request> {
 pub fn route(name: &str, gateway: &str) -> Value {
     let upstream = json!({"group": GROUP, "kind": "Backend", "name": "upstream"});
     let hostname = format!("{name}.example");
-    object("gateway.networking.k8s.io/v1", "HTTPRoute", name, &json!({
-        "parentRefs": [{"name": gateway}], "hostnames": [hostname],
-        "rules": [{"backendRefs": [upstream]}],
-    }))
+    object(
+        "gateway.networking.k8s.io/v1",
+        "HTTPRoute",
+        name,
+        &json!({
+            "parentRefs": [{"name": gateway}], "hostnames": [hostname],
+            "rules": [{"backendRefs": [upstream]}],
+        }),
+    )
 }
 
 /// What a policy targets: a route, or another object.
@@ -275,13 +310,22 @@ fn object(version: &str, kind: &str, name: &str, spec: &Value) -> Value {
 fn own(upstream: Ipv4Addr, shipped: &[Value]) -> Result<Vec<Value>> {
     let gateway = |name: &str, proxy: &str, port: u16| {
         let proxy = json!({"group": GROUP, "kind": "EnvoyProxy", "name": proxy});
-        object("gateway.networking.k8s.io/v1", "Gateway", name, &json!({
-            "gatewayClassName": "eg", "infrastructure": {"parametersRef": proxy},
-            "listeners": [{"name": "http", "protocol": "HTTP", "port": port}],
-        }))
+        object(
+            "gateway.networking.k8s.io/v1",
+            "Gateway",
+            name,
+            &json!({
+                "gatewayClassName": "eg", "infrastructure": {"parametersRef": proxy},
+                "listeners": [{"name": "http", "protocol": "HTTP", "port": port}],
+            }),
+        )
     };
-    let mut class = object("gateway.networking.k8s.io/v1", "GatewayClass", "eg",
-        &json!({"controllerName": CONTROLLER}));
+    let mut class = object(
+        "gateway.networking.k8s.io/v1",
+        "GatewayClass",
+        "eg",
+        &json!({"controllerName": CONTROLLER}),
+    );
     class["metadata"] = json!({"name": "eg"});
     let mut any = route("any", GATEWAY);
     any["spec"]["parentRefs"] = json!([{"name": GATEWAY}, {"name": SECOND}]);

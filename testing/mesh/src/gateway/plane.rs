@@ -2,6 +2,7 @@
 //! each, which only notes its arguments: as in a cluster, proxies live on when Envoy Gateway ends.
 
 use std::cell::RefCell;
+use std::collections::BTreeMap;
 use std::fs;
 use std::net::Ipv4Addr;
 use std::path::{Path, PathBuf};
@@ -59,6 +60,8 @@ pub struct Plane {
     folder: PathBuf,
     program: PathBuf,
     process: RefCell<Process>,
+    /// The user's objects, by the part of a run that applied them.
+    objects: RefCell<BTreeMap<&'static str, Vec<Value>>>,
 }
 
 /// A running Envoy of a Gateway, killed when dropped.
@@ -93,7 +96,8 @@ impl Plane {
         fs::write(&stand_in, STAND_IN.replace("FOLDER", &folder.display().to_string()))?;
         executable(&stand_in)?;
         let lines = hosts.iter().map(|(name, address)| format!("{address} {name}\n"));
-        let lines: String = std::iter::once("127.0.0.1 localhost\n".to_owned()).chain(lines).collect();
+        let lines: String =
+            std::iter::once("127.0.0.1 localhost\n".to_owned()).chain(lines).collect();
         fs::write(folder.join("hosts"), lines)?;
         let directory = |name: &str| folder.join(name);
         let config = json!({
@@ -115,22 +119,27 @@ impl Plane {
         task::printed(&mut certificates)?;
         let file = paths::root().join("envoy/gateway").join(shipped);
         fs::copy(file, folder.join("objects").join(shipped))?;
-        put(folder, "own.yaml", objects)?;
         // What it generates for its proxies in this mode is of another authority.
         let read = |file: &str| fs::read_to_string(folder.join("config/certs/envoy").join(file));
         let certificate = json!({"tls.crt": read("tls.crt")?, "tls.key": read("tls.key")?,
             "ca.crt": read("ca.crt")?});
-        put(folder, "certificate.yaml", &[secret("envoy-gateway-system", "envoy", &certificate)])?;
+        let certificate = secret("envoy-gateway-system", "envoy", &certificate);
+        let own = objects.iter().cloned().chain([certificate]).collect();
+        let objects = BTreeMap::from([("own", own)]);
+        write(folder, &objects)?;
+        let objects = RefCell::new(objects);
         let process = RefCell::new(launch(folder, &program)?);
-        Ok(Self { folder: folder.to_path_buf(), program, process })
+        Ok(Self { folder: folder.to_path_buf(), program, process, objects })
     }
 
-    /// Applies these objects. The file may have other objects of the same names.
+    /// Applies these objects in the place of those that this part applied before.
     ///
     /// # Errors
     /// When the file cannot be written.
-    pub fn put(&self, file: &str, objects: &[Value]) -> Result<()> {
-        put(&self.folder, file, objects)
+    pub fn put(&self, part: &'static str, objects: &[Value]) -> Result<()> {
+        let mut all = self.objects.borrow_mut();
+        all.insert(part, objects.to_vec());
+        write(&self.folder, &all)
     }
 
     /// What it has logged.
@@ -214,9 +223,8 @@ impl Proxy {
     /// When it does not.
     pub fn until_listening(&mut self) -> Result<()> {
         let port = self.port;
-        self.process.wait_until("its listener", START, |_| {
-            Ok(http::get(port, "/").is_ok().then_some(()))
-        })
+        self.process
+            .wait_until("its listener", START, |_| Ok(http::get(port, "/").is_ok().then_some(())))
     }
 
     /// Its answer to `GET` at the port of Envoy's administration.
@@ -258,7 +266,8 @@ pub fn contained(folder: &Path, part: &str, program: &Path, unshare: &[&str]) ->
 
 fn launch(folder: &Path, program: &Path) -> Result<Process> {
     // Its children end with it.
-    let mut command = contained(folder, "envoy-gateway", program, &["--pid", "--fork", "--kill-child"]);
+    let mut command =
+        contained(folder, "envoy-gateway", program, &["--pid", "--fork", "--kill-child"]);
     command.args(["server", "--config-path"]).arg(folder.join("gateway.json"));
     let log = folder.join("gateway.log");
     let mut process = Process::spawn("Envoy Gateway", &mut command, &log)?;
@@ -268,12 +277,13 @@ fn launch(folder: &Path, program: &Path) -> Result<Process> {
     Ok(process)
 }
 
-fn put(folder: &Path, file: &str, objects: &[Value]) -> Result<()> {
-    let to = folder.join("objects").join(file);
-    let new = to.with_file_name(format!(".{file}"));
-    let texts: Vec<String> = objects.iter().map(Value::to_string).collect();
+/// Writes all objects into one file: Envoy Gateway takes most of a second for each file that it reads,
+/// and reads all of them after each change.
+fn write(folder: &Path, objects: &BTreeMap<&'static str, Vec<Value>>) -> Result<()> {
+    let texts: Vec<String> = objects.values().flatten().map(Value::to_string).collect();
+    let new = folder.join("own.yaml");
     fs::write(&new, texts.join("\n---\n"))?;
-    Ok(fs::rename(new, to)?)
+    Ok(fs::rename(&new, folder.join("objects/own.yaml"))?)
 }
 
 /// A Secret with these texts.

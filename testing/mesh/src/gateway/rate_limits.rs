@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::os::unix::fs::symlink;
 use std::path::Path;
 
-use anyhow::{Result, ensure};
+use anyhow::{Context, Result, bail, ensure};
 use quotagate_support::http::{self, Request};
 use quotagate_support::process::Process;
 use quotagate_workspace::paths;
@@ -28,30 +28,30 @@ const SENT: usize = 300;
 /// Runs the checks.
 pub fn check(gateways: &Gateways, network: &PodNetwork, checks: &mut Checks) {
     let mut service = None;
-    checks.check("eg.ratelimit", "the drop-in takes its rules from Envoy Gateway, and is exact", || {
-        let (pod, folder) = (network.pod()?, gateways.folder.path());
-        let process = pod.within(|| start(folder))?;
-        let (_, process) = service.insert((pod, process));
-        put(gateways, 100)?;
-        process.wait_until("its answer", START, |_| {
-            Ok((passed(&user("up"), 1)? == 1).then_some(()))
-        })?;
-        let passed = passed(&user("exact"), SENT)?;
-        ensure!(passed == 100, "{passed} of {SENT} admitted");
-        let other = ask(PORTS[0], &user("other"))?.status;
-        ensure!(other == 200, "another client gets {other}");
-        Ok(format!("{passed} of {SENT} admitted, another client {other}"))
-    });
-    checks.check("eg.ratelimit_change", "a changed rule under load loses no request and no count", || {
-        ensure!(passed(&user("changed"), SENT)? == 100, "not exact");
-        let load = under_load(&user("load"), || {
-            put(gateways, 150)?;
-            gateways.until("the new rule", || Ok(limit(&user("limit"))?.starts_with("150")))
-        })?;
-        let more = passed(&user("changed"), SENT)?;
-        ensure!(more == 50, "{more} more admitted");
-        Ok(format!("from 100 to 150: {more} more of {SENT} admitted, {load}"))
-    });
+    checks.check(
+        "eg.ratelimit",
+        "the drop-in takes its rules from Envoy Gateway, and is exact",
+        || {
+            let (pod, folder) = (network.pod()?, gateways.folder.path());
+            let process = pod.within(|| start(folder))?;
+            let (_, process) = service.insert((pod, process));
+            put(gateways, 100)?;
+            process.wait_until("its answer", START, |_| {
+                Ok((passed(&user("up"), 1)? == 1).then_some(()))
+            })?;
+            let passed = passed(&user("exact"), SENT)?;
+            ensure!(passed == 100, "{passed} of {SENT} admitted");
+            let other = ask(PORTS[0], &user("other"))?.status;
+            ensure!(other == 200, "another client gets {other}");
+            Ok(format!("{passed} of {SENT} admitted, another client {other}"))
+        },
+    );
+    let said = || service.as_ref().map(|(_, process)| process.tail()).unwrap_or_default();
+    checks.check(
+        "eg.ratelimit_change",
+        "a changed rule under load loses no request and no count",
+        || change(gateways).with_context(said),
+    );
     checks.check("eg.ratelimit_cost", "a cost from the response counts after it", || {
         let costly = get(COSTS).header("x-answer-header-x-cost", "8");
         let requests = [costly, get(COSTS), get(COSTS), get(COSTS)];
@@ -60,6 +60,17 @@ pub fn check(gateways: &Gateways, network: &PodNetwork, checks: &mut Checks) {
         ensure!(seen == [200, 200, 429, 429], "{seen:?}");
         Ok(format!("10 units, a response that costs 8 more: {seen:?}"))
     });
+}
+
+fn change(gateways: &Gateways) -> Result<String> {
+    ensure!(passed(&user("changed"), SENT)? == 100, "not exact");
+    let load = under_load(&user("load"), || {
+        put(gateways, 150)?;
+        gateways.until("the new rule", || Ok(limit(&user("limit"))?.starts_with("150")))
+    })?;
+    let more = passed(&user("changed"), SENT)?;
+    ensure!(more == 50, "{more} more admitted");
+    Ok(format!("from 100 to 150: {more} more of {SENT} admitted, {load}"))
 }
 
 /// The service as a container of the Deployment `envoy-ratelimit`.
@@ -93,7 +104,8 @@ fn start(folder: &Path) -> Result<Process> {
     ]);
     let mut command = contained(folder, "envoy-rate-limit", &program, &[]);
     command.envs(environment);
-    let mut process = Process::spawn("the rate limit service", &mut command, &folder.join("service.log"))?;
+    let mut process =
+        Process::spawn("the rate limit service", &mut command, &folder.join("service.log"))?;
     process.wait_until("its readiness", START, |_| {
         Ok((http::get(8080, "/healthcheck")?.status == 200).then_some(()))
     })?;
@@ -103,29 +115,50 @@ fn start(folder: &Path) -> Result<Process> {
 /// Applies a limit for each client, and one for costs.
 fn put(gateways: &Gateways, requests: u32) -> Result<()> {
     let limited = |name: &str, rule: Value| {
-        policy("BackendTrafficPolicy", name, &json!({
-            "targetRefs": [target("HTTPRoute", name)],
-            "rateLimit": {"type": "Global", "global": {"rules": [rule]}},
-        }))
+        policy(
+            "BackendTrafficPolicy",
+            name,
+            &json!({
+                "targetRefs": [target("HTTPRoute", name)],
+                "rateLimit": {"type": "Global", "global": {"rules": [rule]}},
+            }),
+        )
     };
     let lua = "function envoy_on_response(response)\n\
         local cost = response:headers():get('x-cost')\n\
         if cost then response:streamInfo():dynamicMetadata():set('costs', 'units', tonumber(cost)) end\n\
         end";
     let costs = "costs";
-    gateways.plane.put("limited.yaml", &[
-        route(NAME, GATEWAY),
-        policy("EnvoyExtensionPolicy", NAME, &json!({"targetRefs": [target("HTTPRoute", NAME)]})),
-        limited(NAME, json!({
+    gateways.plane.put(
+        "limited",
+        &[
+            route(NAME, GATEWAY),
+            policy(
+                "EnvoyExtensionPolicy",
+                NAME,
+                &json!({"targetRefs": [target("HTTPRoute", NAME)]}),
+            ),
+            limited(
+                NAME,
+                json!({
             "clientSelectors": [{"headers": [{"name": "x-user", "type": "Distinct"}]}],
-            "limit": {"requests": requests, "unit": "Year"}})),
-        route(costs, GATEWAY),
-        policy("EnvoyExtensionPolicy", costs, &json!({"targetRefs": [target("HTTPRoute", costs)],
-            "lua": [{"type": "Inline", "inline": lua}]})),
-        limited(costs, json!({"limit": {"requests": 10, "unit": "Year"},
+            "limit": {"requests": requests, "unit": "Year"}}),
+            ),
+            route(costs, GATEWAY),
+            policy(
+                "EnvoyExtensionPolicy",
+                costs,
+                &json!({"targetRefs": [target("HTTPRoute", costs)],
+            "lua": [{"type": "Inline", "inline": lua}]}),
+            ),
+            limited(
+                costs,
+                json!({"limit": {"requests": 10, "unit": "Year"},
             "cost": {"response": {"from": "Metadata",
-                "metadata": {"namespace": "costs", "key": "units"}}}})),
-    ])
+                "metadata": {"namespace": "costs", "key": "units"}}}}),
+            ),
+        ],
+    )
 }
 
 fn user(name: &str) -> Request {
@@ -139,7 +172,7 @@ fn passed(request: &Request, times: usize) -> Result<usize> {
         match ask(PORTS[0], request)?.status {
             200 => passed += 1,
             429 => {}
-            other => anyhow::bail!("status {other}"),
+            other => bail!("status {other} after {passed} passed"),
         }
     }
     Ok(passed)

@@ -21,63 +21,83 @@ const ROUTES: [(&str, Verdict); 2] =
 /// Runs the checks.
 pub fn check(gateways: &Gateways, checks: &mut Checks) {
     let names = match gateways.form {
-        Form::Wasm => ["eg.wrong_document", "eg.wrong_document_at_start", "eg.repaired",
-            "eg.reject", "eg.reject_at_start"],
-        Form::Native => ["eg.native.wrong_document", "eg.native.wrong_document_at_start",
-            "eg.native.repaired", "eg.native.reject", "eg.native.reject_at_start"],
+        Form::Wasm => [
+            "eg.wrong_document",
+            "eg.wrong_document_at_start",
+            "eg.repaired",
+            "eg.reject",
+            "eg.reject_at_start",
+        ],
+        Form::Native => [
+            "eg.native.wrong_document",
+            "eg.native.wrong_document_at_start",
+            "eg.native.repaired",
+            "eg.native.reject",
+            "eg.native.reject_at_start",
+        ],
     };
     let [running, starting, repaired, reject, reject_at_start] = names;
     let put = |policy: Option<&str>, change: &dyn Fn(&mut Value)| {
-        ROUTES.iter().try_for_each(|(name, _)| {
+        let objects = ROUTES.iter().flat_map(|(name, _)| {
             let mut document = gateways.document(name, QUOTA, &json!({"client_ip": {}}));
             document["store"]["on_failure"] = json!(name);
             if let Some(policy) = policy {
                 document["on_wrong_document"] = json!(policy);
             }
             change(&mut document);
-            gateways.apply(name, &document)
-        })
+            gateways.routed(name, &document)
+        });
+        // Both change at once.
+        gateways.plane.put("wrong", &objects.collect::<Vec<_>>())
     };
     let good = |policy: Option<&str>| {
         put(policy, &|_| {})?;
         ROUTES.iter().try_for_each(|(name, _)| gateways.until_limit(&host(name), QUOTA))
     };
     let wrong = |document: &mut Value| document["policies"][0]["window"] = json!("0s");
-    checks.check(running, "a running proxy keeps its document, and takes the rest of the update", || {
-        good(None)?;
-        let refused = || gateways.proxy().log().matches("configuration refused").count();
-        let before = refused();
-        put(None, &wrong)?;
-        gateways.until("the refusals", || Ok(refused() > before))?;
-        gateways.plane.put("meanwhile.yaml", &[route("meanwhile", GATEWAY)])?;
-        gateways.until("a route that came meanwhile", || {
-            Ok(verdicts(PORTS[0], &[get("meanwhile.example")])? != [Verdict::Refused(404)])
-        })?;
-        ROUTES.iter().try_for_each(|(name, _)| gateways.until_limit(&host(name), QUOTA))?;
-        let rejected = gateways.proxy().sample(REJECTED)?;
-        ensure!(rejected == 0.0, "{rejected} updates rejected");
-        Ok(format!("the old quota counts, a new route is served, {REJECTED} 0"))
-    });
+    checks.check(
+        running,
+        "a running proxy keeps its document, and takes the rest of the update",
+        || {
+            good(None)?;
+            let refused = || gateways.proxy().log().matches("configuration refused").count();
+            let before = refused();
+            put(None, &wrong)?;
+            gateways.until("the refusals", || Ok(refused() > before))?;
+            gateways.plane.put("meanwhile", &[route("meanwhile", GATEWAY)])?;
+            gateways.until("a route that came meanwhile", || {
+                Ok(verdicts(PORTS[0], &[get("meanwhile.example")])? != [Verdict::Refused(404)])
+            })?;
+            ROUTES.iter().try_for_each(|(name, _)| gateways.until_limit(&host(name), QUOTA))?;
+            let rejected = gateways.proxy().sample(REJECTED)?;
+            ensure!(rejected == 0.0, "{rejected} updates rejected");
+            Ok(format!("the old quota counts, a new route is served, {REJECTED} 0"))
+        },
+    );
     checks.check(starting, "a proxy that starts then listens, and decides by on_failure", || {
         gateways.replace_proxy()?.until_listening()?;
-        let seen = seen()?;
-        let expected: Vec<Verdict> = ROUTES.iter().map(|(_, verdict)| *verdict).collect();
-        ensure!(seen == expected, "{seen:?}");
-        Ok(format!("allow and deny: {seen:?}"))
+        let expected = ROUTES.map(|(_, verdict)| verdict);
+        gateways.until("the decisions", || Ok(seen()? == expected))?;
+        Ok(format!("allow and deny: {expected:?}"))
     });
     checks.check(repaired, "a good document ends it", || {
         good(None)?;
         Ok(format!("quota {QUOTA} counts"))
     });
-    checks.check(reject, "on_wrong_document: reject: the whole old listener stays, the alert sees it", || {
-        good(Some("reject"))?;
-        let from = gateways.plane.log().len();
-        put(Some("reject"), &wrong)?;
-        gateways.plane.until_logged(from, &["Envoy rejected the last update"])?;
-        gateways.until("the alert's series", || Ok(gateways.proxy().sample(REJECTED)? > 0.0))?;
-        ROUTES.iter().try_for_each(|(name, _)| gateways.until_limit(&host(name), QUOTA))?;
-        Ok(format!("the old quota counts, {REJECTED} {}", gateways.proxy().sample(REJECTED)?))
-    });
+    checks.check(
+        reject,
+        "on_wrong_document: reject: the whole old listener stays, the alert sees it",
+        || {
+            good(Some("reject"))?;
+            let from = gateways.plane.log().len();
+            put(Some("reject"), &wrong)?;
+            gateways.plane.until_logged(from, &["Envoy rejected the last update"])?;
+            gateways
+                .until("the alert's series", || Ok(gateways.proxy().sample(REJECTED)? > 0.0))?;
+            ROUTES.iter().try_for_each(|(name, _)| gateways.until_limit(&host(name), QUOTA))?;
+            Ok(format!("the old quota counts, {REJECTED} {}", gateways.proxy().sample(REJECTED)?))
+        },
+    );
     checks.check(reject_at_start, "a proxy that starts then is ready, but does not serve", || {
         let mut proxy = gateways.replace_proxy()?;
         let ready = || Ok(proxy.admin("/ready")?.contains("LIVE"));
