@@ -27,9 +27,7 @@ pub fn check(gateways: &Gateways, checks: &mut Checks) {
     checks.check(first, "the shipped file unchanged: exact quota by token", || {
         exactly_one_quota("exact", &PORTS[..1])
     });
-    checks.check(both, "two Gateways share one quota", || {
-        exactly_one_quota("both", &PORTS)
-    });
+    checks.check(both, "two Gateways share one quota", || exactly_one_quota("both", &PORTS));
     if gateways.form == Form::Native {
         return;
     }
@@ -48,8 +46,8 @@ pub fn check(gateways: &Gateways, checks: &mut Checks) {
     });
 }
 
-/// That a caller gets exactly the quota. If a busy machine kept calls from the store for longer than
-/// the shipped `store.timeout`, such requests passed uncounted, and the next caller shows it.
+/// That a caller gets exactly the quota. If a busy machine kept calls from the store for longer
+/// than the shipped `store.timeout`, such requests passed uncounted, and the next caller shows it.
 fn exactly_one_quota(subject: &str, ports: &[u16]) -> Result<String> {
     const ATTEMPTS: usize = 3;
     let mut seen = Err(anyhow!("no attempt"));

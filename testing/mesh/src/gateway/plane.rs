@@ -24,9 +24,9 @@ pub const START: Duration = Duration::from_secs(60);
 /// The Envoy that Envoy Gateway 1.9.0 looks for.
 const LOOKED_FOR: &str = "envoy-versions/1.39.0/bin/envoy";
 
-/// Makes a root directory `$1` of the system's own, with names of hosts `$2`, an authority `$3` that
-/// all trust, certificates `$4`, and the native module `$5` where an image has it. Runs the rest of
-/// its words in it. Nobody outside of this mount namespace sees it.
+/// Makes a root directory `$1` of the system's own, with names of hosts `$2`, an authority `$3`
+/// that all trust, certificates `$4`, and the native module `$5` where an image has it. Runs the
+/// rest of its words in it. Nobody outside of this mount namespace sees it.
 const INSIDE: &str = r#"
 root=$1
 mount -t tmpfs tmpfs "$root"
@@ -277,8 +277,8 @@ fn launch(folder: &Path, program: &Path) -> Result<Process> {
     Ok(process)
 }
 
-/// Writes all objects into one file: Envoy Gateway takes most of a second for each file that it reads,
-/// and reads all of them after each change.
+/// Writes all objects into one file: Envoy Gateway takes most of a second for each file that it
+/// reads, and reads all of them after each change.
 fn write(folder: &Path, objects: &BTreeMap<&'static str, Vec<Value>>) -> Result<()> {
     let texts: Vec<String> = objects.values().flatten().map(Value::to_string).collect();
     let new = folder.join("own.yaml");

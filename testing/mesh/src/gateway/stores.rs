@@ -62,7 +62,8 @@ fn requests(subject: &str, times: usize) -> Result<Vec<Request>> {
     (0..times).map(|number| by(HOST, &format!("{subject}-{number}"))).collect()
 }
 
-/// Sends requests until many in a row are counted. Says how many were not, and fails if one is lost.
+/// Sends requests until many in a row are counted. Says how many were not, and fails if one is
+/// lost.
 fn until_counted(subject: &str) -> Result<String> {
     let (start, mut in_a_row, mut uncounted) = (Instant::now(), 0, 0);
     let mut number = 0;
