@@ -241,7 +241,7 @@ impl Proxy {
     ///
     /// # Errors
     /// When there is none of this name.
-    pub fn sample(&self, name: &str) -> Result<f64> {
+    pub fn sample(&self, name: &str) -> Result<u64> {
         let samples = self.admin("/stats/prometheus")?;
         let line = samples.lines().find_map(|line| line.strip_prefix(name)?.rsplit(' ').next());
         Ok(line.with_context(|| format!("no {name}"))?.parse()?)

@@ -70,7 +70,7 @@ pub fn check(gateways: &Gateways, checks: &mut Checks) {
             })?;
             ROUTES.iter().try_for_each(|(name, _)| gateways.until_limit(&host(name), QUOTA))?;
             let rejected = gateways.proxy().sample(REJECTED)?;
-            ensure!(rejected == 0.0, "{rejected} updates rejected");
+            ensure!(rejected == 0, "{rejected} updates rejected");
             Ok(format!("the old quota counts, a new route is served, {REJECTED} 0"))
         },
     );
@@ -92,8 +92,7 @@ pub fn check(gateways: &Gateways, checks: &mut Checks) {
             let from = gateways.plane.log().len();
             put(Some("reject"), &wrong)?;
             gateways.plane.until_logged(from, &["Envoy rejected the last update"])?;
-            gateways
-                .until("the alert's series", || Ok(gateways.proxy().sample(REJECTED)? > 0.0))?;
+            gateways.until("the alert's series", || Ok(gateways.proxy().sample(REJECTED)? > 0))?;
             ROUTES.iter().try_for_each(|(name, _)| gateways.until_limit(&host(name), QUOTA))?;
             Ok(format!("the old quota counts, {REJECTED} {}", gateways.proxy().sample(REJECTED)?))
         },
@@ -103,7 +102,7 @@ pub fn check(gateways: &Gateways, checks: &mut Checks) {
         let ready = || Ok(proxy.admin("/ready")?.contains("LIVE"));
         wait::until_true("readiness", START, ready)?;
         if gateways.form == Form::Native {
-            wait::until_true("the rejection", START, || Ok(proxy.sample(REJECTED)? > 0.0))?;
+            wait::until_true("the rejection", START, || Ok(proxy.sample(REJECTED)? > 0))?;
             ensure!(seen().is_err(), "it listens");
             drop(proxy);
             good(None)?;
