@@ -37,8 +37,7 @@ pub fn check(gateways: &Gateways, checks: &mut Checks) {
     };
     let objects: Vec<Value> = cases.iter().flat_map(|case| case.objects(gateways)).collect();
     let routes: Vec<&str> = cases.iter().map(Case::route).collect();
-    let applied =
-        gateways.plane.put("cases", &objects).and_then(|()| gateways.until_settled(&routes));
+    let applied = gateways.plane.put(&objects).and_then(|()| gateways.until_settled(&routes));
     checks.check("eg.applied", "policies at routes are taken beside the shipped files", || {
         applied.map(|()| format!("{} objects", objects.len()))
     });

@@ -23,7 +23,7 @@ const AWAY: Duration = Duration::from_secs(3);
 pub fn check(gateways: &Gateways, checks: &mut Checks) {
     let document = |quota: u32| -> Result<()> {
         let document: Value = gateways.document(ROUTE, quota, &json!({"client_ip": {}}));
-        gateways.plane.put("changing", &gateways.routed(ROUTE, &document))?;
+        gateways.plane.put(&gateways.routed(ROUTE, &document))?;
         gateways.until_limit(HOST, quota)
     };
     checks.check("eg.changes", "changes of the document under load lose no request", || {

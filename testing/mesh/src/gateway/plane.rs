@@ -2,7 +2,6 @@
 //! each, which only notes its arguments: as in a cluster, proxies live on when Envoy Gateway ends.
 
 use std::cell::RefCell;
-use std::collections::BTreeMap;
 use std::fs;
 use std::net::Ipv4Addr;
 use std::path::{Path, PathBuf};
@@ -20,7 +19,7 @@ use serde_json::{Value, json};
 use crate::binaries::{Binaries, Program};
 
 /// How long a part may take until it is up, and a change until proxies obey it.
-pub const START: Duration = Duration::from_secs(60);
+pub const START: Duration = Duration::from_secs(120);
 /// The Envoy that Envoy Gateway 1.9.0 looks for.
 const LOOKED_FOR: &str = "envoy-versions/1.39.0/bin/envoy";
 
@@ -60,8 +59,8 @@ pub struct Plane {
     folder: PathBuf,
     program: PathBuf,
     process: RefCell<Process>,
-    /// The user's objects, by the part of a run that applied them.
-    objects: RefCell<BTreeMap<&'static str, Vec<Value>>>,
+    /// The user's objects that stay.
+    own: Vec<Value>,
 }
 
 /// A running Envoy of a Gateway, killed when dropped.
@@ -124,22 +123,18 @@ impl Plane {
         let certificate = json!({"tls.crt": read("tls.crt")?, "tls.key": read("tls.key")?,
             "ca.crt": read("ca.crt")?});
         let certificate = secret("envoy-gateway-system", "envoy", &certificate);
-        let own = objects.iter().cloned().chain([certificate]).collect();
-        let objects = BTreeMap::from([("own", own)]);
-        write(folder, &objects)?;
-        let objects = RefCell::new(objects);
+        let own: Vec<Value> = objects.iter().cloned().chain([certificate]).collect();
+        write(folder, &own)?;
         let process = RefCell::new(launch(folder, &program)?);
-        Ok(Self { folder: folder.to_path_buf(), program, process, objects })
+        Ok(Self { folder: folder.to_path_buf(), program, process, own })
     }
 
-    /// Applies these objects in the place of those that this part applied before.
+    /// Applies these objects in the place of those that were applied this way before.
     ///
     /// # Errors
     /// When the file cannot be written.
-    pub fn put(&self, part: &'static str, objects: &[Value]) -> Result<()> {
-        let mut all = self.objects.borrow_mut();
-        all.insert(part, objects.to_vec());
-        write(&self.folder, &all)
+    pub fn put(&self, objects: &[Value]) -> Result<()> {
+        write(&self.folder, self.own.iter().chain(objects))
     }
 
     /// What it has logged.
@@ -277,10 +272,10 @@ fn launch(folder: &Path, program: &Path) -> Result<Process> {
     Ok(process)
 }
 
-/// Writes all objects into one file: Envoy Gateway takes most of a second for each file that it
-/// reads, and reads all of them after each change.
-fn write(folder: &Path, objects: &BTreeMap<&'static str, Vec<Value>>) -> Result<()> {
-    let texts: Vec<String> = objects.values().flatten().map(Value::to_string).collect();
+/// Writes all objects into one file. There should be few: Envoy Gateway validates each of them
+/// after each change, which takes tenths of a second of processor time.
+fn write<'a>(folder: &Path, objects: impl IntoIterator<Item = &'a Value>) -> Result<()> {
+    let texts: Vec<String> = objects.into_iter().map(Value::to_string).collect();
     let new = folder.join("own.yaml");
     fs::write(&new, texts.join("\n---\n"))?;
     Ok(fs::rename(&new, folder.join("objects/own.yaml"))?)

@@ -103,7 +103,8 @@ fn start(folder: &Path) -> Result<Process> {
         ("PROMETHEUS_ADDR", ":19001"),
     ]);
     let mut command = contained(folder, "envoy-rate-limit", &program, &[]);
-    command.envs(environment);
+    // Longer than by default. The Deployment has no arguments, but processors of its own.
+    command.args(["--timeout", "2s"]).envs(environment);
     let mut process =
         Process::spawn("the rate limit service", &mut command, &folder.join("service.log"))?;
     process.wait_until("its readiness", START, |_| {
@@ -129,36 +130,29 @@ fn put(gateways: &Gateways, requests: u32) -> Result<()> {
         if cost then response:streamInfo():dynamicMetadata():set('costs', 'units', tonumber(cost)) end\n\
         end";
     let costs = "costs";
-    gateways.plane.put(
-        "limited",
-        &[
-            route(NAME, GATEWAY),
-            policy(
-                "EnvoyExtensionPolicy",
-                NAME,
-                &json!({"targetRefs": [target("HTTPRoute", NAME)]}),
-            ),
-            limited(
-                NAME,
-                json!({
+    gateways.plane.put(&[
+        route(NAME, GATEWAY),
+        policy("EnvoyExtensionPolicy", NAME, &json!({"targetRefs": [target("HTTPRoute", NAME)]})),
+        limited(
+            NAME,
+            json!({
             "clientSelectors": [{"headers": [{"name": "x-user", "type": "Distinct"}]}],
             "limit": {"requests": requests, "unit": "Year"}}),
-            ),
-            route(costs, GATEWAY),
-            policy(
-                "EnvoyExtensionPolicy",
-                costs,
-                &json!({"targetRefs": [target("HTTPRoute", costs)],
+        ),
+        route(costs, GATEWAY),
+        policy(
+            "EnvoyExtensionPolicy",
+            costs,
+            &json!({"targetRefs": [target("HTTPRoute", costs)],
             "lua": [{"type": "Inline", "inline": lua}]}),
-            ),
-            limited(
-                costs,
-                json!({"limit": {"requests": 10, "unit": "Year"},
+        ),
+        limited(
+            costs,
+            json!({"limit": {"requests": 10, "unit": "Year"},
             "cost": {"response": {"from": "Metadata",
                 "metadata": {"namespace": "costs", "key": "units"}}}}),
-            ),
-        ],
-    )
+        ),
+    ])
 }
 
 fn user(name: &str) -> Request {

@@ -37,7 +37,7 @@ pub fn check(gateways: &Gateways, checks: &mut Checks) {
         ],
     };
     let [running, starting, repaired, reject, reject_at_start] = names;
-    let put = |policy: Option<&str>, change: &dyn Fn(&mut Value)| {
+    let put = |policy: Option<&str>, change: &dyn Fn(&mut Value), others: &[Value]| {
         let objects = ROUTES.iter().flat_map(|(name, _)| {
             let mut document = gateways.document(name, QUOTA, &json!({"client_ip": {}}));
             document["store"]["on_failure"] = json!(name);
@@ -47,11 +47,10 @@ pub fn check(gateways: &Gateways, checks: &mut Checks) {
             change(&mut document);
             gateways.routed(name, &document)
         });
-        // Both change at once.
-        gateways.plane.put("wrong", &objects.collect::<Vec<_>>())
+        gateways.plane.put(&objects.chain(others.iter().cloned()).collect::<Vec<_>>())
     };
     let good = |policy: Option<&str>| {
-        put(policy, &|_| {})?;
+        put(policy, &|_| {}, &[])?;
         ROUTES.iter().try_for_each(|(name, _)| gateways.until_limit(&host(name), QUOTA))
     };
     let wrong = |document: &mut Value| document["policies"][0]["window"] = json!("0s");
@@ -62,9 +61,9 @@ pub fn check(gateways: &Gateways, checks: &mut Checks) {
             good(None)?;
             let refused = || gateways.proxy().log().matches("configuration refused").count();
             let before = refused();
-            put(None, &wrong)?;
+            put(None, &wrong, &[])?;
             gateways.until("the refusals", || Ok(refused() > before))?;
-            gateways.plane.put("meanwhile", &[route("meanwhile", GATEWAY)])?;
+            put(None, &wrong, &[route("meanwhile", GATEWAY)])?;
             gateways.until("a route that came meanwhile", || {
                 Ok(verdicts(PORTS[0], &[get("meanwhile.example")])? != [Verdict::Refused(404)])
             })?;
@@ -90,7 +89,7 @@ pub fn check(gateways: &Gateways, checks: &mut Checks) {
         || {
             good(Some("reject"))?;
             let from = gateways.plane.log().len();
-            put(Some("reject"), &wrong)?;
+            put(Some("reject"), &wrong, &[])?;
             gateways.plane.until_logged(from, &["Envoy rejected the last update"])?;
             gateways.until("the alert's series", || Ok(gateways.proxy().sample(REJECTED)? > 0))?;
             ROUTES.iter().try_for_each(|(name, _)| gateways.until_limit(&host(name), QUOTA))?;
