@@ -58,7 +58,6 @@ pub struct Binaries {
 }
 
 /// A program that a run may need.
-#[allow(dead_code, reason = "the areas of Envoy Gateway and Istio come next")]
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Program {
     EnvoyGateway,
@@ -165,6 +164,14 @@ impl Binaries {
             task::note(&format!("built in {} s", start.elapsed().as_secs()));
         }
         Ok(path)
+    }
+
+    /// The work tree of Istio, whose charts are installed.
+    ///
+    /// # Errors
+    /// When none was given, and it cannot be fetched.
+    pub fn istio_source(&self) -> Result<PathBuf> {
+        self.istio_source.clone().map_or_else(|| self.istio(), Ok)
     }
 
     fn build(&self, program: Program, to: &Path) -> Result<()> {

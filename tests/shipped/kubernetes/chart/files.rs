@@ -114,7 +114,7 @@ fn files() -> [File; 9] {
             "\
 # Quotas at an Envoy Gateway (gateway.envoyproxy.io), for a Gateway named `eg`. Checked against the
 # schemas of Envoy Gateway's API (v1alpha1). The policy document and the cluster run in the tests'
-# Envoy. Envoy Gateway itself was not run by this project's tests.",
+# Envoy, and `cargo xtask mesh eg` runs the file unchanged under Envoy Gateway 1.9.",
             "envoy-gateway.yaml",
             None,
             &["gateway/envoyextensionpolicy", "gateway/securitypolicy", "gateway/envoyproxy"],
@@ -124,7 +124,8 @@ fn files() -> [File; 9] {
             "\
 # The native module at an Envoy Gateway (gateway.envoyproxy.io), for a Gateway named `eg`: no store.
 # Checked against the schemas of Envoy Gateway's API (v1alpha1). The policy document and the script
-# run in the tests' Envoy. Envoy Gateway itself was not run by this project's tests.",
+# run in the tests' Envoy, and `cargo xtask mesh eg` runs the file unchanged under Envoy Gateway
+# 1.9.",
             "envoy-gateway-native.yaml",
             None,
             &["gateway/envoyproxy", "gateway/envoyextensionpolicy", "gateway/securitypolicy"],
