@@ -3,7 +3,7 @@
 
 use std::{fs, process::Command};
 
-use quotagate_chart::cases::{accepted, everything, with_rate_limits};
+use quotagate_chart::cases::{accepted, everything, merge, with_rate_limits};
 use quotagate_support::{
     http, paths,
     store::{StoreOptions, StoreProcess},
