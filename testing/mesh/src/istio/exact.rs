@@ -9,6 +9,7 @@ use quotagate_support::wait;
 use crate::checks::Checks;
 
 use crate::istio::mesh::{Mesh, PUSH, QUOTA, Verdict, Verdicts, by, get};
+use crate::istio::plane::pods::Pod;
 
 /// How many requests a check of a quota sends.
 pub const SENT: usize = 300;
@@ -22,6 +23,7 @@ pub fn check(mesh: &Mesh, checks: &mut Checks) {
     checks.check("istio.shared", "two gateways share one quota", || {
         let mut second = mesh.another_gateway("second")?;
         second.wait_until_ready()?;
+        counted_at(mesh, &second)?;
         let (request, second) = (by("shared")?, &second);
         let (one, other) = thread::scope(|scope| {
             let other = scope.spawn(|| mesh.burst_to(second, &request, SENT / 2));
@@ -49,10 +51,15 @@ pub fn check(mesh: &Mesh, checks: &mut Checks) {
 
 /// Waits until the gateway counts, whichever of its threads gets a request.
 pub fn counted(mesh: &Mesh) -> Result<()> {
+    counted_at(mesh, &mesh.gateway)
+}
+
+fn counted_at(mesh: &Mesh, gateway: &Pod) -> Result<()> {
     const IN_A_ROW: usize = 20;
     wait::until_true("counted requests", PUSH, || {
         for _ in 0..IN_A_ROW {
-            if mesh.ask(&get("/"))?.header("x-ratelimit-limit").is_none() {
+            let answer = mesh.connect_to(gateway)?.send(&get("/"))?;
+            if !matches!(Verdict::of(&answer), Verdict::Counted | Verdict::Refused(429)) {
                 return Ok(false);
             }
         }
@@ -61,8 +68,8 @@ pub fn counted(mesh: &Mesh) -> Result<()> {
 }
 
 /// That the whole quota was admitted, and nothing else. A busy machine may keep a call from the
-/// store for longer than `store.timeout`, and the shipped document lets such a request pass: so one
-/// in a hundred may be uncounted. It is said.
+/// store for longer than `store.timeout`, and the shipped document lets such a request pass: so two
+/// in a hundred may be uncounted. The outcome says how many were.
 pub fn exact(verdicts: &Verdicts) -> Result<String> {
     exactly(QUOTA, verdicts)
 }
@@ -73,8 +80,10 @@ pub fn exactly(quota: usize, verdicts: &Verdicts) -> Result<String> {
     let (counted, uncounted) = (of(Verdict::Counted), of(Verdict::Uncounted));
     let all: usize = verdicts.values().sum();
     let refused = of(Verdict::Refused(429));
-    let whole = counted == quota && counted + uncounted + refused == all;
-    ensure!(whole && uncounted <= all / 100, "{verdicts:?}");
+    // The store may have counted a request whose answer came too late.
+    let whole = counted <= quota && counted + uncounted >= quota;
+    let known = counted + uncounted + refused == all;
+    ensure!(whole && known && uncounted <= all / 50, "{verdicts:?}");
     Ok(match uncounted {
         0 => format!("{counted} of {all} admitted"),
         _ => format!("{counted} of {all} admitted, {uncounted} more uncounted"),
