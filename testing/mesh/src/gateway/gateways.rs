@@ -200,7 +200,7 @@ impl Gateways {
                     .admin("/config_dump?resource=dynamic_active_clusters&mask=cluster.name")?;
             }
             let has = |route: &&str| all.contains(&format!("httproute/default/{route}/rule/0"));
-            if !routes.iter().all(|route| has(&route)) || last.0 != all {
+            if !routes.iter().all(|route| has(route)) || last.0 != all {
                 last = (all, Instant::now());
             }
             Ok(last.1.elapsed() > QUIET)
@@ -225,8 +225,8 @@ impl Gateways {
     pub fn until(&self, what: &str, is_so: impl FnMut() -> Result<bool>) -> Result<()> {
         wait::until_true(what, START, is_so).with_context(|| {
             let log = self.plane.log();
-            let faults = log.lines().filter(|line| line.contains("\terror\t"));
-            format!("Envoy Gateway says: {:?}", faults.last())
+            let mut faults = log.lines().filter(|line| line.contains("\terror\t"));
+            format!("Envoy Gateway says: {:?}", faults.next_back())
         })
     }
 }

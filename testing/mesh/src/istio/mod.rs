@@ -1,12 +1,6 @@
 //! The checks under istiod: [`envoy/istio`](../../../../envoy/istio) in a mesh of pods that are
 //! processes in network namespaces.
 
-#![expect(
-    clippy::indexing_slicing,
-    reason = "of JSON alone, where what is missing reads as null: all of it comes from files and servers \
-              of this run"
-)]
-
 mod checks;
 pub mod exact;
 pub mod mesh;
