@@ -200,7 +200,7 @@ impl Gateways {
                     .admin("/config_dump?resource=dynamic_active_clusters&mask=cluster.name")?;
             }
             let has = |route: &&str| all.contains(&format!("httproute/default/{route}/rule/0"));
-            if !routes.iter().all(|route| has(route)) || last.0 != all {
+            if !routes.iter().all(has) || last.0 != all {
                 last = (all, Instant::now());
             }
             Ok(last.1.elapsed() > QUIET)
