@@ -13,6 +13,7 @@
 //!   the `~` of a real value that looks like one.
 //! * A value over 128 bytes becomes its digest, as in the filter, and so does a [`Secret`]. Nobody
 //!   types a secret into a name: its label alone marks the position.
+//! * A value that is `*` alone is refused, because it is no wildcard. People type `%2A`.
 //! * `*` is the partition of everyone, `-` a missing value that is shared, `~` and 32 digits alone
 //!   a digest of a whole partition.
 //!

@@ -18,7 +18,11 @@ fn typed(value: &[u8]) -> String {
         out += &chunk.valid().replace('%', "%25").replace(',', "%2C");
         out.extend(chunk.invalid().iter().map(|byte| format!("%{byte:02x}")));
     }
-    if out.starts_with('~') { out.replacen('~', "%7e", 1) } else { out }
+    match out.as_str() {
+        "*" => "%2a".to_owned(),
+        tilde if tilde.starts_with('~') => tilde.replacen('~', "%7e", 1),
+        _ => out,
+    }
 }
 
 /// A header's value as it counts: without the white space of HTTP around it.
