@@ -3,7 +3,8 @@
 //! [`ControlStore`](quotagate_store::control::ControlStore), and needs no server.
 //!
 //! [`Operate`] is the state of one process. [`watch`] observes its calls, and [`Fleet`] merges what
-//! all processes saw. [`document`] checks what a policy document says of its store. [`api`] defines
+//! all processes saw. [`document`] checks what a policy document says of its store,
+//! and [`comparison`] says what happens to counters when another one replaces it. [`api`] defines
 //! the JSON that operators exchange with the admin address of `quotagate-control`.
 //!
 //! * A dial is a field in a hash of its domain: `record::DialRecord` as JSON. It reverts when its
@@ -20,6 +21,7 @@
 
 pub mod api;
 mod change;
+pub mod comparison;
 mod control;
 pub mod document;
 mod domain;

@@ -83,6 +83,57 @@ fn warns_of_secrets_with_a_missing_or_short_digest_key() {
 }
 
 #[test]
+fn warns_of_credentials_that_are_not_secret() {
+    let plain =
+        &["identities.key[0]: is a credential, and without secret: true its value is readable"][..];
+    for (kind, name, is_credential) in [
+        ("header", "Authorization", true),
+        ("header", "proxy-authorization", true),
+        ("header", "X-Api-Key", true),
+        ("header", "apikey", true),
+        ("header", "x-auth-token", true),
+        ("header", "cookie", true),
+        ("cookie", "session", true),
+        ("cookie", "PHPSESSID", true),
+        ("cookie", "connect.sid", true),
+        ("query", "api_key", true),
+        ("header", "x-team", false),
+        ("header", "x-key", false),
+        ("cookie", "id", false),
+        ("cookie", "president", false),
+    ] {
+        let key = |secret: bool| {
+            let source = json!([{ kind: {"name": name, "secret": secret} }]);
+            counted_by(json!({ "key": source }), &["key"])
+        };
+        expect(key(false), if is_credential { plain } else { &[] });
+        expect(key(true), &[]);
+    }
+}
+
+#[test]
+fn warns_of_a_quota_that_admits_nobody() {
+    let nobody = &["policies[0].quota: is 0, and nothing grants anyone more"][..];
+    let ip = json!({"ip": [{"client_ip": {}}]});
+    let over = |quota: Value| json!({"quota": 0, "partition_by": ["ip"], "overrides": [{"value": "192.0.2.7", "quota": quota}]});
+    for (fields, expected) in [
+        (json!({"quota": 0}), nobody),
+        (json!({"quota": 0, "mode": "shadow"}), nobody),
+        (json!({"quota": 0, "mode": "off"}), &[]),
+        (json!({"quota": 1}), &[]),
+        (json!({"quota": 0, "quota_from": {"jwt": {"claim": "q"}}}), &[]),
+        (
+            json!({"quota": 0, "tiers": {"source": {"jwt": {"claim": "p"}}, "quotas": {"a": 1}}}),
+            &[],
+        ),
+    ] {
+        expect(json!({ "policies": policy(fields) }), expected);
+    }
+    expect(json!({"identities": ip, "policies": policy(over(json!(0)))}), nobody);
+    expect(json!({"identities": ip, "policies": policy(over(json!(5)))}), &[]);
+}
+
+#[test]
 fn warns_of_clients_that_can_omit_their_identity_and_go_uncounted() {
     let identities = json!({
         "key": [{"header": {"name": "x-key"}}],
@@ -209,7 +260,7 @@ fn warns_of_leases_and_costs_that_do_not_fit_the_quota() {
         ),
         (json!({"cost": 6, "quota": 5}), &[cost]),
         (json!({"cost": 5, "quota": 5}), &[]),
-        (json!({"cost": 6, "quota": 0}), &[]),
+        (json!({"cost": 6, "quota": 0}), &["policies[0].quota: is 0"]),
         (json!({"cost": 6, "quota": 5, "tiers": tiers}), &[]),
     ] {
         expect(json!({ "policies": policy(fields) }), expected);

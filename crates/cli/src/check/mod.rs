@@ -2,6 +2,7 @@
 //! rule files of envoyproxy/ratelimit with the code of the rate limit service.
 
 mod chain;
+mod diff;
 mod documents;
 mod report;
 mod rule_files;
@@ -30,8 +31,17 @@ pub(crate) struct CheckArgs {
     /// Policy documents, or configurations of Envoy, Istio or Envoy Gateway that contain some, as
     /// JSON or YAML; `-` reads standard input. A file with `descriptors`, and each file of a
     /// folder, is a rule file of envoyproxy/ratelimit
-    #[arg(required = true, value_name = "FILE")]
+    #[arg(required_unless_present = "diff", value_name = "FILE")]
     files: Vec<PathBuf>,
+    /// Say what happens to counters, dials and runtime overrides when the documents of NEW replace
+    /// those of OLD
+    #[arg(
+        long,
+        num_args = 2,
+        value_names = ["OLD", "NEW"],
+        conflicts_with_all = ["files", "rules", "merge_domains"]
+    )]
+    diff: Vec<PathBuf>,
     /// All files are rule files of envoyproxy/ratelimit, whatever they contain
     #[arg(long)]
     rules: bool,
@@ -54,6 +64,9 @@ pub(crate) struct CheckArgs {
 /// # Errors
 /// One sentence when standard output cannot be written.
 pub(crate) fn run(args: &CheckArgs) -> Result<ExitCode, String> {
+    if let [old, new] = args.diff.as_slice() {
+        return diff::run(old, new, args.strict, args.json);
+    }
     let mut is_readable = true;
     let (mut reports, mut rule_files) = (Vec::new(), Vec::new());
     for file in &args.files {
@@ -77,8 +90,7 @@ pub(crate) fn run(args: &CheckArgs) -> Result<ExitCode, String> {
                 Ok(text) => reports.push(check(&name, text)),
                 Err(_) => {
                     is_readable = false;
-                    let text = "cannot be read: it is not UTF-8".to_owned();
-                    reports.push(Report::unreadable(name, text));
+                    reports.push(Report::unreadable(name, NOT_UTF_8.to_owned()));
                 }
             },
             Err(error) => {
@@ -113,6 +125,9 @@ pub(crate) fn run(args: &CheckArgs) -> Result<ExitCode, String> {
         (true, true) => ExitCode::SUCCESS,
     })
 }
+
+/// Why a file with other bytes is no document.
+const NOT_UTF_8: &str = "cannot be read: it is not UTF-8";
 
 fn read(file: &Path) -> io::Result<Vec<u8>> {
     if file.as_os_str() == "-" {
@@ -158,15 +173,16 @@ fn check_document(document: &Document<'_>, report: &mut Report) -> Option<Needs>
         Content::Plain(node) => {
             let text = node.value.json().to_string();
             report.documents.push(Summary::of(path, node.referenced.into(), node));
-            report.findings.extend(findings(&text, node, number, |at| at));
+            let (found, config) = findings(&text, node, number, |at| at);
+            report.add(found, config, node.value.json());
             Some(Needs::of(node))
         }
         Content::Text(embedded) => match embedded.read() {
             Ok(node) => {
                 report.documents.push(Summary::of(path, embedded.start(), &node));
-                report
-                    .findings
-                    .extend(findings(embedded.text(), &node, number, |at| embedded.position(at)));
+                let (found, config) =
+                    findings(embedded.text(), &node, number, |at| embedded.position(at));
+                report.add(found, config, node.value.json());
                 Some(Needs::of(&node))
             }
             Err(Unreadable { at, message }) => {
@@ -180,7 +196,8 @@ fn check_document(document: &Document<'_>, report: &mut Report) -> Option<Needs>
     }
 }
 
-/// The findings of the parser of the filter, and of the store inside it. `text` is the JSON of the
+/// The findings of the parser of the filter, and of the store inside it; and the configuration,
+/// unless the parser finds faults. `text` is the JSON of the
 /// document, and `node` is the same with positions. `in_file` converts these to positions in the
 /// file.
 fn findings(
@@ -188,7 +205,7 @@ fn findings(
     node: &Node,
     number: usize,
     in_file: impl Fn(Position) -> Position,
-) -> Vec<Finding> {
+) -> (Vec<Finding>, Option<Config>) {
     let finding = |fault: &Fault, severity| {
         let at = in_file(locate(node, &fault.path));
         Finding {
@@ -199,12 +216,13 @@ fn findings(
             ..Finding::of_file(Some(at), fault.message.clone())
         }
     };
-    let (faults, warnings) = match Config::parse(text.as_bytes()) {
-        Ok(config) => (wrong_in_store(&config), config.warnings().to_vec()),
-        Err(faults) => (faults.iter().cloned().collect(), faults.warnings().to_vec()),
+    let (faults, warnings, config) = match Config::parse(text.as_bytes()) {
+        Ok(config) => (wrong_in_store(&config), config.warnings().to_vec(), Some(config)),
+        Err(faults) => (faults.iter().cloned().collect(), faults.warnings().to_vec(), None),
     };
     let faults = faults.iter().map(|fault| finding(fault, Severity::Fault));
-    faults.chain(warnings.iter().map(|warning| finding(warning, Severity::Warning))).collect()
+    let warnings = warnings.iter().map(|warning| finding(warning, Severity::Warning));
+    (faults.chain(warnings).collect(), config)
 }
 
 /// What the store's library finds wrong: a store inside the filter, or a time zone.

@@ -2,7 +2,10 @@
 
 use std::fmt::{self, Write as _};
 
+use quotagate_operate::comparison::DocumentVersion;
+use quotagate_quota::config::Config;
 use serde::Serialize;
+use serde_json::Value;
 
 use super::yaml::{Node, Position, Tree};
 use crate::text::{clean, count};
@@ -19,6 +22,9 @@ pub(super) struct Report {
     pub(super) rules: Option<RulesSummary>,
     /// All faults and warnings, by line.
     pub(super) findings: Vec<Finding>,
+    /// The documents that the filter accepts.
+    #[serde(skip)]
+    pub(super) accepted: Vec<DocumentVersion>,
 }
 
 /// A policy document.
@@ -108,13 +114,24 @@ impl Summary {
 impl Report {
     /// An empty report.
     pub(super) fn new(file: &str) -> Self {
-        Self { file: file.to_owned(), documents: Vec::new(), rules: None, findings: Vec::new() }
+        Self {
+            file: file.to_owned(),
+            documents: Vec::new(),
+            rules: None,
+            findings: Vec::new(),
+            accepted: Vec::new(),
+        }
+    }
+
+    /// Adds what was found in a document with this `value`.
+    pub(super) fn add(&mut self, found: Vec<Finding>, config: Option<Config>, value: Value) {
+        self.findings.extend(found);
+        self.accepted.extend(config.map(|config| DocumentVersion { config, value }));
     }
 
     /// The report of a file that cannot be read, and why.
     pub(super) fn unreadable(file: String, why: String) -> Self {
-        let findings = vec![Finding::of_file(None, why)];
-        Self { file, documents: Vec::new(), rules: None, findings }
+        Self { findings: vec![Finding::of_file(None, why)], ..Self::new(&file) }
     }
 
     /// Whether the file has neither a policy document nor rules.

@@ -87,6 +87,52 @@ fn json_has_findings_with_positions() {
     assert_eq!(serde_json::from_str::<Value>(&out).unwrap()["valid"], false);
 }
 
+/// A policy document in a `WasmPlugin`, with the window of its only policy.
+fn plugin(domain: &str, window: &str) -> String {
+    let document = json!({
+        "domain": domain, "store": {"cluster": "s"},
+        "policies": [{"name": "all", "partition_by": [], "quota": 5, "window": window}],
+    });
+    let spec = json!({"url": "oci://x/quotagate", "pluginConfig": document});
+    json!({"kind": "WasmPlugin", "metadata": {"name": "x"}, "spec": spec}).to_string()
+}
+
+#[test]
+fn diff_says_what_happens_to_counters() {
+    let directory = directory();
+    let write = |name: &str, text: &str| fs::write(directory.path().join(name), text).unwrap();
+    write("old.yaml", &format!("{}\n---\n{}\n", plugin("shop", "1m"), plugin("blog", "1m")));
+    write("new.yaml", &format!("{}\n---\n{}\n", plugin("blog", "1m"), plugin("shop", "1h")));
+    let (out, err) = ends(0, directory.path(), &["--diff", "old.yaml", "new.yaml"]);
+    assert_eq!(err, "");
+    assert_eq!(
+        out,
+        "domain blog
+  unchanged: all
+domain shop
+  all: starts from zero (differs: window)
+    window: 1m -> 1h
+    counts twice while both documents run: the old counter grants 5, and the new one 5
+"
+    );
+    let (out, _) = ends(0, directory.path(), &["--json", "--diff", "old.yaml", "new.yaml"]);
+    let report: Value = serde_json::from_str(&out).unwrap();
+    assert_eq!((&report["valid"], &report["diff"]["loses_counts"]), (&json!(true), &json!(true)));
+    let policy = &report["diff"]["documents"][1]["policies"][0];
+    assert_eq!(policy["change"], "starts_from_zero");
+    assert_eq!(policy["counts_twice"], json!({"old": 5, "new": 5}));
+    // Both files must be valid, and only warnings of the new one are strict.
+    let (out, err) = ends(1, directory.path(), &["--diff", "old.yaml", "bad.json"]);
+    assert!(out.is_empty() && err.starts_with("bad.json:1:2: domain: "), "{out}{err}");
+    let (_, err) = ends(1, directory.path(), &["--diff", "other.yaml", "good.json"]);
+    assert_eq!(err, "other.yaml: no policy document\n");
+    ends(2, directory.path(), &["--diff", "absent.yaml", "good.json"]);
+    ends(0, directory.path(), &["--strict", "--diff", "misleading.json", "good.json"]);
+    ends(1, directory.path(), &["--strict", "--diff", "good.json", "misleading.json"]);
+    ends(2, directory.path(), &["--diff", "good.json"]);
+    ends(2, directory.path(), &["--diff", "good.json", "good.json", "good.json"]);
+}
+
 const RULES: &str = "domain: d
 descriptors:
 - {key: user, rate_limit: {unit: day, requests_per_unit: 5}}

@@ -10,6 +10,7 @@
 //! bare `off` as `false`.
 
 mod access_log;
+mod continuity;
 mod denied;
 mod dialed;
 mod hosted;
@@ -28,6 +29,7 @@ mod wrong;
 
 pub use crate::request::index::MAX_POLICIES;
 pub use access_log::LogField;
+pub use continuity::{CounterContinuity, CounterPart};
 pub use denied::Denied;
 pub use dialed::Dialed;
 pub use hosted::HostedPolicy;

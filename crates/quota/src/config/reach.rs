@@ -70,6 +70,12 @@ impl Reach {
         }
     }
 
+    /// Whether every key of the same counter differs in Redis. A store behind an Envoy cluster
+    /// chooses the prefix itself.
+    pub(super) fn moves_keys(&self, new: &Self) -> bool {
+        matches!((self, new), (Self::Redis(old), Self::Redis(new)) if old.prefix != new.prefix)
+    }
+
     /// The store that Envoy calls. The Wasm form of the filter reaches no other.
     ///
     /// # Errors

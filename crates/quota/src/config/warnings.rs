@@ -1,7 +1,7 @@
 //! Warnings: values that are allowed but probably not what was meant. There are few, so that each
 //! is read.
 
-use quotagate_protocol::{OnFailure, Window};
+use quotagate_protocol::{Mode, OnFailure, Window};
 
 use super::identities::{Identities, NamedIdentity};
 use super::policy::{Counting, Policy, Precision};
@@ -40,6 +40,12 @@ pub(super) fn identities(named: &[NamedIdentity<'_>], keyed: bool) {
                 node.warn(
                     "stands before another source, and any client can invent it: a client that makes up a new value \
                      for each request gets a fresh quota for each",
+                );
+            }
+            if source.is_plain_credential() {
+                node.warn(
+                    "is a credential, and without secret: true its value is readable in counter keys, access logs and \
+                     the commands of operators. Write secret: true, and set digest_key",
                 );
             }
             if !keyed && source.is_secret() {
@@ -92,8 +98,22 @@ pub(super) fn nobody_missing(policy: &Node<'_>, entries: &[PartitionPart]) {
     }
 }
 
-/// Warns of quotas that make a lease or the cost of a request useless.
-pub(super) fn quotas(policy: &Node<'_>, quota: u64, quotas: &QuotaSources, counting: &Counting) {
+/// Warns of quotas that admit nobody, or make a lease or the cost of a request useless.
+pub(super) fn quotas(
+    policy: &Node<'_>,
+    quota: u64,
+    quotas: &QuotaSources,
+    counting: &Counting,
+    mode: Mode,
+) {
+    let nobody = |allowance| allowance == Allowance::Units(0);
+    let admits = !quotas.overrides.allowances().all(nobody) || quotas.vary();
+    if quota == 0 && !admits && mode != Mode::Off {
+        policy.field("quota").warn(
+            "is 0, and nothing grants anyone more: no request that this policy counts is within its quota. Write a \
+             quota, overrides for those who may pass, or mode: off",
+        );
+    }
     let overrides = quotas.overrides.allowances().filter_map(|allowance| match allowance {
         Allowance::Units(units) => Some(units),
         Allowance::Unlimited => None,

@@ -139,11 +139,7 @@ impl Config {
                         Allowance::Units(quota) => quota,
                         Allowance::Unlimited => continue,
                     };
-                    let window = if policy.stagger {
-                        policy.window.staggered(partition_of(&key))
-                    } else {
-                        policy.window.clone()
-                    };
+                    let window = policy.window_of(partition_of(&key));
                     let counter = Counter { key, quota, window };
                     let (cost, mode) = (policy.cost.of(facts), policy.mode);
                     checks.push(Check { policy: index, counter, cost, mode });

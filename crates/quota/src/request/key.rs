@@ -76,6 +76,12 @@ impl Digester {
         Self::keyed(&seed.finalize())
     }
 
+    /// Whether both write the same digests.
+    pub(crate) fn is_same(&self, other: &Self) -> bool {
+        let digest = |of: &Self| of.0.clone().finalize().into_bytes();
+        digest(self) == digest(other)
+    }
+
     /// Writes `~` and 32 hexadecimal digits.
     fn write(&self, out: &mut String, value: &[u8]) {
         out.push('~');

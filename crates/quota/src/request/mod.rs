@@ -4,6 +4,7 @@ use std::borrow::Cow;
 use std::slice;
 
 pub(crate) mod allowance;
+pub mod continuity;
 pub(crate) mod fact;
 pub(crate) mod facts;
 pub(crate) mod host;

@@ -9,6 +9,7 @@
 
 mod choices;
 mod config;
+mod continuity;
 mod keys;
 mod policy;
 mod reply;
@@ -45,6 +46,11 @@ fn fuzz_config_invariant_4_no_configuration_and_no_request_panics() {
 #[test]
 fn fuzz_key_invariant_4_keys_are_injective_and_read_back() {
     fuzz(1500, keys::check);
+}
+
+#[test]
+fn fuzz_continuity_counter_that_goes_on_has_one_key_and_window_under_both_documents() {
+    fuzz(1500, continuity::check);
 }
 
 #[test]

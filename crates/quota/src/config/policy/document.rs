@@ -183,7 +183,7 @@ impl<'a> PolicyFields<'a> {
         let overrides = overrides::resolve(overrides, &at, partition.zip(digester))?;
         let (from, tiers) = (self.quota_from.take()?, self.tiers.take()?);
         let quotas = QuotaSources { overrides, from, tiers };
-        warnings::quotas(&self.node, self.quota?, &quotas, counting?);
+        warnings::quotas(&self.node, self.quota?, &quotas, counting?, self.mode?);
         Some(quotas)
     }
 

@@ -103,10 +103,32 @@ impl IdentitySource {
         self.facts.iter().any(|fact| fact.secrecy == Secrecy::Secret)
     }
 
+    /// Whether its value is a credential by its name, and the document does not say that it is
+    /// secret.
+    pub(crate) fn is_plain_credential(&self) -> bool {
+        self.kind.is_often_secret
+            && self.facts.iter().any(|fact| {
+                let name = fact.label.split_once('.').map_or("", |(_, name)| name);
+                fact.secrecy == Secrecy::Plain && is_credential(name)
+            })
+    }
+
     /// Whether it reads a verified token.
     pub(crate) fn reads_token(&self) -> bool {
         std::ptr::eq(self.kind, &raw const jwt::KIND)
     }
+}
+
+/// Whether a header, cookie or parameter of this name holds what lets its client in, such as
+/// `X-Api-Key` or `PHPSESSID`.
+fn is_credential(name: &str) -> bool {
+    const PARTS: [&str; 7] =
+        ["apikey", "authorization", "password", "secret", "sessid", "session", "token"];
+    let name = name.to_ascii_lowercase();
+    let letters: String = name.chars().filter(char::is_ascii_alphanumeric).collect();
+    PARTS.iter().any(|part| letters.contains(part))
+        || name.split(|c: char| !c.is_ascii_alphanumeric()).any(|word| word == "sid")
+        || name == "cookie"
 }
 
 /// The kind of sources that writes this label.
