@@ -40,7 +40,7 @@ pub type LastQuota<'a> = dyn Fn(&str, u64) -> Option<u64> + Sync + 'a;
 /// The refusals of the partition with this key.
 pub type RefusedOf<'a> = dyn Fn(&str) -> Option<Refused> + Sync + 'a;
 
-/// What calls showed of counters. [`ControlHandle`] reads the rest from the backend.
+/// What calls showed of counters. The rest is read from the backend.
 #[derive(Clone, Copy)]
 pub struct CallSight<'a> {
     /// The quota that calls named.
