@@ -1,6 +1,6 @@
 //! Whether a counter goes on when another document takes over.
 //!
-//! Everything here looks at what [`Partition::party`] writes keys from, and names every field of
+//! Everything here looks at what `Partition::party` writes keys from, and names every field of
 //! it: a new field does not compile until this module says whether keys depend on it.
 
 use serde::Serialize;
