@@ -49,7 +49,7 @@ fn files_say_at_the_top_what_ran_them() {
         let text = fs::read_to_string(&file).unwrap();
         let head: String = text.lines().take_while(|line| line.starts_with('#')).collect();
         let head = head.replace('#', "");
-        let says = ["`cargo xtask mesh eg`", "`cargo xtask mesh istio`", "not run"];
+        let says = ["under Envoy Gateway", "this file to istiod", "not run"];
         assert!(says.iter().any(|text| head.contains(text)), "{}: {head}", file.display());
     }
 }

@@ -95,7 +95,7 @@ async fn usage_shows_the_policys_quota_once_override_and_dial_are_cleared() {
 async fn usage_says_mode_refusals_and_since_when() {
     let server = memory().await;
     let policy = |name: &str, tiers: bool| {
-        json!({"name": name, "quota": 5, "window_s": 60, "stagger": false, "mode": "enforce",
+        json!({"name": name, "quota": 5, "window_s": 31_622_400, "stagger": false, "mode": "enforce",
             "on_failure": "allow", "tiers": tiers})
     };
     let report = json!({"policies": [policy("p", false), policy("tiered", true)],

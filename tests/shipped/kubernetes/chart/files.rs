@@ -17,7 +17,7 @@ fn files() -> [File; 9] {
             "istio/store.yaml",
             "\
 # The store in an Istio mesh: two replicas, a Service, and how proxies of the mesh reach it.
-# `cargo xtask mesh istio` applies this file to istiod, and starts the store with the sidecar that
+# The tests of quotagate apply this file to istiod, and start the store with the sidecar that
 # Istio injects.
 #
 # First create the namespace, and the secret with the address of Redis, which keeps all counters,
@@ -46,7 +46,7 @@ fn files() -> [File; 9] {
         (
             "istio/wasmplugin.yaml",
             "\
-# The filter at an Istio ingress gateway. `cargo xtask mesh istio` applies this file to istiod.
+# The filter at an Istio ingress gateway. The tests of quotagate apply this file to istiod.
 #
 # docs/start-kubernetes.md says how the image gets into your registry. A policy that reads bodies
 # needs quotagate-filter-bodies.",
@@ -58,7 +58,7 @@ fn files() -> [File; 9] {
             "istio/trafficextension.yaml",
             "\
 # The same as wasmplugin.yaml, for Istio 1.30 or newer: TrafficExtension takes the place of
-# WasmPlugin. Use one of them. `cargo xtask mesh istio` applies this file to istiod.",
+# WasmPlugin. Use one of them. The tests of quotagate apply this file to istiod.",
             "istio.yaml",
             Some("filter.kind=TrafficExtension"),
             &["filter/trafficextension"],
@@ -70,7 +70,7 @@ fn files() -> [File; 9] {
 # selectors. Name the namespace of the Service here, and in the AuthorizationPolicy of the store.
 # sha256 and imagePullSecret show how an image is pinned, and fetched from a private registry.
 # Replace the digest: while it is another one, the waypoint answers 403 to all requests.
-# `cargo xtask mesh istio` applies this file to istiod, and looks at the clusters that a waypoint
+# The tests of quotagate apply this file to istiod, and look at the clusters that a waypoint
 # gets. Traffic through a waypoint has not run.",
             "istio-waypoint.yaml",
             None,
@@ -79,7 +79,7 @@ fn files() -> [File; 9] {
         (
             "istio/requestauthentication.yaml",
             "\
-# `cargo xtask mesh istio` applies this file to istiod.",
+# The tests of quotagate apply this file to istiod.",
             "istio.yaml",
             None,
             &["filter/requestauthentication"],
@@ -89,7 +89,7 @@ fn files() -> [File; 9] {
             "\
 # The settings that only Envoy's own configuration has, for the gateway of wasmplugin.yaml: health
 # checks of the stores, and what bounds requests. For other proxies with the filter, name their
-# labels, or a waypoint by targetRefs. `cargo xtask mesh istio` applies this file to istiod.",
+# labels, or a waypoint by targetRefs. The tests of quotagate apply this file to istiod.",
             "istio.yaml",
             None,
             &["filter/envoyfilter"],
@@ -114,7 +114,7 @@ fn files() -> [File; 9] {
             "\
 # Quotas at an Envoy Gateway (gateway.envoyproxy.io), for a Gateway named `eg`. Checked against the
 # schemas of Envoy Gateway's API (v1alpha1). The policy document and the cluster run in the tests'
-# Envoy, and `cargo xtask mesh eg` runs the file unchanged under Envoy Gateway 1.9.",
+# Envoy, and the tests run the file unchanged under Envoy Gateway 1.9.",
             "envoy-gateway.yaml",
             None,
             &["gateway/envoyextensionpolicy", "gateway/securitypolicy", "gateway/envoyproxy"],
@@ -124,7 +124,7 @@ fn files() -> [File; 9] {
             "\
 # The native module at an Envoy Gateway (gateway.envoyproxy.io), for a Gateway named `eg`: no store.
 # Checked against the schemas of Envoy Gateway's API (v1alpha1). The policy document and the script
-# run in the tests' Envoy, and `cargo xtask mesh eg` runs the file unchanged under Envoy Gateway
+# run in the tests' Envoy, and the tests run the file unchanged under Envoy Gateway
 # 1.9.",
             "envoy-gateway-native.yaml",
             None,
