@@ -58,11 +58,14 @@ fn explained(found: &PartyUsage) -> String {
     if *mode != Mode::Enforce {
         text.push_str(&format!(", but is in mode {}", mode_word(*mode)));
     }
+    let share = match full(usage) {
+        share if share.is_empty() => share,
+        share => format!(" ({share})"),
+    };
     text.push_str(&format!(
-        ": {} of {} units are used ({}). {} {}.",
+        ": {} of {} units are used{share}. {} {}.",
         number(usage.used),
         quota(usage),
-        full(usage),
         source(usage.quota_from),
         capital(&end(usage)),
     ));
@@ -124,4 +127,34 @@ const fn source(from: QuotaFrom) -> &'static str {
 fn capital(text: &str) -> String {
     let mut letters = text.chars();
     letters.next().map_or_else(String::new, |first| first.to_uppercase().chain(letters).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use quotagate_operate::api::Usage;
+    use quotagate_protocol::Kind;
+
+    use super::*;
+
+    #[test]
+    fn unknown_quota_is_called_so() {
+        let usage = Usage {
+            domain: "shop".into(),
+            policy: "tiered".into(),
+            partition: "jwt.sub=a".into(),
+            used: 3,
+            debt: 0,
+            quota: None,
+            quota_from: QuotaFrom::Unknown,
+            kind: Kind::Fixed,
+            window_s: 60,
+            reset_ms: 12_000,
+        };
+        let (mode, refused, refused_for_ms) = (Mode::Enforce, 2, Some(120_000));
+        let text = explained(&PartyUsage { usage, mode, refused, refused_for_ms });
+        let expected = "tiered in shop refused jwt.sub=a: 3 of unknown units are used. A tier or a claim \
+                        decides the quota, and this store has not seen it. Its window ends in 12 s. 2 \
+                        refusals in the last five minutes; the first of them was 2 min ago.";
+        assert_eq!(text, expected);
+    }
 }
