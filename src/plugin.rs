@@ -56,7 +56,7 @@ pub struct Plugin {
     pub redirects: Redirects,
     calls: RefCell<Vec<(u32, CallId)>>,
     /// A shared queue of this root: a message to it causes a new callback on this worker. It is
-    /// registered with the first decision that needs it, so that the main thread has none.
+    /// registered when a callback is first needed, so that the main thread has none.
     queue: Cell<Option<u32>>,
     /// Whether a message is in the queue.
     callback_pending: Cell<bool>,

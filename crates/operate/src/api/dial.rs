@@ -35,7 +35,7 @@ pub struct SetDial {
     /// Whether it refuses.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mode: Option<Mode>,
-    /// Whether `*` with the mode `enforce` may also enforce policies that are in another mode.
+    /// Whether `*` with the mode `enforce` may also enforce policies in the modes shadow and mark.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub include_shadow: bool,
     /// Its quota; not with `*`.

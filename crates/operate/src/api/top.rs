@@ -65,8 +65,9 @@ pub struct Refused {
     pub requests: u64,
     /// How many of `requests` may belong to other partitions.
     pub error: u64,
-    /// Milliseconds since the first of these requests. A partition that was refused without a pause
-    /// of five minutes keeps its first one.
+    /// For how many milliseconds the partition has been refused, without a pause of about five
+    /// minutes.
+    /// This may be longer than the time in which `requests` were counted.
     #[serde(default)]
     pub for_ms: u64,
 }

@@ -56,7 +56,8 @@ pub struct PartyUsage {
     /// [`Refused`](super::Refused).
     #[serde(default, skip_serializing_if = "is_zero")]
     pub refused: u64,
-    /// Milliseconds since the first of these refusals; absent if there were none.
+    /// For how many milliseconds it has been refused, without a pause of about five minutes; absent
+    /// if it was not.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub refused_for_ms: Option<u64>,
 }

@@ -76,10 +76,11 @@ impl Dials {
         let others = self.directory.policies(domain).await?.into_iter().filter_map(|policy| {
             let own = own_in_force(&dials, &policy.name).mode;
             let word = match policy.mode {
-                Mode::Enforce => return None,
+                // A policy that is off was no trial. An unlimited rule of the rate limit service is
+                // off, and no dial changes it.
+                Mode::Enforce | Mode::Off => return None,
                 Mode::Mark => "mark",
                 Mode::Shadow => "shadow",
-                Mode::Off => "off",
             };
             // Its own dial comes before the dial of all policies.
             own.is_none().then(|| format!("{} ({word})", policy.name))

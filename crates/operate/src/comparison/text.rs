@@ -81,10 +81,14 @@ impl fmt::Display for PolicyDiff {
                 f,
                 "    counts twice while both documents run: the old counter grants {old}, and the new one {new}"
             )?,
-            (None, Some(QuotaPair { old, new })) if new < old => writeln!(
-                f,
-                "    a caller that has used more than {new} is refused until its window ends"
-            )?,
+            (None, Some(QuotaPair { old, new }))
+                if new < old && self.change == PolicyChange::KeepsCount =>
+            {
+                writeln!(
+                    f,
+                    "    a caller that has used {new} or more is refused until units return"
+                )?;
+            }
             _ => {}
         }
         for orphan in &self.orphans {

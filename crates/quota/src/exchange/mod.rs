@@ -255,7 +255,9 @@ impl Exchange {
         stream == StreamState::Open && held
     }
 
-    /// Whether no policy counts the request, so that neither its response nor its end matter.
+    /// Whether the request holds nothing: no policy counts it, or it was answered without a
+    /// decision, or its admission was taken. Neither its response nor its end matter. Ask after it
+    /// has arrived.
     pub const fn is_uncounted(&self) -> bool {
         matches!(self.phase, Phase::Uncounted)
     }

@@ -1,7 +1,8 @@
 //! `quotagate why`: the policies that refuse a party now, or would in another mode, and what helps.
 
 use quotagate_operate::api::{PartyUsage, QuotaFrom};
-use quotagate_protocol::Mode;
+use quotagate_protocol::{MAX_UNITS, Mode};
+use quotagate_quota::request::naming::Name;
 
 use super::usage::{ask, whole};
 use crate::operate::display::{end, full, mode as mode_word, quota, say};
@@ -34,11 +35,12 @@ pub(crate) async fn run(args: &WhyArgs, session: Session) -> Result<(), Failure>
     let over: Vec<_> = answer.value.found.iter().filter(|found| found.is_over()).collect();
     if over.is_empty() {
         session.output.sentence(&format!("No policy refuses {partition} now."))?;
-        say(&format!("See its counters: {}", session.command(&["usage", &partition])));
+        let usage = [&["usage", &partition], plain(&partition)].concat();
+        say(&format!("See its counters: {}", session.command(&usage)));
     }
     for found in over {
         session.output.sentence(&explained(found))?;
-        for command in remedies(found, args.partition.flags(), &session) {
+        for command in remedies(found, &session) {
             session.output.sentence(&format!("  {command}"))?;
         }
     }
@@ -50,8 +52,9 @@ fn explained(found: &PartyUsage) -> String {
     let PartyUsage { usage, mode, refused, refused_for_ms } = found;
     let policy = format!("{} in {}", usage.policy, usage.domain);
     let verb = match mode {
-        Mode::Enforce if usage.quota.is_none_or(|quota| usage.used < quota) => "refused",
+        Mode::Enforce if passes(found) || usage.quota.is_none() => "refused",
         Mode::Enforce => "refuses",
+        Mode::Mark | Mode::Shadow | Mode::Off if passes(found) => "would have refused",
         Mode::Mark | Mode::Shadow | Mode::Off => "would refuse",
     };
     let mut text = format!("{policy} {verb} {}", usage.partition);
@@ -71,7 +74,7 @@ fn explained(found: &PartyUsage) -> String {
     ));
     if let Some(for_ms) = refused_for_ms {
         text.push_str(&format!(
-            " {} in the last five minutes; the first of them was {} ago.",
+            " {} in the last five minutes; it has been refused for {}, without a long pause.",
             count(*refused, "refusal", "refusals"),
             duration(*for_ms)
         ));
@@ -79,15 +82,32 @@ fn explained(found: &PartyUsage) -> String {
     text
 }
 
+/// Whether the partition has units left, so that requests of one unit pass again.
+fn passes(found: &PartyUsage) -> bool {
+    found.usage.quota.is_some_and(|quota| found.usage.used < quota)
+}
+
+/// The flag that a command needs if this partition has the value of a header, a cookie or a query
+/// parameter, which may be secret.
+fn plain(partition: &str) -> &'static [&'static str] {
+    let name = Name::parse(partition, Vec::new());
+    if name.is_ok_and(|name| name.written_out().is_some()) { &["--plain"] } else { &[] }
+}
+
 /// The commands that let the partition through again, quoted for a shell.
-fn remedies(found: &PartyUsage, flags: &[&str], session: &Session) -> Vec<String> {
+fn remedies(found: &PartyUsage, session: &Session) -> Vec<String> {
     let usage = &found.usage;
+    if passes(found) {
+        return Vec::new();
+    }
+    let flags = plain(&usage.partition);
     let domain: &[&str] =
         if session.client.domain.is_some() { &[] } else { &["--domain", &usage.domain] };
     let command = |words: &[&str]| session.command(&[words, flags, domain].concat());
     let (policy, partition) = (usage.policy.as_str(), usage.partition.as_str());
     let raised = usage.quota.filter(|quota| *quota > 0).map(|quota| quota.saturating_mul(2));
-    let raised = raised.map(|quota| quota.max(usage.used.saturating_add(1)).to_string());
+    let raised =
+        raised.map(|quota| quota.max(usage.used.saturating_add(1)).min(MAX_UNITS).to_string());
     let allow: &[&str] = match &raised {
         Some(quota) => &["--quota", quota],
         None => &["--unlimited"],
@@ -103,7 +123,7 @@ fn remedies(found: &PartyUsage, flags: &[&str], session: &Session) -> Vec<String
         QuotaFrom::Reservation | QuotaFrom::Policy | QuotaFrom::Unknown => {}
     }
     commands.push(command(&set));
-    if usage.used > 0 {
+    if usage.used > 0 && usage.quota != Some(0) {
         commands.push(command(&["reset", policy, partition]));
     }
     commands
@@ -117,7 +137,7 @@ const fn source(from: QuotaFrom) -> &'static str {
             "The last call named this quota: it is the policy's, a tier's, a claim's or a dial's."
         }
         QuotaFrom::Dial => "The quota is a dial.",
-        QuotaFrom::Policy => "The quota is the policy's.",
+        QuotaFrom::Policy => "The quota is the policy's, unless its document overrides it.",
         QuotaFrom::Unknown => {
             "A tier or a claim decides the quota, and this store has not seen it."
         }
@@ -154,7 +174,15 @@ mod tests {
         let text = explained(&PartyUsage { usage, mode, refused, refused_for_ms });
         let expected = "tiered in shop refused jwt.sub=a: 3 of unknown units are used. A tier or a claim \
                         decides the quota, and this store has not seen it. Its window ends in 12 s. 2 \
-                        refusals in the last five minutes; the first of them was 2 min ago.";
+                        refusals in the last five minutes; it has been refused for 2 min, without a \
+                        long pause.";
         assert_eq!(text, expected);
+    }
+
+    #[test]
+    fn written_out_header_needs_the_flag_that_says_it_is_no_secret() {
+        assert_eq!(plain("jwt.sub=a,header.x-tenant=b"), ["--plain"]);
+        let digest = "header.x-key=~0123456789abcdef0123456789abcdef";
+        assert!(plain("jwt.sub=a").is_empty() && plain(digest).is_empty());
     }
 }

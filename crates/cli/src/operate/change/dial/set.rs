@@ -23,7 +23,7 @@ pub(super) struct SetDialArgs {
     /// enforce: refuse requests over the quota; shadow: count and never refuse; off: do neither
     #[arg(long, value_parser = modes())]
     mode: Option<Mode>,
-    /// With `*` and --mode enforce: also enforce the policies that are in mode shadow, mark or off
+    /// With `*` and --mode enforce: also enforce the policies that are in mode shadow or mark
     #[arg(long, requires = "mode")]
     include_shadow: bool,
     /// Units per window, in place of the policy's quota, tiers and quota_from; 0 refuses every
