@@ -35,6 +35,8 @@ const MAX_POLICIES: usize = 1024;
 const LOOK: Duration = Duration::from_secs(1);
 /// The longest that the end of the service waits for the store.
 const LAST: Duration = Duration::from_secs(1);
+/// When the end of the service tries again to write credits.
+const AGAIN: Duration = Duration::from_millis(50);
 /// When changed rule files are looked at again.
 const SECOND_LOOK: Duration = Duration::from_millis(50);
 
@@ -127,10 +129,17 @@ pub async fn serve(
     // What the last calls have refunded, and the credits that they have left.
     let domains = served.domains().unwrap_or_default();
     let written = domains.values().map(|domain| async move {
-        tokio::join!(domain.counters.settled(), domain.refunds.flush());
+        // First, because a call that ends may leave a credit.
+        domain.counters.settled().await;
+        while !domain.refunds.flush().await {
+            tokio::time::sleep(AGAIN).await;
+        }
     });
     if tokio::time::timeout(LAST, join_all(written)).await.is_err() {
-        tracing::warn!("the store did not take the last refunds: their hits stay counted");
+        tracing::warn!(
+            "the store did not take the last refunds and credits in time: hits may stay counted, or \
+             later refunds may free what nobody took"
+        );
     }
 }
 

@@ -187,7 +187,11 @@ fn notes_say_how_to_operate_the_rate_limit_service_and_who_may_call_it() {
     assert!(text.contains("serves health and metrics, and no operators"), "{text}");
     let mut meshed = open;
     meshed["istio"] = json!({"enabled": true});
-    assert!(!notes(meshed).contains(WARNING));
+    let text = notes(meshed);
+    assert!(
+        text.contains(WARNING) && text.contains("an\nAuthorizationPolicy of your own"),
+        "{text}"
+    );
 }
 
 #[test]
