@@ -50,15 +50,16 @@ pub struct Plugin {
     statistics: RefCell<Statistics>,
     /// The reading that would have been cheapest for the last request.
     pub reading: Cell<Reading>,
-    /// Room for the values of headers.
-    pub room: RefCell<String>,
+    /// Memory in which one value of a header after the other is written.
+    pub scratch: RefCell<String>,
     /// Requests that Envoy redirected internally.
     pub redirects: Redirects,
     calls: RefCell<Vec<(u32, CallId)>>,
     /// A shared queue of this root: a message to it causes a new callback on this worker. It is
-    /// registered when a callback is first needed, so that the main thread has none.
+    /// registered when a callback is first needed, so that the main thread has none. Envoy removes
+    /// it with the last VM of its `vm_id`.
     queue: Cell<Option<u32>>,
-    /// Whether a message is in the queue.
+    /// Whether a message is in the queue. A tick forgets that, in case the message was lost.
     callback_pending: Cell<bool>,
     origin: Instant,
     random: u64,
@@ -81,7 +82,7 @@ impl Plugin {
             driver: RefCell::new(Driver::new(Arc::new(config), random)),
             statistics: RefCell::default(),
             reading: Cell::new(Reading::Single),
-            room: RefCell::default(),
+            scratch: RefCell::default(),
             redirects: Redirects::new(random),
             calls: RefCell::default(),
             queue: Cell::new(None),
@@ -113,9 +114,10 @@ impl Plugin {
         self.driver.borrow_mut().has_messages(now)
     }
 
-    /// Lets a call wait for the requests that come in the same turn of Envoy's event loop, if they
-    /// come in numbers: a message in the queue causes a callback behind all that this turn reads.
-    pub fn gathers(&self) -> bool {
+    /// Schedules a callback that sends the next call, if more requests may join it: several shared
+    /// the last one. The callback comes after all that this turn of Envoy's event loop reads. `false`:
+    /// nothing was scheduled, and the call should leave now.
+    pub fn schedule_call(&self) -> bool {
         self.driver.borrow().gathers() && self.schedule_callback()
     }
 
@@ -220,6 +222,11 @@ impl Plugin {
         }
     }
 
+    /// Lets the next callback be scheduled although none came for the last message, in the tick.
+    pub fn forget_message(&self) {
+        self.callback_pending.set(false);
+    }
+
     /// Resumes or answers decided requests, at most [`MAX_RESUMES`], and schedules a callback for
     /// the rest.
     pub fn answer(&self) {
@@ -256,7 +263,7 @@ impl Plugin {
     }
 
     /// Causes a callback of the root on this worker, after all that this turn of Envoy's event loop
-    /// reads. `false` if the queue is missing or full.
+    /// reads. `false` if there is no queue.
     fn schedule_callback(&self) -> bool {
         if self.callback_pending.get() {
             return true;

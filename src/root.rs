@@ -97,6 +97,7 @@ impl RootContext for Root {
     fn on_tick(&mut self) {
         let Some(plugin) = &self.plugin else { return };
         plugin.driver.borrow_mut().tick(plugin.now());
+        plugin.forget_message();
         plugin.give_up_reading();
         host::enter(self.id);
         plugin.dispatch();

@@ -54,10 +54,12 @@ impl Stream {
             host::carry_out(driver::Action::on_arrival(arrival, &exchange, config, time), is_grpc)
         };
         match arrival {
-            Arrival::Waiting | Arrival::Counting
-                if plugin.has_messages(now) && !plugin.gathers() =>
-            {
-                host::run_root(plugin.root, self.who.stream);
+            Arrival::Waiting | Arrival::Counting if plugin.has_messages(now) => {
+                if plugin.schedule_call() {
+                    plugin.wake();
+                } else {
+                    host::run_root(plugin.root, self.who.stream);
+                }
             }
             _ => plugin.wake(),
         }
@@ -122,7 +124,7 @@ impl HttpContext for Stream {
         let config = Arc::clone(plugin.driver.borrow_mut().observe_traffic(now));
         let earlier = plugin.driver.borrow_mut().take_redirected(|| plugin.redirects.first());
         let was_marked = config.marks && host::remove_mark();
-        let evaluation = config.evaluate_in(plugin.driver.borrow_mut().room(), &facts);
+        let evaluation = config.evaluate_in(plugin.driver.borrow_mut().scratch(), &facts);
         plugin.reading.set(facts.best_reading());
         // The name of the route stays that of the marked request.
         let mark = if was_marked && facts.has_read_route() {
@@ -159,7 +161,7 @@ impl HttpContext for Stream {
             let time = || plugin.response_time();
             if let Some(headers) = response_headers(&config, &admission.standings, &upstream, time)
             {
-                headers.write(&mut plugin.room.borrow_mut(), host::write_response_header);
+                headers.write(&mut plugin.scratch.borrow_mut(), host::write_response_header);
             }
         }
         Action::Continue

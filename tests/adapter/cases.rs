@@ -63,18 +63,44 @@ fn at_most_32_streams_are_resumed_or_answered_in_one_callback() {
     assert!(host(|h| h.answered.iter().all(|&(_, status)| status == 429)));
 }
 
-#[test]
-fn requests_of_a_turn_share_a_call_once_requests_come_in_numbers() {
+/// Starts, and sends a call that two requests share. Two calls have ended then.
+fn start_with_a_shared_call() {
     start();
     (2..5).for_each(|id| assert!(!request(id)));
     reply(1, 200, &grant(1, 1));
     reply(2, 200, &grant(2, 3));
     assert_eq!(host(|h| (h.calls.len(), h.resumed.len())), (2, 3));
+}
+
+#[test]
+fn requests_of_a_turn_share_a_call_once_several_shared_the_last_one() {
+    start_with_a_shared_call();
     (5..7).for_each(|id| assert!(!request(id)));
     assert_eq!(host(|h| h.calls.len()), 2, "the turn of the event loop goes on");
     assert!(queue());
     assert!(call(3).contains(r#""want":2"#), "{}", call(3));
     assert!(!queue());
+}
+
+#[test]
+fn call_leaves_at_once_when_the_queue_is_gone() {
+    start_with_a_shared_call();
+    host(|h| h.queue_is_gone = true);
+    request(5);
+    assert_eq!(host(|h| h.calls.len()), 3);
+}
+
+#[test]
+fn tick_sends_the_call_whose_message_was_lost_and_the_next_one_gathers_again() {
+    start_with_a_shared_call();
+    (5..7).for_each(|id| assert!(!request(id)));
+    host(|h| h.messages = 0);
+    tick();
+    reply(3, 200, &grant(2, 5));
+    request(7);
+    assert_eq!(host(|h| h.calls.len()), 3);
+    assert!(queue());
+    assert_eq!(host(|h| h.calls.len()), 4);
 }
 
 #[test]

@@ -76,7 +76,10 @@ pub struct Host {
     pub metrics: Vec<(String, i64)>,
     /// The number of host calls that the filter made, without log lines.
     pub made: usize,
+    /// The messages in the root's own queue.
     pub messages: usize,
+    /// Envoy has no queue any more.
+    pub queue_is_gone: bool,
 }
 
 /// Names and values, in order.

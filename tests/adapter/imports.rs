@@ -378,8 +378,13 @@ unsafe extern "C" fn proxy_enqueue_shared_queue(
     _data: *const u8,
     _size: usize,
 ) -> u32 {
-    called(|h| h.messages += 1);
-    OK
+    called(|h| {
+        if h.queue_is_gone {
+            return NOT_FOUND;
+        }
+        h.messages += 1;
+        OK
+    })
 }
 
 #[unsafe(no_mangle)]

@@ -36,7 +36,7 @@ fn cargo_test(sanitizer: &str, further: &[&str]) -> Command {
     let mut command = Command::new("rustup");
     command
         .current_dir(paths::root())
-        .env("RUSTFLAGS", format!("-Zsanitizer={sanitizer}"))
+        .env("RUSTFLAGS", format!("-Zsanitizer={sanitizer} --cfg quotagate_sanitize"))
         .args(["run", "nightly", "cargo", "test", "--locked", "--package", "quotagate-native"])
         .args(["--test", "fake_envoy", "--target", &target])
         .args(further)

@@ -14,7 +14,7 @@ use quotagate_bench_core::{
 };
 use quotagate_quota::config::Config;
 use quotagate_quota::decision::Decision;
-use quotagate_quota::evaluate::EvaluationRoom;
+use quotagate_quota::evaluate::EvaluationScratch;
 use quotagate_quota::exchange::{Arrival, Exchange, StreamState};
 use quotagate_quota::response::{self, Upstream};
 use quotagate_quota::worker::{Submitted, Worker};
@@ -28,7 +28,7 @@ fn main() {
     let plain = Arc::new(config());
 
     println!("evaluate");
-    let mut room = EvaluationRoom::default();
+    let mut room = EvaluationScratch::default();
     measured(&mut vec![SEVEN; times], |user: &mut &User| plain.evaluate_in(&mut room, *user));
 
     println!("submit: a unit out of a lease");

@@ -28,20 +28,21 @@ use crate::stream::{Action, Stream, failed};
 /// How many configurations of routes exist. Without one, no request asks Envoy for its route's.
 static ROUTES: AtomicUsize = AtomicUsize::new(0);
 
-/// The most streams that a thread keeps the memory of.
-const MAX_SPARE: usize = 64;
+/// How many streams' memory a thread keeps at most. Under a sanitizer none, since it notices uses of
+/// memory that was freed, but not of memory that holds another stream.
+const MAX_SPARE: usize = if cfg!(quotagate_sanitize) { 0 } else { 64 };
 
 thread_local! {
-    /// Memory of streams that are over, for those to come.
+    /// Memory of streams that have ended, for those to come.
     static SPARE: RefCell<Vec<Rc<MaybeUninit<Stream>>>> = const { RefCell::new(Vec::new()) };
 }
 
 /// A stream behind a pointer for Envoy. [`end_of_stream`] takes it back.
 fn into_stream(stream: Stream) -> ModulePtr {
-    let mut room = SPARE.with_borrow_mut(Vec::pop).unwrap_or_else(Rc::new_uninit);
-    let Some(memory) = Rc::get_mut(&mut room) else { return std::ptr::null() };
-    memory.write(stream);
-    Rc::into_raw(room).cast()
+    let mut memory = SPARE.with_borrow_mut(Vec::pop).unwrap_or_else(Rc::new_uninit);
+    let Some(uninit) = Rc::get_mut(&mut memory) else { return std::ptr::null() };
+    uninit.write(stream);
+    Rc::into_raw(memory).cast()
 }
 
 /// Drops a stream, or lets the hook do so that still uses it.
@@ -50,15 +51,17 @@ fn end_of_stream(stream: Rc<Stream>) {
         return;
     }
     let stream: *const Stream = Rc::into_raw(stream);
-    // SAFETY: its memory has the same form with and without a stream.
-    let mut room = unsafe { Rc::from_raw(stream.cast::<MaybeUninit<Stream>>()) };
-    if let Some(memory) = Rc::get_mut(&mut room) {
-        // SAFETY: there is a stream, and nobody else has it.
-        unsafe { memory.assume_init_drop() };
+    // SAFETY: `MaybeUninit<Stream>` has size and alignment of `Stream`, and the pointer comes from
+    // `Rc::into_raw`, so the `Rc` is the same allocation with its counts.
+    let mut memory = unsafe { Rc::from_raw(stream.cast::<MaybeUninit<Stream>>()) };
+    if let Some(uninit) = Rc::get_mut(&mut memory) {
+        // SAFETY: it holds a stream until here. The `Rc` was the only one, and from now on its type
+        // says that nothing is in it.
+        unsafe { uninit.assume_init_drop() };
     }
     SPARE.with_borrow_mut(|spare| {
         if spare.len() < MAX_SPARE {
-            spare.push(room);
+            spare.push(memory);
         }
     });
 }

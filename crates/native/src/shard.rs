@@ -134,7 +134,7 @@ impl Shard {
             }
             let evaluation = {
                 let facts = RequestFacts::new(host, core.needs_all_headers);
-                let evaluation = config.evaluate_in(core.driver.room(), &facts);
+                let evaluation = config.evaluate_in(core.driver.scratch(), &facts);
                 core.needs_all_headers = facts.needs_all();
                 evaluation
             };

@@ -21,8 +21,8 @@ use crate::test_faults;
 use crate::waiter::{RequestState, Waiter};
 
 thread_local! {
-    /// Room for the values of response headers.
-    static ROOM: Cell<String> = const { Cell::new(String::new()) };
+    /// Memory in which one value of a response header after the other is written.
+    static SCRATCH: Cell<String> = const { Cell::new(String::new()) };
 }
 
 /// What Envoy shall do with the request.
@@ -184,11 +184,11 @@ impl Stream {
             response::response_headers(config, &admission.standings, &upstream, response_time);
         drop(upstream);
         if let Some(headers) = headers {
-            let mut room = ROOM.take();
-            headers.write(&mut room, |how, name, value| {
+            let mut scratch = SCRATCH.take();
+            headers.write(&mut scratch, |how, name, value| {
                 host.write_response_header(how, name, value);
             });
-            ROOM.set(room);
+            SCRATCH.set(scratch);
         }
     }
 

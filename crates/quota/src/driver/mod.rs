@@ -24,7 +24,7 @@ pub use ticks::TICK;
 
 use crate::config::Config;
 use crate::decision::{Admission, Decision, Uncounted};
-use crate::evaluate::{Evaluation, EvaluationRoom};
+use crate::evaluate::{Evaluation, EvaluationScratch};
 use crate::exchange::counting::{GRPC_STATUS, ResponseEvent};
 use crate::exchange::{Arrival, Exchange, StreamState, abandon};
 use crate::response::Upstream;
@@ -197,8 +197,8 @@ impl<K: Copy + Ord, W: Clone> Driver<K, W> {
     }
 
     /// Memory for the next request, to [evaluate](Config::evaluate_in) it in.
-    pub const fn room(&mut self) -> &mut EvaluationRoom {
-        self.worker.room()
+    pub const fn scratch(&mut self) -> &mut EvaluationScratch {
+        self.worker.scratch()
     }
 
     /// The request was evaluated.
@@ -371,10 +371,11 @@ impl<K: Copy + Ord, W: Clone> Driver<K, W> {
         abandon(Some(admission), &mut self.worker, now);
     }
 
-    /// Whether requests come in numbers, since several shared the last call. Then more may come in
-    /// the same turn of the host's event loop, and a host that can should send the next call only
-    /// at the end of this turn. A lone request does not wait for others.
-    pub const fn gathers(&self) -> bool {
+    /// Whether several requests shared the last call, and nothing keeps the next one from leaving.
+    /// Then more requests may come in the same turn of the host's event loop, and a host that can
+    /// should send the next call only at the end of this turn. A lone request does not wait for
+    /// others.
+    pub fn gathers(&self) -> bool {
         self.worker.shares_next_call()
     }
 

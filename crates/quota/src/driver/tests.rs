@@ -246,6 +246,22 @@ fn requests_gather_for_a_turn_only_after_several_shared_a_call() {
 }
 
 #[test]
+fn requests_gather_beside_a_call_that_no_request_waits_for() {
+    let mut driver = driver("");
+    let mut exchanges = [(); 2].map(|()| Exchange::default());
+    for (id, exchange) in (1..).zip(&mut exchanges) {
+        arrive(&mut driver, exchange, id, &[0], at(0));
+    }
+    send(&mut driver, at(0));
+    arrive(&mut driver, &mut Exchange::default(), 3, &[0], at(0));
+    assert!(!driver.gathers(), "two requests wait for the call");
+    for (id, exchange) in (1..).zip(&mut exchanges) {
+        driver.end(&id, exchange, &(), at(1));
+    }
+    assert!(driver.has_messages(at(1)) && driver.gathers());
+}
+
+#[test]
 fn request_without_a_body_is_not_read() {
     let mut driver = driver("");
     let mut exchange = Exchange::default();

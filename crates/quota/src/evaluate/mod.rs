@@ -30,14 +30,14 @@ pub struct Evaluation {
     pub tokens: Tokens,
 }
 
-/// Memory that requests need while they are evaluated and decided, one after the other.
+/// Memory that one request after another uses while it is evaluated and decided.
 #[derive(Clone, Debug, Default)]
-pub struct EvaluationRoom {
+pub struct EvaluationScratch {
     key: String,
     checks: Vec<Check>,
 }
 
-impl EvaluationRoom {
+impl EvaluationScratch {
     /// Keeps the memory of a request's checks for the next one.
     pub(crate) fn keep(&mut self, mut checks: Vec<Check>) {
         checks.clear();
@@ -107,16 +107,20 @@ impl Config {
     /// A policy that marks, or in shadow mode, never refuses. It does not apply if it finds no
     /// identity.
     pub fn evaluate(&self, request: &impl Request) -> Evaluation {
-        self.evaluate_in(&mut EvaluationRoom::default(), request)
+        self.evaluate_in(&mut EvaluationScratch::default(), request)
     }
 
     /// The same with the memory of earlier requests.
-    pub fn evaluate_in(&self, room: &mut EvaluationRoom, request: &impl Request) -> Evaluation {
-        let EvaluationRoom { key, checks } = std::mem::take(room);
+    pub fn evaluate_in(
+        &self,
+        scratch: &mut EvaluationScratch,
+        request: &impl Request,
+    ) -> Evaluation {
+        let EvaluationScratch { key, checks } = std::mem::take(scratch);
         let facts = Facts::new(request, self.shared_identities);
-        facts.keep_room(key);
+        facts.keep_key(key);
         let evaluation = self.evaluate_facts(&facts, checks);
-        room.key = facts.take_room();
+        scratch.key = facts.take_key();
         evaluation
     }
 

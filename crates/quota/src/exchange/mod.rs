@@ -134,7 +134,7 @@ impl Exchange {
             abandon(Some(earlier.split_off(counts_again)), worker, now);
         }
         if checks.is_empty() {
-            worker.room().keep(checks);
+            worker.scratch().keep(checks);
             let Some(earlier) = earlier else { return Arrival::Uncounted };
             self.phase = Phase::Decided(Decision::Admit(earlier));
             return Arrival::Decided;

@@ -22,8 +22,8 @@ pub(crate) struct Facts<'c> {
     address: OnceCell<Option<IpAddr>>,
     /// Most requests need none of them.
     memos: OnceCell<Box<Memos<'c>>>,
-    /// Room for the text of a key. Empty.
-    room: Cell<String>,
+    /// The memory of the last key, for the next one.
+    key: Cell<String>,
     shared: SharedIdentities,
     tokens: Cell<Tokens>,
 }
@@ -106,7 +106,7 @@ impl<'c> Facts<'c> {
             route: OnceCell::new(),
             address: OnceCell::new(),
             memos: OnceCell::new(),
-            room: Cell::default(),
+            key: Cell::default(),
             shared,
             tokens: Cell::default(),
         }
@@ -257,14 +257,14 @@ impl<'c> Facts<'c> {
         self.memos.get_or_init(Box::default)
     }
 
-    /// Takes the room for a key. Empty it and [keep](Self::keep_room) it for the next one.
-    pub(crate) fn take_room(&self) -> String {
-        self.room.take()
+    /// Takes the memory of the last key. Empty it, and [keep](Self::keep_key) it for the next one.
+    pub(crate) fn take_key(&self) -> String {
+        self.key.take()
     }
 
-    /// Keeps the room for the next key.
-    pub(crate) fn keep_room(&self, room: String) {
-        self.room.set(room);
+    /// Keeps the memory of a key for the next one.
+    pub(crate) fn keep_key(&self, key: String) {
+        self.key.set(key);
     }
 
     /// The identity of this bit looked for a verified token.

@@ -76,17 +76,21 @@ enum OurFields {
 }
 
 impl ResponseHeaders<'_> {
-    /// Passes name and value of each header to `write`. Values are written in `room`, which keeps
-    /// its memory.
-    pub fn write(&self, room: &mut String, mut write: impl FnMut(HeaderWrite, &'static str, &str)) {
+    /// Passes name and value of each header to `write`. `scratch` holds one value after the other,
+    /// and keeps its memory for the next response.
+    pub fn write(
+        &self,
+        scratch: &mut String,
+        mut write: impl FnMut(HeaderWrite, &'static str, &str),
+    ) {
         for (family, fields) in self.families.iter().flatten() {
             match fields {
                 OurFields::Alone(how) => {
-                    self.shown.fields(*family, room, |name, value| write(*how, name, value));
+                    self.shown.fields(*family, scratch, |name, value| write(*how, name, value));
                 }
                 OurFields::After(lists) => {
                     let mut lists = lists.iter();
-                    self.shown.fields(*family, room, |name, ours| {
+                    self.shown.fields(*family, scratch, |name, ours| {
                         let theirs = lists.next().map_or("", String::as_str);
                         let comma = if theirs.is_empty() { "" } else { ", " };
                         write(HeaderWrite::Replace, name, &format!("{theirs}{comma}{ours}"));

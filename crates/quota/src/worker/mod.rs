@@ -32,7 +32,7 @@ use quotagate_protocol::{ReserveReply, ReserveRequest};
 
 use crate::config::Config;
 use crate::decision::{Admission, Decision, GrantedUnits, Held, Outcome};
-use crate::evaluate::{Counter, EvaluationRoom};
+use crate::evaluate::{Counter, EvaluationScratch};
 use crate::request::tokens::Tokens;
 use crate::time::Monotonic;
 use call::Calls;
@@ -139,7 +139,7 @@ pub struct Worker<W> {
     known: Known,
     leases: Leases,
     telemetry: Telemetry,
-    room: EvaluationRoom,
+    scratch: EvaluationScratch,
     /// The last number given to a ticket or a call.
     serial: u64,
 }
@@ -207,7 +207,7 @@ impl<W> Worker<W> {
             known: Known::default(),
             leases: Leases::default(),
             telemetry,
-            room: EvaluationRoom::default(),
+            scratch: EvaluationScratch::default(),
             serial: 0,
             config,
         }
@@ -230,8 +230,8 @@ impl<W> Worker<W> {
     }
 
     /// Memory for the next request, to [evaluate](Config::evaluate_in) it in.
-    pub const fn room(&mut self) -> &mut EvaluationRoom {
-        &mut self.room
+    pub const fn scratch(&mut self) -> &mut EvaluationScratch {
+        &mut self.scratch
     }
 
     /// The configuration in force.
@@ -262,10 +262,10 @@ impl<W> Worker<W> {
         self.calls.is_under_way(id)
     }
 
-    /// Whether several requests shared the last call that requests waited for, and no call is under
-    /// way.
-    pub(crate) const fn shares_next_call(&self) -> bool {
-        self.calls.are_shared()
+    /// Whether several requests shared the last call that requests waited for, and none waits for a
+    /// call now.
+    pub(crate) fn shares_next_call(&self) -> bool {
+        self.calls.is_shared && !self.requests_wait_for_call()
     }
 
     /// A store in this process carried out a call.

@@ -41,7 +41,7 @@ impl<W> Worker<W> {
         let LocalKnowledge { admission, asks, refused_until } = self.know(&checks, now);
         if let Some(until) = refused_until {
             let refusal = self.refuse(&checks, admission.standings, until, now);
-            self.room.keep(checks);
+            self.scratch.keep(checks);
             return Submitted::Decided(Decision::Refuse(refusal));
         }
         if asks != Asks::Yes {
@@ -78,7 +78,7 @@ impl<W> Worker<W> {
     ) -> Submitted {
         self.telemetry.count_standings(admission.standings.iter());
         if asks == Asks::No {
-            self.room.keep(checks);
+            self.scratch.keep(checks);
             return Submitted::Decided(Decision::Admit(admission));
         }
         checks.retain(|check| !admission.standings.iter().any(|known| known.is_of(check)));
@@ -207,7 +207,7 @@ impl<W> Worker<W> {
         now: Monotonic,
     ) -> Vec<Want> {
         let mut wants: Vec<Want> = checks.drain(..).map(Want::from).collect();
-        self.room.keep(checks);
+        self.scratch.keep(checks);
         for want in &mut wants {
             match known.iter().find(|standing| standing.is_of(&want.check)) {
                 None => {}

@@ -92,6 +92,36 @@ fn a_typed_name_leads_to_the_key_of_any_value() {
 }
 
 #[test]
+fn memory_of_earlier_requests_changes_no_counter() {
+    let identities = json!({
+        "user": [{"header": {"name": "x-user"}}],
+        "key": [{"header": {"name": "x-key", "secret": true}}],
+    });
+    let policies = [
+        json!({"partition_by": ["user", "path"], "on_missing": "skip"}),
+        json!({"partition_by": ["key"], "on_missing": "deny", "match": {"methods": ["POST"]}}),
+        json!({"partition_by": ["user"], "on_missing": "shared"}),
+    ];
+    let config = config(identities, &policies);
+    let methods = prop::sample::select(vec!["GET", "POST"]);
+    let request = (methods, prop::collection::vec(values(), 0..4));
+    let requests = prop::collection::vec(request, 1..12);
+    proptest!(ProptestConfig::with_cases(300), |(requests in requests)| {
+        let mut scratch = EvaluationScratch::default();
+        for (method, values) in requests {
+            let mut facts = vec![(":method", method.as_bytes())];
+            facts.extend([":path", "x-user", "x-key"].into_iter().zip(values.iter().map(Vec::as_slice)));
+            let alone = config.evaluate(&Fake::new(&facts));
+            let after_others = config.evaluate_in(&mut scratch, &Fake::new(&facts));
+            prop_assert_eq!(&after_others, &alone);
+            if let Ok(checks) = after_others.checks {
+                scratch.keep(checks);
+            }
+        }
+    });
+}
+
+#[test]
 fn paths_addresses_and_claims_are_named_as_clients_send_them() {
     let identities =
         json!({"ip": [{"client_ip": {}}], "user": [{"jwt": {"claims": ["iss", "sub"]}}]});

@@ -154,11 +154,17 @@ impl<W> Worker<W> {
         }
         let timeout = self.config.store.timeout;
         let waited = timeout.saturating_sub(deadline.since(now));
-        let is_waited_for =
-            |call: &Call| call.tickets.iter().rev().any(|ticket| self.requests.waits(*ticket));
-        !self.calls.under_way.iter().any(is_waited_for)
+        !self.requests_wait_for_call()
             || self.requests.gathered() >= FULL_BATCH
             || waited >= GATHER.min(timeout / 4)
+    }
+
+    /// Whether a request waits for a call that is under way. A call may also have refunds and
+    /// refills alone, or only requests that gave up.
+    pub(crate) fn requests_wait_for_call(&self) -> bool {
+        let is_waited_for =
+            |call: &Call| call.tickets.iter().rev().any(|ticket| self.requests.waits(*ticket));
+        self.calls.under_way.iter().any(is_waited_for)
     }
 
     fn adjustments_are_due(&self, now: Monotonic) -> bool {

@@ -30,7 +30,7 @@ pub(super) struct Calls {
     /// The refills of leases have gathered long enough.
     pub(super) refills_due: bool,
     /// Whether several requests shared the last call that requests waited for.
-    is_shared: bool,
+    pub(super) is_shared: bool,
 }
 
 /// A call under way.
@@ -64,12 +64,6 @@ impl Calls {
     /// Whether no call is under way, and nothing is left to refund or to charge.
     pub(super) fn is_idle(&self) -> bool {
         self.under_way.is_empty() && !self.has_adjustments()
-    }
-
-    /// Whether several requests shared the last call that requests waited for, and none is under
-    /// way.
-    pub(super) const fn are_shared(&self) -> bool {
-        self.is_shared && self.under_way.is_empty()
     }
 
     /// Whether something is left to refund or to charge.
