@@ -59,7 +59,8 @@ pub struct Plugin {
     /// registered when a callback is first needed, so that the main thread has none. Envoy removes
     /// it with the last VM of its `vm_id`.
     queue: Cell<Option<u32>>,
-    /// Whether a message is in the queue. A tick forgets that, in case the message was lost.
+    /// Whether a message was sent whose callback has not come. A tick forgets that, in case the
+    /// message was lost.
     callback_pending: Cell<bool>,
     origin: Instant,
     random: u64,
@@ -115,8 +116,8 @@ impl Plugin {
     }
 
     /// Schedules a callback that sends the next call, if more requests may join it: several shared
-    /// the last one. The callback comes after all that this turn of Envoy's event loop reads. `false`:
-    /// nothing was scheduled, and the call should leave now.
+    /// the last one. The callback comes after all that this turn of Envoy's event loop reads.
+    /// `false`: nothing was scheduled, and the call should leave now.
     pub fn schedule_call(&self) -> bool {
         self.driver.borrow().gathers() && self.schedule_callback()
     }
@@ -222,7 +223,8 @@ impl Plugin {
         }
     }
 
-    /// Lets the next callback be scheduled although none came for the last message, in the tick.
+    /// Assumes that no message is in the queue, in each tick. If the last one was lost, the next
+    /// callback can be scheduled again.
     pub fn forget_message(&self) {
         self.callback_pending.set(false);
     }
@@ -248,7 +250,7 @@ impl Plugin {
         let own = self.queue.get() == Some(queue);
         if own {
             self.callback_pending.set(false);
-            // The message is empty. Taking it empties the queue.
+            // The message is empty, and each message has a callback of its own.
             let _ = hostcalls::dequeue_shared_queue(queue);
         }
         own

@@ -31,8 +31,9 @@ pub struct BenchArgs {
     /// write no report; with RENEW=1 in the environment, set the budgets
     #[arg(long, requires = "instructions", conflicts_with_all = ["only", "out"])]
     pub budgets: bool,
-    /// The rate limit service alone, and then behind Envoy, instead: twelve minutes; the report goes
-    /// to rate-limit-service.md in docs/bench. With --instructions: only the service's instructions
+    /// The rate limit service alone, and then behind Envoy, instead: twelve minutes; the report
+    /// goes to rate-limit-service.md in docs/bench. With --instructions: only the service's
+    /// instructions
     #[arg(long, conflicts_with_all = ["quick", "micro", "budgets", "only", "connections", "users", "rounds", "seconds"])]
     pub service: bool,
     /// The program of envoyproxy/ratelimit, to measure it beside the service

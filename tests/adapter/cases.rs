@@ -63,7 +63,7 @@ fn at_most_32_streams_are_resumed_or_answered_in_one_callback() {
     assert!(host(|h| h.answered.iter().all(|&(_, status)| status == 429)));
 }
 
-/// Starts, and sends a call that two requests share. Two calls have ended then.
+/// Starts, and sends a call that two requests share. Afterwards, two calls have ended.
 fn start_with_a_shared_call() {
     start();
     (2..5).for_each(|id| assert!(!request(id)));
@@ -96,6 +96,7 @@ fn tick_sends_the_call_whose_message_was_lost_and_the_next_one_gathers_again() {
     (5..7).for_each(|id| assert!(!request(id)));
     host(|h| h.messages = 0);
     tick();
+    assert_eq!(host(|h| h.calls.len()), 3);
     reply(3, 200, &grant(2, 5));
     request(7);
     assert_eq!(host(|h| h.calls.len()), 3);

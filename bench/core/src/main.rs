@@ -28,8 +28,8 @@ fn main() {
     let plain = Arc::new(config());
 
     println!("evaluate");
-    let mut room = EvaluationScratch::default();
-    measured(&mut vec![SEVEN; times], |user: &mut &User| plain.evaluate_in(&mut room, *user));
+    let mut scratch = EvaluationScratch::default();
+    measured(&mut vec![SEVEN; times], |user: &mut &User| plain.evaluate_in(&mut scratch, *user));
 
     println!("submit: a unit out of a lease");
     let leased = Arc::new(leased());
@@ -67,11 +67,11 @@ fn main() {
     println!("headers of an admitted request");
     let Decision::Admit(admission) = decision(&plain, 1) else { stop("it is not admitted") };
     let mut standings = vec![&admission.standings[..]; times];
-    let mut room = String::new();
+    let mut scratch = String::new();
     measured(&mut standings, |standings| {
         let headers = response::response_headers(&plain, standings, &Response, now);
         headers.map(|headers| {
-            headers.write(&mut room, |_, name, value| {
+            headers.write(&mut scratch, |_, name, value| {
                 black_box((name, value));
             });
         })

@@ -28,8 +28,8 @@ use crate::stream::{Action, Stream, failed};
 /// How many configurations of routes exist. Without one, no request asks Envoy for its route's.
 static ROUTES: AtomicUsize = AtomicUsize::new(0);
 
-/// How many streams' memory a thread keeps at most. Under a sanitizer none, since it notices uses of
-/// memory that was freed, but not of memory that holds another stream.
+/// How many streams' memory a thread keeps at most. Under a sanitizer it keeps none: a sanitizer
+/// notices uses of freed memory, but not of memory that holds another stream by now.
 const MAX_SPARE: usize = if cfg!(quotagate_sanitize) { 0 } else { 64 };
 
 thread_local! {
@@ -55,8 +55,8 @@ fn end_of_stream(stream: Rc<Stream>) {
     // `Rc::into_raw`, so the `Rc` is the same allocation with its counts.
     let mut memory = unsafe { Rc::from_raw(stream.cast::<MaybeUninit<Stream>>()) };
     if let Some(uninit) = Rc::get_mut(&mut memory) {
-        // SAFETY: it holds a stream until here. The `Rc` was the only one, and from now on its type
-        // says that nothing is in it.
+        // SAFETY: `into_stream` wrote a stream, and nobody has dropped it. `get_mut` proves that
+        // this is the only reference. To drop a `MaybeUninit` later runs no destructor.
         unsafe { uninit.assume_init_drop() };
     }
     SPARE.with_borrow_mut(|spare| {

@@ -8,14 +8,14 @@ use super::raw::{self, Buffer, FilterPtr, Header};
 #[derive(Debug)]
 pub struct HeaderMap<'h>(Vec<Header<'h>>);
 
-/// The most headers that a thread keeps room for.
-const MAX_ROOM: usize = 128;
+/// How many headers the memory that a thread keeps has room for at most.
+const MAX_SCRATCH: usize = 128;
 
 const NO_HEADER: Header<'static> = Header { name: Buffer::EMPTY, value: Buffer::EMPTY };
 
 thread_local! {
-    /// Room for the next map.
-    static ROOM: Cell<Vec<Header<'static>>> = const { Cell::new(Vec::new()) };
+    /// Memory for the next map.
+    static SCRATCH: Cell<Vec<Header<'static>>> = const { Cell::new(Vec::new()) };
 }
 
 impl<'h> HeaderMap<'h> {
@@ -27,13 +27,13 @@ impl<'h> HeaderMap<'h> {
         // SAFETY: the stream exists, by the caller's contract.
         let count =
             unsafe { raw::envoy_dynamic_module_callback_http_get_headers_size(filter, map) };
-        let mut headers: Vec<Header<'h>> = ROOM.take();
+        let mut headers: Vec<Header<'h>> = SCRATCH.take();
         headers.reserve(count);
-        let room = headers.as_mut_ptr();
+        let memory = headers.as_mut_ptr();
         // SAFETY: as above, and there is room for as many headers as there are. On success Envoy
         // has written all of them.
         unsafe {
-            if raw::envoy_dynamic_module_callback_http_get_headers(filter, map, room) {
+            if raw::envoy_dynamic_module_callback_http_get_headers(filter, map, memory) {
                 headers.set_len(count);
             }
         }
@@ -56,11 +56,11 @@ impl<'h> HeaderMap<'h> {
 
 impl Drop for HeaderMap<'_> {
     fn drop(&mut self) {
-        let mut room = std::mem::take(&mut self.0);
-        room.clear();
-        if room.capacity() <= MAX_ROOM {
+        let mut memory = std::mem::take(&mut self.0);
+        memory.clear();
+        if memory.capacity() <= MAX_SCRATCH {
             // No header stays, so this only takes the memory over.
-            ROOM.set(room.into_iter().map(|_| NO_HEADER).collect());
+            SCRATCH.set(memory.into_iter().map(|_| NO_HEADER).collect());
         }
     }
 }

@@ -371,10 +371,10 @@ impl<K: Copy + Ord, W: Clone> Driver<K, W> {
         abandon(Some(admission), &mut self.worker, now);
     }
 
-    /// Whether several requests shared the last call, and nothing keeps the next one from leaving.
-    /// Then more requests may come in the same turn of the host's event loop, and a host that can
-    /// should send the next call only at the end of this turn. A lone request does not wait for
-    /// others.
+    /// Whether several requests shared the last call, and no request waits for a call that is under
+    /// way. Then more requests may come in the same turn of the host's event loop, and a host that
+    /// can should send the next call only at the end of this turn. If the last call had one request,
+    /// the next one leaves at once.
     pub fn gathers(&self) -> bool {
         self.worker.shares_next_call()
     }

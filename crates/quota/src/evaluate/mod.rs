@@ -118,9 +118,9 @@ impl Config {
     ) -> Evaluation {
         let EvaluationScratch { key, checks } = std::mem::take(scratch);
         let facts = Facts::new(request, self.shared_identities);
-        facts.keep_key(key);
+        facts.keep_key_scratch(key);
         let evaluation = self.evaluate_facts(&facts, checks);
-        scratch.key = facts.take_key();
+        scratch.key = facts.take_key_scratch();
         evaluation
     }
 

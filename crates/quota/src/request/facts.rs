@@ -22,8 +22,8 @@ pub(crate) struct Facts<'c> {
     address: OnceCell<Option<IpAddr>>,
     /// Most requests need none of them.
     memos: OnceCell<Box<Memos<'c>>>,
-    /// The memory of the last key, for the next one.
-    key: Cell<String>,
+    /// Empty: the memory in which the next key is written.
+    key_scratch: Cell<String>,
     shared: SharedIdentities,
     tokens: Cell<Tokens>,
 }
@@ -106,7 +106,7 @@ impl<'c> Facts<'c> {
             route: OnceCell::new(),
             address: OnceCell::new(),
             memos: OnceCell::new(),
-            key: Cell::default(),
+            key_scratch: Cell::default(),
             shared,
             tokens: Cell::default(),
         }
@@ -257,14 +257,15 @@ impl<'c> Facts<'c> {
         self.memos.get_or_init(Box::default)
     }
 
-    /// Takes the memory of the last key. Empty it, and [keep](Self::keep_key) it for the next one.
-    pub(crate) fn take_key(&self) -> String {
-        self.key.take()
+    /// Takes the memory for a key, which is empty. Clear it before you
+    /// [keep](Self::keep_key_scratch) it for the next key.
+    pub(crate) fn take_key_scratch(&self) -> String {
+        self.key_scratch.take()
     }
 
-    /// Keeps the memory of a key for the next one.
-    pub(crate) fn keep_key(&self, key: String) {
-        self.key.set(key);
+    /// Keeps memory for the next key.
+    pub(crate) fn keep_key_scratch(&self, empty: String) {
+        self.key_scratch.set(empty);
     }
 
     /// The identity of this bit looked for a verified token.

@@ -170,7 +170,7 @@ impl Partition {
             Self::By { head, entries, on_missing } => (head, entries, *on_missing),
             Self::Hosted(_) => return Party::Uncounted,
         };
-        let mut key = facts.take_key();
+        let mut key = facts.take_key_scratch();
         key.push_str(head);
         let party = match Self::write(entries, on_missing, &mut key, facts, digester) {
             Ok((address, named)) => {
@@ -180,7 +180,7 @@ impl Partition {
             Err(without) => without,
         };
         key.clear();
-        facts.keep_key(key);
+        facts.keep_key_scratch(key);
         party
     }
 

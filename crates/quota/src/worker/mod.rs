@@ -262,10 +262,10 @@ impl<W> Worker<W> {
         self.calls.is_under_way(id)
     }
 
-    /// Whether several requests shared the last call that requests waited for, and none waits for a
-    /// call now.
+    /// Whether several requests shared the last call that requests waited for, and no request waits
+    /// for a call now.
     pub(crate) fn shares_next_call(&self) -> bool {
-        self.calls.is_shared && !self.requests_wait_for_call()
+        self.calls.last_was_shared && !self.requests_wait_for_call()
     }
 
     /// A store in this process carried out a call.

@@ -110,7 +110,8 @@ fn memory_of_earlier_requests_changes_no_counter() {
         let mut scratch = EvaluationScratch::default();
         for (method, values) in requests {
             let mut facts = vec![(":method", method.as_bytes())];
-            facts.extend([":path", "x-user", "x-key"].into_iter().zip(values.iter().map(Vec::as_slice)));
+            let values = values.iter().map(Vec::as_slice);
+            facts.extend([":path", "x-user", "x-key"].into_iter().zip(values));
             let alone = config.evaluate(&Fake::new(&facts));
             let after_others = config.evaluate_in(&mut scratch, &Fake::new(&facts));
             prop_assert_eq!(&after_others, &alone);

@@ -52,7 +52,7 @@ impl<W> Worker<W> {
             self.requests.first_has_left();
         }
         if !tickets.is_empty() {
-            self.calls.is_shared = tickets.len() > 1;
+            self.calls.last_was_shared = tickets.len() > 1;
         }
         batch.prefetch(&mut self.leases, adjustments, now);
         self.calls.refills_due &= self.leases.needs_refill();

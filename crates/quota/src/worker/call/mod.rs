@@ -30,7 +30,7 @@ pub(super) struct Calls {
     /// The refills of leases have gathered long enough.
     pub(super) refills_due: bool,
     /// Whether several requests shared the last call that requests waited for.
-    pub(super) is_shared: bool,
+    pub(super) last_was_shared: bool,
 }
 
 /// A call under way.
@@ -57,7 +57,7 @@ impl Calls {
             charges: Adjustments::default(),
             adjustments_due: false,
             refills_due: false,
-            is_shared: false,
+            last_was_shared: false,
         }
     }
 
