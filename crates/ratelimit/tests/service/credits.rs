@@ -14,6 +14,8 @@ use quotagate_ratelimit::messages::{Code, Descriptor, RateLimitRequest, SHOULD_R
 use quotagate_ratelimit::rules::{RuleFile, SharedDomains, read_files};
 use quotagate_ratelimit::service::AnswerOptions;
 use quotagate_store::server::{CallEndpoint, Connections};
+use quotagate_store::store::Store;
+use tempfile::TempDir;
 
 use crate::bench::{Bench, counting, descriptor, hits, memory, passes, statuses};
 use crate::gate::{Gate, GatedStore};
@@ -240,6 +242,18 @@ async fn refusal_out_of_memory_leaves_a_credit_although_refused_hits_count() {
     assert_eq!(left(&bench, "slots=x").await, 0);
 }
 
+/// A service over a store, with its rules in force.
+async fn serving(
+    rules: &str,
+    store: Arc<dyn Store>,
+    counting: CountingOptions,
+) -> (Running, TempDir) {
+    let (start, folder) = Start::with_file(rules);
+    let service = Start { store, counting, ..start }.run().await;
+    until("the rules", async || service.health().await.0).await;
+    (service, folder)
+}
+
 /// A client asks and leaves while its request waits at the gate.
 async fn ask_and_leave(service: &Running, store: &GatedStore, descriptors: Vec<Descriptor>) {
     let mut client = service.connect().await;
@@ -263,9 +277,7 @@ async fn stop_at_gate(mut service: Running, store: &GatedStore) {
 #[tokio::test]
 async fn service_that_stops_refunds_first() {
     let store = GatedStore::new();
-    let (start, _folder) = Start::with_file(RULES);
-    let service = Start { store: Arc::clone(&store) as _, ..start }.run().await;
-    until("the rules", async || service.health().await.0).await;
+    let (service, _folder) = serving(RULES, Arc::clone(&store) as _, counting()).await;
     let mut client = service.connect().await;
     for _ in 0..2 {
         assert!(passes(&client.ask("slots=x").await.unwrap().unwrap()));
@@ -280,9 +292,7 @@ async fn service_that_stops_refunds_first() {
 #[tokio::test]
 async fn service_that_stops_refunds_for_rules_that_were_replaced() {
     let store = GatedStore::new();
-    let (start, folder) = Start::with_file(RULES);
-    let service = Start { store: Arc::clone(&store) as _, ..start }.run().await;
-    until("the rules", async || service.health().await.0).await;
+    let (service, folder) = serving(RULES, Arc::clone(&store) as _, counting()).await;
     let mut client = service.connect().await;
     assert!(passes(&client.ask("slots=x").await.unwrap().unwrap()));
     store.set(Gate::Frozen);
@@ -306,9 +316,7 @@ async fn service_that_stops_refunds_what_it_has_leased() {
     let max = NonZeroU64::new(1000).unwrap();
     let precision = Precision::Lease { ahead: Duration::from_millis(100), max };
     let (store, counting) = (memory(), CountingOptions { precision, ..counting() });
-    let (start, _folder) = Start::with_file(RULES);
-    let mut service = Start { store: Arc::clone(&store), counting, ..start }.run().await;
-    until("the rules", async || service.health().await.0).await;
+    let (mut service, _folder) = serving(RULES, Arc::clone(&store), counting).await;
     let mut client = service.connect().await;
     for _ in 0..500 {
         assert!(passes(&client.ask("k=a").await.unwrap().unwrap()));
@@ -341,9 +349,7 @@ async fn credits_of_a_domain_that_is_gone_are_written_once_the_store_is_back() {
 async fn service_that_stops_writes_its_credits_and_does_not_wait_for_a_frozen_store() {
     for gate in [Gate::Open, Gate::Away, Gate::Frozen] {
         let store = GatedStore::new();
-        let (start, _folder) = Start::with_file(RULES);
-        let mut service = Start { store: Arc::clone(&store) as _, ..start }.run().await;
-        until("the rules", async || service.health().await.0).await;
+        let (mut service, _folder) = serving(RULES, Arc::clone(&store) as _, counting()).await;
         let mut client = service.connect().await;
         for passed in [true, true, false] {
             assert_eq!(passes(&client.ask("slots=x").await.unwrap().unwrap()), passed);
