@@ -22,7 +22,8 @@ use crate::{
 const START: Duration = Duration::from_secs(60);
 const STOP: Duration = Duration::from_secs(30);
 
-/// What Envoy Gateway sets for its rate limit service, besides addresses, TLS and the source of rules.
+/// What Envoy Gateway sets for its rate limit service, besides addresses, TLS and the source of
+/// rules.
 pub const BY_ENVOY_GATEWAY: [(&str, &str); 10] = [
     ("RUNTIME_ROOT", "/data"),
     ("RUNTIME_SUBDIRECTORY", "ratelimit"),

@@ -370,8 +370,8 @@ impl<W> Worker<W> {
         self.telemetry.notices.take()
     }
 
-    /// Whether units are leased, a call is under way, or refunds or charges wait for one. A host that
-    /// ends may go on ticking until that is over: leases end a moment after the last request.
+    /// Whether units are leased, a call is under way, or refunds or charges wait for one. A host
+    /// that ends may go on ticking until that is over: leases end a moment after the last request.
     pub fn holds_units(&self) -> bool {
         !self.calls.is_idle() || !self.leases.is_empty()
     }
