@@ -46,13 +46,7 @@ struct Cli {
 }
 
 fn main() -> ExitCode {
-    match perform(&Cli::parse().bench) {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            eprintln!("error: {error:#}");
-            ExitCode::FAILURE
-        }
-    }
+    task::ended(perform(&Cli::parse().bench).map(|()| ExitCode::SUCCESS))
 }
 
 fn perform(arguments: &BenchArgs) -> Result<()> {

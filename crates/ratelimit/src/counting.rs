@@ -1,5 +1,6 @@
 //! Counts requests of one domain: drives the [`Worker`] of the core with a store in this process.
 
+use std::future::Future;
 use std::hash::{BuildHasher, RandomState};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Mutex, MutexGuard, Weak};
@@ -16,6 +17,7 @@ use quotagate_quota::worker::{
 };
 use quotagate_store::server::{CallEndpoint, CarriedOut, Refusal};
 use tokio::sync::{Notify, oneshot};
+use tokio::task::JoinHandle;
 
 /// The counters of one domain.
 ///
@@ -109,9 +111,18 @@ impl DomainCounters {
         self.go_on(&mut core);
     }
 
-    /// Waits until nothing is on its way to the store: calls, and what requests refunded.
+    /// Starts work of a request that outlives its caller. The shutdown waits for it.
+    pub fn spawn<T: Send + 'static>(
+        &self,
+        work: impl Future<Output = T> + Send + 'static,
+    ) -> JoinHandle<T> {
+        self.endpoint.spawn(work)
+    }
+
+    /// Waits until nothing is leased or on its way to the store: calls, and what requests refunded.
+    /// Leases end a moment after the last request.
     pub async fn settled(&self) {
-        while self.lock().worker.has_calls() {
+        while self.lock().worker.holds_units() {
             tokio::time::sleep(TICK).await;
         }
     }

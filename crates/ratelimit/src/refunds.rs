@@ -29,6 +29,8 @@ const MANY_CREDITS: usize = MAX_CREDITS / 8;
 const CREDIT_BATCH: usize = 1024;
 /// The longest that credits wait to be written while the store answers.
 const FLUSH: Duration = Duration::from_secs(1);
+/// When the end of the service tries again to write credits.
+const AGAIN: Duration = Duration::from_millis(50);
 /// What the policy of a counter of credits ends with.
 const CREDITS: &str = "~refused";
 /// The same of the credits that were used up.
@@ -230,6 +232,13 @@ impl NegativeHits {
         *is_written
     }
 
+    /// Waits until no credit is left to write.
+    pub async fn flushed(&self) {
+        while !self.flush().await {
+            tokio::time::sleep(AGAIN).await;
+        }
+    }
+
     async fn reserve(&self, reservations: Vec<Reservation>) -> Vec<Reserved> {
         let checked: Result<Vec<_>, _> =
             reservations.into_iter().map(CheckedReservation::new).collect();
@@ -269,7 +278,7 @@ async fn keep_flushed(refunds: Weak<NegativeHits>) {
     while let Some(refunds) = refunds.upgrade() {
         // It does not matter which of the two has come.
         let _ = tokio::time::timeout(FLUSH, refunds.flush_now.notified()).await;
-        if !refunds.flush().await {
+        while !refunds.flush().await {
             tokio::time::sleep(FLUSH).await;
         }
     }

@@ -9,7 +9,6 @@ use std::time::Duration;
 use axum::Router;
 use axum::http::header::CONTENT_TYPE;
 use axum::routing::get;
-use futures_util::future::join_all;
 use hyper::Request;
 use hyper::body::Incoming;
 use quotagate_control::{App, Serving, serve_with};
@@ -35,8 +34,6 @@ const MAX_POLICIES: usize = 1024;
 const LOOK: Duration = Duration::from_secs(1);
 /// The longest that the end of the service waits for the store.
 const LAST: Duration = Duration::from_secs(1);
-/// When the end of the service tries again to write credits.
-const AGAIN: Duration = Duration::from_millis(50);
 /// When changed rule files are looked at again.
 const SECOND_LOOK: Duration = Duration::from_millis(50);
 
@@ -127,15 +124,7 @@ pub async fn serve(
     };
     serve_with(admin, app, accept, shutdown).await;
     // What the last calls have refunded, and the credits that they have left.
-    let domains = served.domains().unwrap_or_default();
-    let written = domains.values().map(|domain| async move {
-        // First, because a call that ends may leave a credit.
-        domain.counters.settled().await;
-        while !domain.refunds.flush().await {
-            tokio::time::sleep(AGAIN).await;
-        }
-    });
-    if tokio::time::timeout(LAST, join_all(written)).await.is_err() {
+    if tokio::time::timeout(LAST, served.settle()).await.is_err() {
         tracing::warn!(
             "the store did not take the last refunds and credits in time: hits may stay counted, or \
              later refunds may free what nobody took"

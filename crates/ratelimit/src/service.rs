@@ -2,9 +2,10 @@
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::num::NonZeroU64;
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, PoisonError, RwLock, Weak};
 use std::time::{Duration, Instant, SystemTime};
 
+use futures_util::future::join_all;
 use quotagate_protocol::{MAX_UNITS, Mode};
 use quotagate_quota::config::Config;
 use quotagate_quota::decision::{
@@ -14,6 +15,7 @@ use quotagate_quota::evaluate::Counter;
 use quotagate_quota::time::Monotonic;
 use quotagate_store::window::Position;
 
+use crate::counting::DomainCounters;
 use crate::domain::{AppliedLimit, Domain, Limited, checks};
 use crate::headers::{HeaderNames, headers};
 use crate::messages::{
@@ -21,15 +23,18 @@ use crate::messages::{
 };
 use crate::metadata;
 use crate::metrics::{ErrorKind, HitOutcome, ServiceMetrics};
-use crate::refunds::CounterReading;
+use crate::refunds::{CounterReading, NegativeHits};
 
 /// Answers requests with the rules in force.
 ///
 /// Call order: [`new`](Self::new), then [`replace_domains`](Self::replace_domains) whenever rules
-/// come. [`should_rate_limit`](Self::should_rate_limit) may be called at any time.
+/// come. [`should_rate_limit`](Self::should_rate_limit) may be called at any time. After the last
+/// request, [`settle`](Self::settle) it.
 pub struct RateLimitService {
     options: AnswerOptions,
     domains: RwLock<Option<Domains>>,
+    /// What is left of domains that others replaced, while it has something to send to the store.
+    replaced: Mutex<Vec<(Weak<DomainCounters>, Weak<NegativeHits>)>>,
     /// What the original's metrics say.
     pub metrics: ServiceMetrics,
 }
@@ -172,7 +177,8 @@ impl Drop for TakenHits<'_> {
 impl RateLimitService {
     /// A service without rules: it answers no request.
     pub fn new(options: AnswerOptions) -> Self {
-        Self { options, domains: RwLock::default(), metrics: ServiceMetrics::default() }
+        let (domains, replaced) = (RwLock::default(), Mutex::default());
+        Self { options, domains, replaced, metrics: ServiceMetrics::default() }
     }
 
     /// The domains in force; `None` before the first rules have come.
@@ -182,7 +188,43 @@ impl RateLimitService {
 
     /// Puts other rules in force. Requests under way end by the old ones.
     pub fn replace_domains(&self, domains: Domains) {
-        *self.domains.write().unwrap_or_else(PoisonError::into_inner) = Some(domains);
+        let before = {
+            let mut current = self.domains.write().unwrap_or_else(PoisonError::into_inner);
+            current.replace(Arc::clone(&domains)).unwrap_or_default()
+        };
+        let mut replaced = self.replaced.lock().unwrap_or_else(PoisonError::into_inner);
+        replaced.retain(|(counters, refunds)| {
+            counters.strong_count() > 0 || refunds.strong_count() > 0
+        });
+        let gone = before.iter().filter(|(name, domain)| {
+            !domains.get(*name).is_some_and(|current| Arc::ptr_eq(current, domain))
+        });
+        replaced.extend(gone.map(|(_, domain)| {
+            (Arc::downgrade(&domain.counters), Arc::downgrade(&domain.refunds))
+        }));
+    }
+
+    /// Waits until the store has what requests refunded and the credits that they left, those of
+    /// replaced domains included. Call it when no request comes any more.
+    pub async fn settle(&self) {
+        let replaced =
+            std::mem::take(&mut *self.replaced.lock().unwrap_or_else(PoisonError::into_inner));
+        let replaced =
+            replaced.iter().map(|(counters, refunds)| (counters.upgrade(), refunds.upgrade()));
+        let domains = self.domains().unwrap_or_default();
+        let current = domains
+            .values()
+            .map(|domain| (Some(Arc::clone(&domain.counters)), Some(Arc::clone(&domain.refunds))));
+        join_all(replaced.chain(current).map(|(counters, refunds)| async move {
+            // First, because a call that ends may leave a credit.
+            if let Some(counters) = counters {
+                counters.settled().await;
+            }
+            if let Some(refunds) = refunds {
+                refunds.flushed().await;
+            }
+        }))
+        .await;
     }
 
     /// Answers a request, and counts it: it takes the hits of all its descriptors, or of none if it
@@ -433,7 +475,7 @@ async fn look_or_refund(
     }
     let domain = Arc::clone(domain);
     // A task of its own ends what it began, even if the caller leaves.
-    let reading = tokio::spawn(async move {
+    let reading = Arc::clone(&domain.counters).spawn(async move {
         let readings = domain.refunds.read(counters).await;
         let now = domain.counters.now();
         let refunded = readings.iter().filter_map(|(counter, reading)| {

@@ -6,8 +6,8 @@ pub enum StoreError {
     /// It was never sent, or never executed: there is no connection, or the backend is not ready.
     #[error("backend unreachable: {0}")]
     Unreachable(String),
-    /// It was sent, and no answer came. It may have taken units, which stay taken until the window
-    /// ends.
+    /// It was sent, and no answer says what became of it. It may have taken units, which stay taken
+    /// until the window ends.
     #[error("no answer from the backend: {0}")]
     NoAnswer(String),
     /// The caller's budget was over before it was sent.
@@ -27,8 +27,9 @@ impl StoreError {
         matches!(self, Self::Unreachable(_) | Self::NoAnswer(_))
     }
 
-    /// The error for a reply that no script of the store gives.
+    /// The error for a reply that no script of the store gives. What sent it may have executed the
+    /// command.
     pub(crate) fn unexpected_reply() -> Self {
-        Self::Refused("an unexpected reply to a script of the store".to_owned())
+        Self::NoAnswer("an unexpected reply to a script of the store".to_owned())
     }
 }

@@ -7,6 +7,7 @@ use quotagate_support::{
     ports,
     process::Process,
     redis::Redis,
+    store::BY_ENVOY_GATEWAY,
 };
 use serde_json::json;
 
@@ -17,20 +18,6 @@ use crate::{
 
 const START: Duration = Duration::from_secs(30);
 const STOP: Duration = Duration::from_secs(15);
-
-/// What Envoy Gateway sets besides addresses, TLS and the source of rules.
-const ENVOY_GATEWAY: [(&str, &str); 10] = [
-    ("RUNTIME_ROOT", "/data"),
-    ("RUNTIME_SUBDIRECTORY", "ratelimit"),
-    ("RUNTIME_IGNOREDOTFILES", "true"),
-    ("RUNTIME_WATCH_ROOT", "false"),
-    ("LOG_LEVEL", "info"),
-    ("USE_STATSD", "false"),
-    ("FORCE_START_WITHOUT_INITIAL_CONFIG", "true"),
-    ("REDIS_SOCKET_TYPE", "tcp"),
-    ("USE_PROMETHEUS", "true"),
-    ("PROMETHEUS_MAPPER_YAML", "/etc/statsd-exporter/conf.yaml"),
-];
 
 const RULES: &str = "
 domain: shop
@@ -49,7 +36,7 @@ fn service_starts_from_its_image_as_envoy_gateway_starts_it() {
     let redis = Redis::start().unwrap();
     let [grpc, http, debug, metrics] = [(); 4].map(|()| ports::free().unwrap());
     let mut command = image.command().unwrap();
-    command.envs(ENVOY_GATEWAY).env("REDIS_URL", format!("127.0.0.1:{}", redis.port()));
+    command.envs(BY_ENVOY_GATEWAY).env("REDIS_URL", format!("127.0.0.1:{}", redis.port()));
     for (name, port) in [("GRPC_PORT", grpc), ("PORT", http), ("DEBUG_PORT", debug)] {
         command.env(name, port.to_string());
     }

@@ -70,6 +70,7 @@ pub fn with_rate_limits(mut values: Value) -> Value {
             {"name": "GRPC_SERVER_TLS_CERT", "value": "/certs/tls.crt"},
         ],
         "certificates": "ratelimit-tls",
+        "affinity": {"podAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": []}},
     }});
     merge(&mut values, more);
     values

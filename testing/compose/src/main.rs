@@ -48,13 +48,7 @@ enum Profile {
 }
 
 fn main() -> ExitCode {
-    match run(&Cli::parse()) {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            eprintln!("error: {error:#}");
-            ExitCode::FAILURE
-        }
-    }
+    task::ended(run(&Cli::parse()).map(|()| ExitCode::SUCCESS))
 }
 
 fn run(cli: &Cli) -> Result<()> {

@@ -12,8 +12,14 @@ mod checks;
 mod gateway;
 mod istio;
 mod kubernetes;
+mod supervision;
 
-use std::{path::PathBuf, process::ExitCode, time::Instant};
+use std::{
+    env,
+    path::PathBuf,
+    process::{self, Command, ExitCode},
+    time::Instant,
+};
 
 use anyhow::{Result, bail};
 use clap::{Parser, ValueEnum};
@@ -35,6 +41,9 @@ struct Cli {
     /// A work tree of istio/istio at the version that this task names, to build istiod from
     #[arg(long, value_name = "DIR")]
     istio_source: Option<PathBuf>,
+    /// The process that waits for this one
+    #[arg(long, hide = true)]
+    supervisor: Option<u32>,
 }
 
 /// A control plane, with the files that are applied to it.
@@ -49,13 +58,17 @@ enum Area {
 }
 
 fn main() -> ExitCode {
-    match run(&Cli::parse()) {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            eprintln!("error: {error:#}");
-            ExitCode::FAILURE
-        }
+    task::ended(perform(&Cli::parse()))
+}
+
+fn perform(cli: &Cli) -> Result<ExitCode> {
+    if let Some(supervisor) = cli.supervisor {
+        supervision::end_with(supervisor)?;
+        return run(cli).map(|()| ExitCode::SUCCESS);
     }
+    let mut command = Command::new(env::current_exe()?);
+    let own = ["--supervisor".to_owned(), process::id().to_string()];
+    supervision::supervise(command.args(own).args(env::args_os().skip(1)))
 }
 
 fn run(cli: &Cli) -> Result<()> {

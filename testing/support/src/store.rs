@@ -22,6 +22,21 @@ use crate::{
 const START: Duration = Duration::from_secs(60);
 const STOP: Duration = Duration::from_secs(30);
 
+/// What Envoy Gateway sets for its rate limit service, besides addresses, TLS and the source of
+/// rules.
+pub const BY_ENVOY_GATEWAY: [(&str, &str); 10] = [
+    ("RUNTIME_ROOT", "/data"),
+    ("RUNTIME_SUBDIRECTORY", "ratelimit"),
+    ("RUNTIME_IGNOREDOTFILES", "true"),
+    ("RUNTIME_WATCH_ROOT", "false"),
+    ("LOG_LEVEL", "info"),
+    ("USE_STATSD", "false"),
+    ("FORCE_START_WITHOUT_INITIAL_CONFIG", "true"),
+    ("REDIS_SOCKET_TYPE", "tcp"),
+    ("USE_PROMETHEUS", "true"),
+    ("PROMETHEUS_MAPPER_YAML", "/etc/statsd-exporter/conf.yaml"),
+];
+
 /// How to start a store.
 #[derive(Debug, Clone)]
 pub struct StoreOptions {

@@ -3,7 +3,7 @@
 use std::{
     env,
     ffi::OsString,
-    process::{Command, Stdio},
+    process::{Command, ExitCode, Stdio},
 };
 
 use crate::paths;
@@ -17,6 +17,14 @@ pub fn step(text: &str) {
 /// Prints a line that belongs to the current step.
 pub fn note(text: &str) {
     eprintln!("    {text}");
+}
+
+/// The exit code of a task, after its error, if there is one, was printed.
+pub fn ended(result: Result<ExitCode>) -> ExitCode {
+    result.unwrap_or_else(|error| {
+        eprintln!("error: {error:#}");
+        ExitCode::FAILURE
+    })
 }
 
 /// The Cargo that runs this task, at the root of the workspace.

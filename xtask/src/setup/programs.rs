@@ -184,10 +184,10 @@ pub const PROGRAMS: &[Program] = &[
     Program {
         name: "kubectl (1.24 or newer)",
         part: Part::Mesh,
-        find: || tools::on_path("kubectl"),
+        find: kubectl,
         packages: &["kubernetes-client"],
         service: None,
-        elsewhere: "Ubuntu: `sudo snap install kubectl --classic`",
+        elsewhere: "that of Debian 12 is 1.20: see https://kubernetes.io/docs/tasks/tools/. Ubuntu: `sudo snap install kubectl --classic`",
     },
 ];
 
@@ -195,4 +195,11 @@ pub const PROGRAMS: &[Program] = &[
 fn docker() -> Option<PathBuf> {
     let answers = || task::succeeds(Command::new("docker").arg("version"));
     tools::on_path("docker").filter(|_| tools::on_path("dockerd").is_some() || answers())
+}
+
+/// The command, if it knows `patch --subresource`, as from version 1.24 on.
+fn kubectl() -> Option<PathBuf> {
+    let found = tools::on_path("kubectl")?;
+    let help = task::printed(Command::new(&found).args(["patch", "--help"])).ok()?;
+    help.contains("--subresource").then_some(found)
 }

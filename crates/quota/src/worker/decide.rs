@@ -59,13 +59,16 @@ impl<W> Worker<W> {
             want.stage = self.stage(want, allocation.as_deref_mut(), now);
         }
         let obstacle = self.obstacle(wants, now);
+        // A request that cannot be counted costs nothing, whatever its shadow policies say of it.
+        let counts = !matches!(obstacle, Some(Obstacle::Unavailable(_)));
         for want in wants.iter_mut() {
             want.outcome = outcome(want, obstacle.is_none());
-            if let (
-                Stage::Refused { by_store: true, .. },
-                Some((reservation, cost)),
-                Some(allocation),
-            ) = (want.stage, want.asked(), allocation.as_deref_mut())
+            if counts
+                && let (
+                    Stage::Refused { by_store: true, .. },
+                    Some((reservation, cost)),
+                    Some(allocation),
+                ) = (want.stage, want.asked(), allocation.as_deref_mut())
             {
                 allocation.count(reservation, cost);
             }

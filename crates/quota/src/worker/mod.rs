@@ -370,10 +370,10 @@ impl<W> Worker<W> {
         self.telemetry.notices.take()
     }
 
-    /// Whether a call is under way, or refunds or charges wait for one. A host that ends may go on
-    /// ticking until that is over.
-    pub fn has_calls(&self) -> bool {
-        !self.calls.is_idle()
+    /// Whether units are leased, a call is under way, or refunds or charges wait for one. A host
+    /// that ends may go on ticking until that is over: leases end a moment after the last request.
+    pub fn holds_units(&self) -> bool {
+        !self.calls.is_idle() || !self.leases.is_empty()
     }
 
     /// Whether no [`tick`](Self::tick) is needed, and everything has been taken.

@@ -2,20 +2,24 @@
 //! refunded.
 
 use std::collections::BTreeMap;
+use std::num::NonZeroU64;
 use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::future::FutureExt;
 use prost::Message;
-use quotagate_ratelimit::domain::Domain;
+use quotagate_quota::config::Precision;
+use quotagate_ratelimit::domain::{CountingOptions, Domain};
 use quotagate_ratelimit::messages::{Code, Descriptor, RateLimitRequest, SHOULD_RATE_LIMIT};
 use quotagate_ratelimit::rules::{RuleFile, SharedDomains, read_files};
 use quotagate_ratelimit::service::AnswerOptions;
 use quotagate_store::server::{CallEndpoint, Connections};
+use quotagate_store::store::Store;
+use tempfile::TempDir;
 
 use crate::bench::{Bench, counting, descriptor, hits, memory, passes, statuses};
 use crate::gate::{Gate, GatedStore};
-use crate::running::{Start, until};
+use crate::running::{Running, Start, until};
 
 const RULES: &str = "
 domain: d
@@ -238,33 +242,114 @@ async fn refusal_out_of_memory_leaves_a_credit_although_refused_hits_count() {
     assert_eq!(left(&bench, "slots=x").await, 0);
 }
 
+/// A service over a store, with its rules in force.
+async fn serving(
+    rules: &str,
+    store: Arc<dyn Store>,
+    counting: CountingOptions,
+) -> (Running, TempDir) {
+    let (start, folder) = Start::with_file(rules);
+    let service = Start { store, counting, ..start }.run().await;
+    until("the rules", async || service.health().await.0).await;
+    (service, folder)
+}
+
+/// A client asks and leaves while its request waits at the gate.
+async fn ask_and_leave(service: &Running, store: &GatedStore, descriptors: Vec<Descriptor>) {
+    let mut client = service.connect().await;
+    let request = RateLimitRequest { domain: "d".to_owned(), descriptors, hits_addend: 0 };
+    let asking = client.call(SHOULD_RATE_LIMIT, request.encode_to_vec());
+    tokio::select! {
+        answer = asking => panic!("{answer:?}"),
+        () = until("the gate", async || store.holds_some()) => {}
+    }
+}
+
+/// Stops a service whose store is behind a gate, which opens later.
+async fn stop_at_gate(mut service: Running, store: &GatedStore) {
+    service.stop.take().unwrap().send(Duration::ZERO).unwrap();
+    tokio::time::sleep(Duration::from_millis(200)).await;
+    assert!(!service.task.is_finished(), "it waits for the store");
+    store.set(Gate::Open);
+    (&mut service.task).await.unwrap();
+}
+
 #[tokio::test]
 async fn service_that_stops_refunds_first() {
-    let store = memory();
-    let (start, _folder) = Start::with_file(RULES);
-    let mut service = Start { store: Arc::clone(&store), ..start }.run().await;
-    until("the rules", async || service.health().await.0).await;
+    let store = GatedStore::new();
+    let (service, _folder) = serving(RULES, Arc::clone(&store) as _, counting()).await;
     let mut client = service.connect().await;
     for _ in 0..2 {
         assert!(passes(&client.ask("slots=x").await.unwrap().unwrap()));
     }
-    let descriptors = vec![refund("slots=x")];
-    let request = RateLimitRequest { domain: "d".to_owned(), descriptors, hits_addend: 0 };
-    let (status, _) = client.call(SHOULD_RATE_LIMIT, request.encode_to_vec()).await.unwrap();
-    assert_eq!(status, "0");
+    store.set(Gate::FrozenForLooks);
+    ask_and_leave(&service, &store, vec![refund("slots=x")]).await;
+    stop_at_gate(service, &store).await;
+    let other = Bench::with(RULES, AnswerOptions::default(), counting(), store as _);
+    assert_eq!(left(&other, "slots=x").await, 1);
+}
+
+#[tokio::test]
+async fn service_that_stops_refunds_for_rules_that_were_replaced() {
+    let store = GatedStore::new();
+    let (service, folder) = serving(RULES, Arc::clone(&store) as _, counting()).await;
+    let mut client = service.connect().await;
+    assert!(passes(&client.ask("slots=x").await.unwrap().unwrap()));
+    store.set(Gate::Frozen);
+    ask_and_leave(&service, &store, vec![descriptor("slots=x")]).await;
+    let changed = format!("{RULES}  - {{key: new, rate_limit: {{unlimited: true}}}}\n");
+    std::fs::write(folder.path().join("rules.yaml"), changed).unwrap();
+    until("the new rules", async || {
+        let answer = service.connect().await.ask("new=x").await.unwrap().unwrap();
+        statuses(&answer)[0].1 == u32::MAX
+    })
+    .await;
+    stop_at_gate(service, &store).await;
+    let other = Bench::with(RULES, AnswerOptions::default(), counting(), store as _);
+    assert_eq!(left(&other, "slots=x").await, 1, "what the reset call took was refunded");
+}
+
+#[tokio::test]
+async fn service_that_stops_refunds_what_it_has_leased() {
+    const RULES: &str = "domain: d\ndescriptors:\n\
+        - {key: k, rate_limit: {unit: day, requests_per_unit: 1000000}}\n";
+    let max = NonZeroU64::new(1000).unwrap();
+    let precision = Precision::Lease { ahead: Duration::from_millis(100), max };
+    let (store, counting) = (memory(), CountingOptions { precision, ..counting() });
+    let (mut service, _folder) = serving(RULES, Arc::clone(&store), counting).await;
+    let mut client = service.connect().await;
+    for _ in 0..500 {
+        assert!(passes(&client.ask("k=a").await.unwrap().unwrap()));
+    }
     service.stop.take().unwrap().send(Duration::ZERO).unwrap();
     (&mut service.task).await.unwrap();
-    let other = Bench::with(RULES, AnswerOptions::default(), counting(), store);
-    assert_eq!(left(&other, "slots=x").await, 1);
+    let other = Bench::with(RULES, AnswerOptions::default(), self::counting(), store);
+    assert_eq!(left(&other, "k=a").await, 999_500);
+}
+
+#[tokio::test]
+async fn credits_of_a_domain_that_is_gone_are_written_once_the_store_is_back() {
+    let store = GatedStore::new();
+    let bench = Bench::with(RULES, AnswerOptions::default(), counting(), Arc::clone(&store) as _);
+    assert!(bench.passes(hits("slots=x", 2)).await);
+    store.set(Gate::Away);
+    assert!(!bench.passes(descriptor("slots=x")).await);
+    bench.service.replace_domains(Arc::default());
+    drop(bench);
+    settled().await;
+    store.set(Gate::Open);
+    settled().await;
+    let other = Bench::with(RULES, AnswerOptions::default(), counting(), store as _);
+    other.ask(&[refund("slots=x")]).await;
+    settled_refund().await;
+    assert_eq!(left(&other, "slots=x").await, 0, "two units are still held");
 }
 
 #[tokio::test]
 async fn service_that_stops_writes_its_credits_and_does_not_wait_for_a_frozen_store() {
     for gate in [Gate::Open, Gate::Away, Gate::Frozen] {
         let store = GatedStore::new();
-        let (start, _folder) = Start::with_file(RULES);
-        let mut service = Start { store: Arc::clone(&store) as _, ..start }.run().await;
-        until("the rules", async || service.health().await.0).await;
+        let (mut service, _folder) = serving(RULES, Arc::clone(&store) as _, counting()).await;
         let mut client = service.connect().await;
         for passed in [true, true, false] {
             assert_eq!(passes(&client.ask("slots=x").await.unwrap().unwrap()), passed);

@@ -62,6 +62,11 @@ impl GatedStore {
         self.calls.load(Ordering::Relaxed)
     }
 
+    /// Whether a batch waits at the gate.
+    pub fn holds_some(&self) -> bool {
+        self.gate.receiver_count() > 0
+    }
+
     /// Waits until the gate lets this pass, and returns how it is then.
     async fn passed(&self, holds: impl Fn(Gate) -> bool) -> Gate {
         *self.gate.subscribe().wait_for(|gate| !holds(*gate)).await.unwrap()

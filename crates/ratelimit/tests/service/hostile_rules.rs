@@ -128,6 +128,29 @@ fn two_hundred_thousand_rules_below_a_long_key_get_names() {
     assert!(names.len() == 200_000 && names.iter().all(|name| name.len() <= 256));
 }
 
+/// Rules below which so many `a` are spread over levels, in every way.
+fn splits(rest: usize) -> Vec<DescriptorRule> {
+    let split = |first| DescriptorRule {
+        key: vec!["a"; first].join("/"),
+        rate_limit: (first == rest)
+            .then(|| RateLimitRule { unlimited: true, ..RateLimitRule::default() }),
+        descriptors: splits(rest - first),
+        ..DescriptorRule::default()
+    };
+    (1..=rest).map(split).collect()
+}
+
+#[test]
+fn thousands_of_rules_with_the_same_path_get_names() {
+    let tree = DomainRules { domain: "d".to_owned(), descriptors: splits(14) };
+    let domain = compile(&[&tree]).unwrap();
+    let path = ["a"; 14].join("/");
+    let names: HashSet<String> =
+        domain.rules().iter().map(|rule| rule.policy.to_string()).collect();
+    let numbered = (2..=8192).map(|number| format!("{path}~{number}"));
+    assert_eq!(names, std::iter::once(path.clone()).chain(numbered).collect());
+}
+
 #[test]
 fn faults_show_the_beginning_of_long_texts() {
     let long = "v".repeat(1 << 20);

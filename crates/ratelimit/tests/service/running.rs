@@ -11,6 +11,7 @@ use hyper::{HeaderMap, Request, Response};
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use prost::Message;
 use quotagate_control::App;
+use quotagate_ratelimit::domain::CountingOptions;
 use quotagate_ratelimit::files::RuleFolder;
 use quotagate_ratelimit::health::HealthNeeds;
 use quotagate_ratelimit::messages::{RateLimitRequest, RateLimitResponse, SHOULD_RATE_LIMIT};
@@ -64,6 +65,7 @@ pub struct Start {
     pub age: Option<ConnectionAge>,
     pub health: HealthNeeds,
     pub store: Arc<dyn Store>,
+    pub counting: CountingOptions,
 }
 
 /// A service that runs until this is dropped.
@@ -80,7 +82,7 @@ pub struct GrpcClient(http2::SendRequest<Full<Bytes>>);
 impl Start {
     pub fn new(rules: RuleSource) -> Self {
         let health = HealthNeeds { rules: true, store: true };
-        Self { rules, tls: None, age: None, health, store: memory() }
+        Self { rules, tls: None, age: None, health, store: memory(), counting: counting() }
     }
 
     /// With the rules of one file.
@@ -112,7 +114,7 @@ impl Start {
         let listeners = Listeners { grpc, http, debug, admin, metrics: None };
         let options = ServiceOptions {
             rules: self.rules,
-            counting: counting(),
+            counting: self.counting,
             answers: AnswerOptions::default(),
             health: self.health,
         };

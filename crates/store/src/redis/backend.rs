@@ -123,7 +123,8 @@ impl Redis {
         if replies.len() == commands.len() {
             Ok(replies)
         } else {
-            Err(StoreError::Refused("fewer answers than commands".to_owned()))
+            // All of them may have been executed.
+            Err(StoreError::NoAnswer(format!("{}: fewer answers than commands", node.name())))
         }
     }
 

@@ -72,8 +72,12 @@ impl Connections {
     }
 
     /// Like [`spawn`](Self::spawn), from a thread that may be none of the runtime.
-    pub fn spawn_on(&self, work: impl Future<Output = ()> + Send + 'static, runtime: &Handle) {
-        drop(self.work.spawn_on(work, runtime));
+    pub fn spawn_on<T: Send + 'static>(
+        &self,
+        work: impl Future<Output = T> + Send + 'static,
+        runtime: &Handle,
+    ) -> JoinHandle<T> {
+        self.work.spawn_on(work, runtime)
     }
 
     /// Runs `accepting` until `shutdown`, which yields how long to drain.

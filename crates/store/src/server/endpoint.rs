@@ -6,6 +6,7 @@ use std::sync::Arc;
 use hyper::header::{AUTHORIZATION, HeaderMap, ORIGIN};
 use tokio::runtime::Handle;
 use tokio::sync::Semaphore;
+use tokio::task::JoinHandle;
 use tokio_util::task::AbortOnDropHandle;
 
 use super::connections::Connections;
@@ -66,8 +67,11 @@ impl CallEndpoint {
     }
 
     /// Starts work of a call that outlives its caller. The shutdown waits for it.
-    pub(super) fn spawn(&self, work: impl Future<Output = ()> + Send + 'static) {
-        self.connections.spawn_on(work, &self.runtime);
+    pub fn spawn<T: Send + 'static>(
+        &self,
+        work: impl Future<Output = T> + Send + 'static,
+    ) -> JoinHandle<T> {
+        self.connections.spawn_on(work, &self.runtime)
     }
 
     /// Checks that a request with these headers comes from a proxy.

@@ -8,6 +8,7 @@ use std::path::Path;
 use anyhow::{Context, Result, bail, ensure};
 use quotagate_support::http::{self, Request};
 use quotagate_support::process::Process;
+use quotagate_support::store::BY_ENVOY_GATEWAY;
 use quotagate_workspace::paths;
 use serde_json::{Value, json};
 
@@ -79,12 +80,6 @@ fn start(folder: &Path) -> Result<Process> {
     symlink(paths::command(), &program)?;
     let (certificate, key, authority) = ("/certs/tls.crt", "/certs/tls.key", "/certs/ca.crt");
     let environment = BTreeMap::from([
-        ("RUNTIME_ROOT", "/data"),
-        ("RUNTIME_SUBDIRECTORY", "ratelimit"),
-        ("RUNTIME_IGNOREDOTFILES", "true"),
-        ("RUNTIME_WATCH_ROOT", "false"),
-        ("LOG_LEVEL", "info"),
-        ("USE_STATSD", "false"),
         ("CONFIG_TYPE", "GRPC_XDS_SOTW"),
         ("CONFIG_GRPC_XDS_SERVER_URL", "envoy-gateway:18001"),
         ("CONFIG_GRPC_XDS_NODE_ID", "envoy-ratelimit"),
@@ -96,15 +91,12 @@ fn start(folder: &Path) -> Result<Process> {
         ("CONFIG_GRPC_XDS_CLIENT_TLS_CERT", certificate),
         ("CONFIG_GRPC_XDS_CLIENT_TLS_KEY", key),
         ("CONFIG_GRPC_XDS_SERVER_TLS_CACERT", authority),
-        ("FORCE_START_WITHOUT_INITIAL_CONFIG", "true"),
-        ("REDIS_SOCKET_TYPE", "tcp"),
         ("REDIS_URL", RATE_LIMITS_REDIS),
-        ("USE_PROMETHEUS", "true"),
         ("PROMETHEUS_ADDR", ":19001"),
     ]);
     let mut command = contained(folder, "envoy-rate-limit", &program, &[]);
     // Longer than by default. The Deployment has no arguments, but processors of its own.
-    command.args(["--timeout", "2s"]).envs(environment);
+    command.args(["--timeout", "2s"]).envs(BY_ENVOY_GATEWAY).envs(environment);
     let mut process =
         Process::spawn("the rate limit service", &mut command, &folder.join("service.log"))?;
     process.wait_until("its readiness", START, |_| {

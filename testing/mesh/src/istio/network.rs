@@ -14,6 +14,8 @@ use anyhow::{Context, Result, anyhow};
 use quotagate_workspace::task;
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 
+use crate::supervision;
+
 /// The bridge, which has the control plane's address.
 const BRIDGE: &str = "bridge";
 const HUB: Ipv4Addr = Ipv4Addr::new(10, 244, 0, 1);
@@ -72,7 +74,7 @@ impl PodNetwork {
 
 impl NetworkNamespace {
     fn new(name: &str, number: u8) -> Result<Self> {
-        let name = format!("mesh{}{name}", process::id());
+        let name = supervision::namespace(process::id(), name);
         ip(&["netns", "add", &name])?;
         let made = Self { name, address: Ipv4Addr::new(10, 244, 0, number) };
         ip(&["-n", &made.name, "link", "set", "lo", "up"])?;

@@ -117,10 +117,13 @@ fn rate_limit_service_reads_the_rules_of_the_values_and_counts_in_the_redis_of_t
     {
         assert_eq!(variable(container, name), variable(&store["containers"][0], name));
     }
-    for field in ["serviceAccountName", "securityContext", "affinity", "tolerations"] {
+    for field in ["serviceAccountName", "securityContext", "tolerations"] {
         assert_eq!(pod[field], store[field]);
         assert_ne!(pod[field], Value::Null);
     }
+    // The affinity of the store may ask for pods that run only where stores are.
+    assert_ne!(store["affinity"], Value::Null);
+    assert!(pod["affinity"]["podAffinity"].is_object(), "{pod}");
     assert_eq!(variable(container, "LIMIT_RESPONSE_HEADERS_ENABLED")["value"], "true");
     // Where the variables say, there are the rules, and the service takes them.
     let text = |name: &str| variable(container, name)["value"].as_str().unwrap().to_owned();
@@ -185,13 +188,37 @@ fn notes_say_how_to_operate_the_rate_limit_service_and_who_may_call_it() {
     let text = notes(open.clone());
     assert!(text.contains(WARNING) && text.contains("store.networkPolicy.enabled"), "{text}");
     assert!(text.contains("serves health and metrics, and no operators"), "{text}");
-    let mut meshed = open;
-    meshed["istio"] = json!({"enabled": true});
-    let text = notes(meshed);
-    assert!(
-        text.contains(WARNING) && text.contains("an\nAuthorizationPolicy of your own"),
-        "{text}"
-    );
+    for restricts in [
+        json!({"istio": {"enabled": true}}),
+        json!({"rateLimit": {"extraEnv": [{"name": "GRPC_CLIENT_TLS_CACERT", "value": "/certs/ca.crt"}]}}),
+    ] {
+        let mut values = open.clone();
+        merge(&mut values, restricts);
+        let text = notes(values);
+        assert!(!text.contains(WARNING), "{text}");
+    }
+}
+
+#[test]
+fn mesh_lets_only_the_named_namespaces_call_the_rate_limit_service() {
+    const NAME: &str = "quotagate-ratelimit";
+    let policy = |more: Value| {
+        let objects = one("istio.yaml", with_rate_limits(more));
+        let labels =
+            named(&objects, "Deployment", NAME)["spec"]["template"]["metadata"]["labels"].clone();
+        let spec = named(&objects, "AuthorizationPolicy", NAME)["spec"].clone();
+        let selector = spec["selector"]["matchLabels"].as_object().unwrap();
+        assert!(!selector.is_empty());
+        assert!(selector.iter().all(|(name, value)| labels[name] == *value), "{spec}");
+        assert_eq!(spec["action"], "DENY");
+        let rule = &spec["rules"][0];
+        assert_eq!(rule["to"][0]["operation"]["ports"], json!(["8080", "8081"]));
+        rule["from"][0]["source"]["notNamespaces"].clone()
+    };
+    assert_eq!(policy(json!({})), json!(["istio-ingress"]));
+    let named = json!({"store": {"enabled": false}, "filter": {"kind": "none"},
+        "istio": {"callers": ["edge", "shop"]}});
+    assert_eq!(policy(named), json!(["edge", "shop"]));
 }
 
 #[test]

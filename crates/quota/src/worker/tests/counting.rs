@@ -235,3 +235,13 @@ fn shadow_policy_counts_what_it_would_refuse() {
     assert_eq!(returned(&mut w, 10), []);
     assert_eq!(at_once(ask(&mut w, "x", &[2], 1, 11)), "counting", "each request asks the store");
 }
+
+#[test]
+fn shadow_policy_counts_no_request_that_the_store_could_not_count() {
+    let mut w = denied_counts();
+    assert_eq!(at_once(ask(&mut w, "x", &[1, 2], 1, 0)), "waiting");
+    let (id, _) = call(&mut w, 0);
+    answer(&mut w, id, &[Err("down".into()), grant(0, 6)], 1);
+    assert_eq!(summary(&mut w), "x=!");
+    assert_eq!(returned(&mut w, 10), [("d:s:{x}".to_owned(), 1)]);
+}

@@ -246,7 +246,7 @@ mod tests {
     }
 
     #[test]
-    fn unexpected_reply_grants_nothing() {
+    fn unexpected_reply_grants_nothing_and_may_have_taken_units() {
         let reservation = &reservation();
         let now = Duration::from_secs(7 * 60);
         let read = |operation, reply: &Value| {
@@ -269,7 +269,7 @@ mod tests {
             packed(&[&[-1.0], &[3.0, 57.0, 100.0]]),
         ] {
             let answer = read(Operation::Reserve { index: 0, reservation }, &reply);
-            assert!(matches!(answer, ScriptAnswer::Failed(StoreError::Refused(_))), "{reply:?}");
+            assert!(matches!(answer, ScriptAnswer::Failed(StoreError::NoAnswer(_))), "{reply:?}");
         }
         let (kind, window_s, offset_s) = (Kind::Fixed, 60, 0);
         let refund =
