@@ -93,6 +93,9 @@ Operate it through a tunnel, in a second terminal:
   export QUOTAGATE_TOKEN="$(kubectl -n {{ .Release.Namespace }} get secret {{ .Values.store.adminToken.existingSecret }} \
     -o jsonpath='{.data.{{ .Values.store.adminToken.key }}}' | base64 -d)"
   quotagate dial list
+
+If that Secret has a line for each named token, QUOTAGATE_TOKEN is the secret that `quotagate token
+new` printed.
 {{- else }}
 
 Without store.adminToken.existingSecret it serves health and metrics, and no operators.

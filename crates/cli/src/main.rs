@@ -10,6 +10,7 @@ mod rules;
 mod serve;
 mod standard;
 mod text;
+mod token;
 mod values;
 
 use std::{
@@ -57,6 +58,8 @@ enum Command {
     Health(health::HealthArgs),
     #[command(flatten)]
     Operate(operate::Operation),
+    /// Make a token for an operator
+    Token(token::TokenArgs),
     /// Print a script with which a shell completes these commands
     Completions {
         /// The shell
@@ -97,6 +100,7 @@ fn main() -> ExitCode {
         }
         Command::Health(args) => health::run(&args),
         Command::Operate(operation) => Ok(operate::run(&operation)),
+        Command::Token(args) => token::run(&args),
         Command::Completions { shell } => completions(shell),
         Command::Man { folder } => man(&folder),
     };

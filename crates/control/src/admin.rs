@@ -4,6 +4,7 @@
 mod error;
 pub mod events;
 pub mod guard;
+pub mod operator;
 mod page;
 mod routes;
 
@@ -11,7 +12,7 @@ use std::sync::Arc;
 
 use axum::extract::{RawQuery, Request, State};
 use axum::http::header::{ALLOW, CACHE_CONTROL, CONTENT_TYPE, HeaderValue, X_CONTENT_TYPE_OPTIONS};
-use axum::http::{HeaderMap, StatusCode};
+use axum::http::{HeaderMap, Method, StatusCode};
 use axum::middleware::{Next, from_fn_with_state};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
@@ -20,19 +21,35 @@ use hyper::body::Incoming;
 use quotagate_protocol::RESERVE_PATH;
 use quotagate_protocol::dials::TELEMETRY_PATH;
 use serde::Serialize;
+use serde_json::Value;
 use tower::ServiceExt;
 use tower_http::set_header::SetResponseHeaderLayer;
 
 pub use self::error::Refusal;
+use self::error::RefusedTry;
 use self::guard::{Guard, Reach};
+use self::operator::Access;
+use crate::audit::{AuditLine, Outcome};
 use crate::control::Control;
 use crate::metrics::Format;
-use quotagate_operate::api;
+use quotagate_operate::api::{self, MAX_REASON};
+use quotagate_operate::clean_text;
+
+/// What the audit log says of a change of a partition that is wrong.
+const WRONG_CHANGE: &str = "the change is wrong, or there is nothing to change";
+
+/// What every request under `/v1/` passes.
+struct Admission {
+    control: Arc<Control>,
+    guard: Guard,
+    reach: Reach,
+}
 
 /// All paths of an admin address with this `reach`.
 pub fn router(control: Arc<Control>, guard: Guard, reach: Reach) -> Router {
     let fixed =
         |name, value| SetResponseHeaderLayer::overriding(name, HeaderValue::from_static(value));
+    let admission = Admission { control: Arc::clone(&control), guard, reach };
     routes::router()
         .layer(fixed(CACHE_CONTROL, "no-store"))
         .layer(fixed(X_CONTENT_TYPE_OPTIONS, "nosniff"))
@@ -41,7 +58,7 @@ pub fn router(control: Arc<Control>, guard: Guard, reach: Reach) -> Router {
         .route("/readyz", get(readiness))
         .route("/metrics", get(metrics))
         .fallback(|| async { Refusal::NoSuchPath })
-        .layer(from_fn_with_state(Arc::new((guard, reach)), admit))
+        .layer(from_fn_with_state(Arc::new(admission), admit))
         .with_state(control)
 }
 
@@ -57,19 +74,51 @@ pub async fn respond(router: Router, request: Request<Incoming>) -> Response {
     }
 }
 
+/// Passes a request on with its operator, and writes refused tries to the audit log.
 async fn admit(
-    State(admission): State<Arc<(Guard, Reach)>>,
-    request: Request,
+    State(admission): State<Arc<Admission>>,
+    mut request: Request,
     next: Next,
-) -> Result<Response, Refusal> {
-    let (guard, reach) = &*admission;
+) -> Response {
+    let Admission { control, guard, reach } = &*admission;
     match request.uri().path() {
         // A proxy is configured with the wrong address.
-        RESERVE_PATH | TELEMETRY_PATH => return Err(Refusal::AdminAddress),
-        path if path.starts_with(api::ROOT) => guard.check(&request, *reach)?,
-        _ => {}
+        RESERVE_PATH | TELEMETRY_PATH => return Refusal::AdminAddress.into_response(),
+        path if path.starts_with(api::ROOT) => {}
+        _ => return next.run(request).await,
     }
-    Ok(next.run(request).await)
+    let reads = matches!(*request.method(), Method::GET | Method::HEAD);
+    let mut attempt = Access::new(&request);
+    let response = match guard.check(&request, *reach) {
+        Ok(operator) => {
+            attempt.operator = Arc::new(operator);
+            request.extensions_mut().insert(attempt.clone());
+            next.run(request).await
+        }
+        Err(refusal) => refusal.into_response(),
+    };
+    let status = response.status();
+    let is_denied = matches!(status, StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN);
+    if let Some(audit) = control.audit.as_ref().filter(|_| is_denied || !reads)
+        && let Some(RefusedTry { error, wish }) = response.extensions().get::<RefusedTry>()
+    {
+        let outcome = if status.is_server_error() { Outcome::Failed } else { Outcome::Refused };
+        let text = |name: &str| {
+            let text = wish.as_ref()?.get(name).and_then(Value::as_str)?;
+            Some(clean_text(text, MAX_REASON))
+        };
+        let (said, reason) = (text("by"), text("reason"));
+        let actor = attempt.operator.name.clone().or_else(|| said.clone());
+        let author = attempt.author(said, reason);
+        // The partition may be a secret that was typed by mistake. So it is left out, and with it
+        // every text that may repeat it.
+        let is_wrong = status.is_client_error() && !is_denied;
+        let names_partition = wish.as_ref().is_some_and(|wish| wish.get("partition").is_some());
+        let said = if is_wrong && names_partition { WRONG_CHANGE } else { error.as_str() };
+        let line = AuditLine::tried(outcome, actor, author, said.to_owned());
+        audit.write(AuditLine { domain: text("domain"), policy: text("policy"), ..line }).await;
+    }
+    response
 }
 
 #[derive(Serialize)]

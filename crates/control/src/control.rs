@@ -2,12 +2,14 @@
 
 use std::sync::Arc;
 
-use futures_util::future::BoxFuture;
+use futures_util::future::{BoxFuture, FutureExt};
 use quotagate_operate::Operate;
+use quotagate_operate::api::Event as ApiEvent;
 use quotagate_protocol::dials::DialsReply;
 use quotagate_store::server::{Connections, Event, Hooks};
 use quotagate_store::store::Store;
 
+use crate::audit::{AuditLine, AuditLog};
 use crate::listeners::Events;
 use crate::metrics::Metrics;
 
@@ -18,14 +20,26 @@ pub struct Control {
     pub events: Events,
     pub metrics: Metrics,
     pub connections: Arc<Connections>,
+    pub audit: Option<Arc<AuditLog>>,
 }
 
 impl Control {
     /// A state over `store` that knows no domain yet.
-    pub fn new(store: Arc<dyn Store>, connections: Arc<Connections>) -> Self {
+    pub fn new(
+        store: Arc<dyn Store>,
+        connections: Arc<Connections>,
+        audit: Option<AuditLog>,
+    ) -> Self {
         let operate = Operate::new(Arc::clone(&store));
         let metrics = Metrics::new(&*store, &operate.watch);
-        Self { store, operate, events: Events::default(), metrics, connections }
+        let audit = audit.map(Arc::new);
+        if let Some(audit) = audit.clone() {
+            operate.history.on_change(Box::new(move |domain: &str, event: &ApiEvent| {
+                let (audit, line) = (Arc::clone(&audit), AuditLine::of(domain, event));
+                async move { audit.write(line).await }.boxed()
+            }));
+        }
+        Self { store, operate, events: Events::default(), metrics, connections, audit }
     }
 }
 
@@ -63,7 +77,7 @@ mod tests {
     #[tokio::test]
     async fn grants_that_the_store_refunds_are_in_the_metrics() {
         let store = quotagate_store::open(&"memory:".parse().unwrap(), "qg");
-        let control = Control::new(store, Arc::default());
+        let control = Control::new(store, Arc::default(), None);
         control.observe(Event::Undone(2));
         let text = control.metrics.render(&*control.store, &control.operate, Format::Plain);
         assert!(text.contains("quotagate_store_grants_undone_total 2"), "{text}");

@@ -5,9 +5,12 @@
 //! offers that over HTTP: the admin API, metrics and the live page.
 
 mod admin;
+mod audit;
 mod control;
 mod listeners;
 mod metrics;
 mod serve;
 
+pub use self::admin::guard::TrustedProxy;
+pub use self::audit::AuditLog;
 pub use self::serve::{App, Serving, serve, serve_with};

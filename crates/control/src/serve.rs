@@ -10,8 +10,9 @@ use quotagate_store::server::{
 use quotagate_store::store::Store;
 use tokio_util::task::AbortOnDropHandle;
 
-use crate::admin::guard::{Guard, Reach};
+use crate::admin::guard::{Guard, Reach, TrustedProxy};
 use crate::admin::{self, events};
+use crate::audit::AuditLog;
 use crate::control::Control;
 use crate::metrics::Format;
 
@@ -22,14 +23,15 @@ pub struct App {
     store: Arc<dyn Store>,
     tokens: Option<Tokens>,
     guard: Guard,
+    audit: Option<AuditLog>,
 }
 
 impl App {
     /// Serves `store` to callers and operators who present one of `tokens`, or to everyone if
     /// `tokens` is `None`.
     pub fn new(store: Arc<dyn Store>, tokens: Option<Tokens>) -> Self {
-        let guard = Guard { tokens: tokens.clone(), hosts: Vec::new() };
-        Self { store, tokens, guard }
+        let guard = Guard { tokens: tokens.clone(), ..Guard::default() };
+        Self { store, tokens, guard, audit: None }
     }
 
     /// Requires one of these tokens from operators instead. Callers do not have them.
@@ -44,6 +46,21 @@ impl App {
     #[must_use]
     pub fn admin_hosts(mut self, hosts: Vec<String>) -> Self {
         self.guard.hosts = hosts;
+        self
+    }
+
+    /// Lets this proxy say who its operators are. Their roles are those of groups in the tokens of
+    /// operators.
+    #[must_use]
+    pub fn proxy(mut self, proxy: Option<TrustedProxy>) -> Self {
+        self.guard.proxy = proxy;
+        self
+    }
+
+    /// Writes each change and each refused try to this log.
+    #[must_use]
+    pub fn audit(mut self, audit: Option<AuditLog>) -> Self {
+        self.audit = audit;
         self
     }
 }
@@ -115,9 +132,9 @@ pub async fn serve_with<F: Future<Output = ()>>(
     accept: impl FnOnce(Serving) -> F,
     shutdown: impl Future<Output = Duration>,
 ) {
-    let App { store, tokens, guard } = app;
+    let App { store, tokens, guard, audit } = app;
     let connections = Arc::new(Connections::default());
-    let control = Arc::new(Control::new(Arc::clone(&store), Arc::clone(&connections)));
+    let control = Arc::new(Control::new(Arc::clone(&store), Arc::clone(&connections), audit));
     let hooks: Arc<dyn Hooks> = Arc::clone(&control) as _;
     let endpoint = CallEndpoint::new(Arc::clone(&store), Arc::clone(&connections));
     let endpoint = Arc::new(endpoint.tokens(tokens).hooks(hooks));

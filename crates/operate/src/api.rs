@@ -5,7 +5,7 @@
 //! `Authorization: Bearer ..`. A change requires `Content-Type: application/json`, so that a page
 //! of another site cannot send one. Errors are answered as [`ErrorReply`].
 //!
-//! `domain` may be left out if the store knows only one.
+//! `domain` may be left out if the store knows only one. A change may have a `reason`, for history.
 
 mod dial;
 mod domain;
@@ -16,6 +16,9 @@ mod usage;
 pub use quotagate_store::control::MAX_HISTORY;
 pub use quotagate_store::server::STORE_HEADER;
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+pub use crate::change::author::Author;
 
 pub use self::dial::{ClearDial, DialEntry, SetDial};
 pub use self::domain::{Board, DomainInfo, ForgetDomain, PolicyInfo};
@@ -32,7 +35,8 @@ pub const DIALS: &str = "/v1/dials";
 /// `GET` `?domain=&policy=&limit=`: [`OverrideEntry`]s, as a list; without a limit, all of them.
 /// `PUT` [`SetOverride`], `DELETE` [`ClearOverride`]: [`Changed`].
 pub const OVERRIDES: &str = "/v1/overrides";
-/// `GET` `?domain=&limit=`: [`Event`]s, the newest first, as a list.
+/// `GET` `?domain=&policy=&partition=&by=&since_ms=&limit=`: [`Event`]s, the newest first, as a
+/// list.
 pub const HISTORY: &str = "/v1/history";
 /// `GET` `?domain=&partition=`: [`UsageReply`]; 404 if no policy counts that party now.
 pub const USAGE: &str = "/v1/usage";
@@ -48,6 +52,10 @@ pub const EVENTS: &str = "/v1/events";
 
 /// Longest name of the operator who makes a change, in bytes; a longer name is cut.
 pub const MAX_BY: usize = 128;
+/// Longest reason of a change, in bytes; a longer one is cut.
+pub const MAX_REASON: usize = 256;
+/// Who makes what time does: a dial or an override ends.
+pub const NOBODY: &str = "-";
 /// Longest time of a dial or an override: 366 days.
 pub const MAX_FOR_MS: u64 = 366 * 24 * 60 * 60 * 1000;
 /// Most partitions that a search for a party finds.
@@ -72,15 +80,39 @@ pub struct Changed {
     pub partition: Option<String>,
 }
 
-/// A change in the history of a domain.
+/// A change in the history of a domain, by an operator or by time.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Event {
     /// When, in milliseconds since the Unix epoch.
     pub at_ms: u64,
-    /// The operator who made it.
+    /// The operator who made it: the name of the token, or that which a trusted proxy gave. Without
+    /// a [`role`](Author::role), only what the caller said; [`NOBODY`] if time made it.
     pub by: String,
     /// What was done, in a sentence.
     pub done: String,
+    /// More about who made it.
+    #[serde(flatten)]
+    pub author: Author,
+    /// The policy that was changed, or `*`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub policy: Option<String>,
+    /// The partition that was changed, encoded as in keys.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub partition: Option<String>,
+    /// What was there before; absent if nothing was.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub before: Option<Value>,
+    /// What is there now; absent if nothing is.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub after: Option<Value>,
+}
+
+impl Event {
+    /// Whether it changed this party: all of its entries are in the partition.
+    pub fn is_about(&self, party: &str) -> bool {
+        let own = || self.partition.iter().flat_map(|partition| partition.split(','));
+        party.split(',').all(|entry| own().any(|own| own == entry))
+    }
 }
 
 /// An error: what is wrong, and how to fix it.

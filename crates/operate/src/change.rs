@@ -1,9 +1,11 @@
 //! What operators change, and the counters that they read: dials, runtime overrides, counters, the
-//! list of domains. Every change has an entry in history.
+//! list of domains. Every change has an entry in history, with its author.
 
+pub mod author;
 pub mod counters;
 pub mod dials;
 pub mod domains;
+pub mod expiry;
 pub mod history;
 pub mod overrides;
 pub mod shape;

@@ -33,6 +33,7 @@ use crate::api::{PublisherKind, Rates, Refused, Top};
 use crate::control::ControlHandle;
 use crate::millis;
 use crate::watch::{Pace, RefusedDocumentSighting, Wanted, Watch};
+use quotagate_store::server::DomainScope;
 
 /// Most partitions in a list.
 const MAX_LISTED: usize = 100;
@@ -107,8 +108,8 @@ impl FleetSight<'_> {
         merge::refused_of(&self.fleet.watch, &self.aged(), key)
     }
 
-    /// The documents that filters refused, a sentence for each domain.
-    pub fn refused_documents(&self) -> Vec<String> {
+    /// The documents that filters refused, a sentence for each domain of `scope`.
+    pub fn refused_documents(&self, scope: &DomainScope) -> Vec<String> {
         let mut latest = BTreeMap::new();
         let theirs = self.aged().into_iter().flat_map(|(age_ms, picture)| {
             picture.documents.iter().map(move |seen| {
@@ -125,7 +126,8 @@ impl FleetSight<'_> {
                 *known = seen;
             }
         }
-        latest.values().map(RefusedDocumentSighting::sentence).collect()
+        let seen = latest.values().filter(|seen| scope.has(&seen.domain));
+        seen.map(RefusedDocumentSighting::sentence).collect()
     }
 
     /// Requests per second of each policy, by name.
@@ -194,7 +196,10 @@ mod tests {
             read(vec![seen("ai", "newer", 5_000), seen("gone", "too old", 60_000)]),
         ];
         let others = Reading { at: Instant::now(), pictures, incomplete: None };
-        let sentences = FleetSight { fleet: &fleet, others: Arc::new(others) }.refused_documents();
+        let sight = FleetSight { fleet: &fleet, others: Arc::new(others) };
+        let only = sight.refused_documents(&"ai".parse().unwrap());
+        assert!(only.len() == 1 && only[0].contains("document of ai: "), "{only:?}");
+        let sentences = sight.refused_documents(&DomainScope::All);
         assert_eq!(sentences.len(), 2, "{sentences:?}");
         assert!(sentences[0].contains("document of ai: ") && sentences[0].ends_with(": newer"));
         assert!(sentences[1].contains("document of shop: ") && sentences[1].ends_with(": its own"));

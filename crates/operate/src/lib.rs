@@ -14,7 +14,8 @@
 //!   again after the override is set, so that no override stays in force unlisted. Listing drops an
 //!   entry that has no override.
 //! * Every change makes a new version and an entry in history, in the same step as its hash. For an
-//!   override that happens once it is set.
+//!   override that happens once it is set. A store also makes an entry for each dial or override
+//!   that ends by its time.
 //!
 //! Times are the backend's. Bounds: [`MAX_DOMAINS`] domains watched at once, and in each domain
 //! [`MAX_POLICIES`] known policies and [`MAX_OVERRIDES`] overrides.
@@ -35,13 +36,14 @@ use std::time::Duration;
 
 pub use quotagate_store::control::MAX_OVERRIDES;
 
+pub use self::change::author::Author;
 pub use self::change::counters::{CallSight, Counters, LastQuota, RefusedOf};
 pub use self::change::dials::Dials;
 pub use self::change::domains::Domains;
-pub use self::change::history::History;
+pub use self::change::history::{History, HistoryFilter, OnChange};
 pub use self::change::overrides::Overrides;
 pub use self::domain::boards::Boards;
-pub use self::domain::directory::Directory;
+pub use self::domain::directory::{Directory, clean, clean_text};
 pub use self::domain::views::{Full, Views, Watched};
 pub use self::fault::Fault;
 pub use self::fleet::{Fleet, FleetSight};

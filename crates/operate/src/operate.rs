@@ -12,6 +12,7 @@ use crate::api::PublisherKind;
 use crate::change::counters::Counters;
 use crate::change::dials::Dials;
 use crate::change::domains::Domains;
+use crate::change::expiry::Expiry;
 use crate::change::history::History;
 use crate::change::overrides::Overrides;
 use crate::control::ControlHandle;
@@ -64,6 +65,7 @@ pub struct Operate {
     pub watch: Arc<Watch>,
     /// What the calls of all processes show that share the backend.
     pub fleet: Fleet,
+    expiry: Expiry,
     kind: PublisherKind,
 }
 
@@ -91,6 +93,7 @@ impl Operate {
             dials: Dials::new(Arc::clone(&directory), Arc::clone(&history)),
             counters: Counters::new(Arc::clone(&history), Arc::clone(&overrides)),
             domains: Domains::new(Arc::clone(&history), Arc::clone(&boards)),
+            expiry: Expiry::new(Arc::clone(&history), Arc::clone(&overrides), Arc::clone(&boards)),
             views,
             directory,
             history,
@@ -104,11 +107,11 @@ impl Operate {
 
     /// Reads the domains that proxies ask for every second; drops windows that have ended;
     /// publishes what this process sees. A store, which has gauges of all domains, also reads the
-    /// others every ten seconds. Never returns.
+    /// others every ten seconds, and records which dials and overrides have ended. Never returns.
     pub async fn run(&self) {
         let quiet = async {
             if self.kind == PublisherKind::Store {
-                self.boards.keep_quiet().await;
+                tokio::join!(self.boards.keep_quiet(), self.expiry.keep_recorded());
             }
         };
         let reading = async { tokio::join!(self.views.keep_fresh(), quiet) };

@@ -14,8 +14,12 @@ pub trait Secret: Sized {
     /// The content of a good file, in words: "`FILE` must hold `EXPECTED`".
     const EXPECTED: &'static str;
 
-    /// Reads the content of a file; `None` if it is no such secret.
-    fn parse(content: &[u8]) -> Option<Self>;
+    /// Reads the content of a file.
+    ///
+    /// # Errors
+    /// What is wrong with single lines, without their content; empty if the content as a whole is
+    /// no such secret.
+    fn parse(content: &[u8]) -> Result<Self, Vec<String>>;
 }
 
 /// A password: one line of text.
@@ -34,8 +38,8 @@ pub struct SecretFile<T> {
 
 struct SecretState<T> {
     last: Option<Arc<T>>,
-    /// Whether the log says that the file is wrong.
-    logged: bool,
+    /// What the log said last of the file; empty while the file is good.
+    logged: String,
 }
 
 /// Why a file of secrets is refused.
@@ -50,12 +54,12 @@ pub enum SecretError {
         source: io::Error,
     },
     /// It holds something else.
-    #[error("{path} must hold {expected}")]
+    #[error("{path} {reason}")]
     Malformed {
         /// The file.
         path: String,
-        /// What it must hold.
-        expected: &'static str,
+        /// What it must hold, or all its faults.
+        reason: String,
     },
 }
 
@@ -64,7 +68,7 @@ impl<T: Secret> SecretFile<T> {
     pub fn new(path: &Path) -> Self {
         Self {
             path: path.to_owned(),
-            state: RwLock::new(SecretState { last: None, logged: false }),
+            state: RwLock::new(SecretState { last: None, logged: String::new() }),
         }
     }
 
@@ -83,8 +87,8 @@ impl<T: Secret> SecretFile<T> {
         &self.path
     }
 
-    /// Reads the file again. Returns its last good content if it is missing or wrong now, which is
-    /// logged once.
+    /// Reads the file again. Returns its last good content if it is missing or wrong now. The log
+    /// says so once for each fault.
     ///
     /// # Errors
     /// When no content was ever good.
@@ -95,15 +99,16 @@ impl<T: Secret> SecretFile<T> {
         match (found, &state.last) {
             (Ok(secret), _) => {
                 let secret = Arc::new(secret);
-                *state = SecretState { last: Some(Arc::clone(&secret)), logged: false };
+                *state = SecretState { last: Some(Arc::clone(&secret)), logged: String::new() };
                 Ok(secret)
             }
             (Err(error), Some(last)) => {
                 let last = Arc::clone(last);
-                if !state.logged {
-                    tracing::warn!("{error}; its last good content stays in use");
+                let said = error.to_string();
+                if state.logged != said {
+                    tracing::warn!("{said}; its last good content stays in use");
                 }
-                state.logged = true;
+                state.logged = said;
                 Ok(last)
             }
             (Err(error), None) => Err(error),
@@ -122,8 +127,16 @@ impl<T: Secret> SecretFile<T> {
             .and_then(|file| file.take(MAX_BYTES + 1).read_to_end(&mut content))
             .map_err(|source| SecretError::Unreadable { path: path(), source })?;
         // A file that is too long would be cut, and its last line be a secret that nobody chose.
-        let secret = if content.len() as u64 <= MAX_BYTES { T::parse(&content) } else { None };
-        secret.ok_or_else(|| SecretError::Malformed { path: path(), expected: T::EXPECTED })
+        let is_whole = content.len() as u64 <= MAX_BYTES;
+        let secret = if is_whole { T::parse(&content) } else { Err(Vec::new()) };
+        secret.map_err(|faults| SecretError::Malformed {
+            path: path(),
+            reason: if faults.is_empty() {
+                format!("must hold {}", T::EXPECTED)
+            } else {
+                format!("has faults: {}", faults.join("; "))
+            },
+        })
     }
 }
 
@@ -136,10 +149,11 @@ impl<T> fmt::Debug for SecretFile<T> {
 impl Secret for PasswordLine {
     const EXPECTED: &'static str = "one line of at most 64 KiB, the password";
 
-    fn parse(content: &[u8]) -> Option<Self> {
-        let password = str::from_utf8(content).ok()?.trim_end_matches(['\r', '\n']);
+    fn parse(content: &[u8]) -> Result<Self, Vec<String>> {
+        let text = str::from_utf8(content).map_err(|_| Vec::new())?;
+        let password = text.trim_end_matches(['\r', '\n']);
         let one_line = !password.is_empty() && !password.contains(['\r', '\n']);
-        one_line.then(|| Self(password.to_owned()))
+        if one_line { Ok(Self(password.to_owned())) } else { Err(Vec::new()) }
     }
 }
 

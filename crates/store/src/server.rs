@@ -14,6 +14,7 @@ mod connections;
 mod deadlines;
 mod endpoint;
 mod file_limit;
+mod grant;
 mod health;
 mod hooks;
 mod listener;
@@ -30,7 +31,10 @@ pub use self::call::CarriedOut;
 pub use self::connections::{Connections, STREAMS, spread};
 pub use self::endpoint::CallEndpoint;
 pub use self::file_limit::{ConnectionLimits, connection_limits, raise_file_limit};
+pub use self::grant::{DomainScope, OperatorGrant, OperatorRole};
 pub use self::hooks::{Event, Hooks};
-pub use self::listener::{ConnectionAge, ListenAddr, ListenAddrError, Listener, Stream};
+pub use self::listener::{
+    ConnectionAge, ListenAddr, ListenAddrError, Listener, PeerAddress, Stream,
+};
 pub use self::refusal::{Refusal, STORE_HEADER};
-pub use self::token::Tokens;
+pub use self::token::{TokenDigest, Tokens, digest_of, shown_digest};

@@ -3,7 +3,7 @@
 use std::env;
 use std::path::PathBuf;
 
-use quotagate_operate::api::{Changed, MAX_BY};
+use quotagate_operate::api::{Changed, MAX_BY, MAX_REASON};
 use tokio::runtime::Builder;
 
 use super::client::{AdminAddr, Answer, Client, Token, user_at_host};
@@ -31,9 +31,13 @@ pub(crate) struct Common {
     /// Print the store's JSON unchanged; indented on a terminal
     #[arg(long, global = true)]
     json: bool,
-    /// Your name, for the history and the log of changes [default: user@host]
+    /// Your name, for the history of changes [default: user@host]. The name of a token comes first,
+    /// and this is a remark beside it
     #[arg(long, value_name = "NAME", global = true)]
     by: Option<String>,
+    /// Why you make a change, for the history
+    #[arg(long, value_name = "TEXT", global = true)]
+    reason: Option<String>,
 }
 
 /// What a command works with.
@@ -62,7 +66,11 @@ impl Common {
             address: self.admin.clone(),
             token: Token::find(self.token_file.as_deref())?,
             domain: self.domain.clone().filter(|domain| !domain.is_empty()),
+            reason: self.reason.clone(),
         };
+        if self.reason.as_ref().is_some_and(|reason| reason.len() > MAX_REASON) {
+            return Err(Failure::Usage(format!("--reason takes at most {MAX_REASON} bytes")));
+        }
         let by = self.by.clone().unwrap_or_else(user_at_host);
         if by.trim().is_empty() || by.len() > MAX_BY {
             return Err(Failure::Usage(format!("--by must be a name of at most {MAX_BY} bytes")));

@@ -1,5 +1,6 @@
 //! `quotagate serve`: the store as a process.
 
+mod operators;
 pub(crate) mod tokens;
 
 use std::env;
@@ -23,6 +24,7 @@ use tracing_subscriber::filter::Targets;
 use tracing_subscriber::layer::SubscriberExt as _;
 use tracing_subscriber::util::SubscriberInitExt as _;
 
+use self::operators::OperatorArgs;
 use crate::values;
 
 #[derive(clap::Args)]
@@ -41,9 +43,12 @@ pub struct ServeArgs {
     /// need none]
     #[arg(long, env = "QUOTAGATE_TOKEN_FILE", value_name = "FILE")]
     token_file: Option<PathBuf>,
-    /// A file with bearer tokens for operators, one per line [default: those of --token-file]
+    /// A file with tokens for operators, one per line: NAME ROLE DOMAINS SHA256 of `quotagate token
+    /// new`, or a bearer token that may do everything [default: those of --token-file]
     #[arg(long, env = "QUOTAGATE_ADMIN_TOKEN_FILE", value_name = "FILE")]
     admin_token_file: Option<PathBuf>,
+    #[command(flatten)]
+    operators: OperatorArgs,
     /// A host name of the admin address, in addition to localhost and IP addresses; repeatable, or
     /// separated by commas
     #[arg(long, env = "QUOTAGATE_ADMIN_HOSTS", value_name = "NAME", value_delimiter = ',', value_parser = host)]
@@ -223,6 +228,7 @@ async fn serve(args: ServeArgs) -> Result<(), String> {
     tracing::info!("listening on {}, admin on {}, store {url}", calls.address(), admin.address());
     let store = quotagate_store::open(&url, &args.prefix);
     let app = App::new(store, tokens).admin_tokens(admin_tokens).admin_hosts(args.admin_host);
+    let app = args.operators.apply(app)?;
     let server = serve_store(calls, admin, app, async { ending.await.unwrap_or_default() });
     tokio::select! {
         () = server => tracing::info!("stopped"),

@@ -8,9 +8,9 @@ use tokio::task::spawn_blocking;
 use tokio::time::sleep;
 
 /// How often the files are read. They are small, so they are compared by content.
-const EVERY: Duration = Duration::from_secs(2);
+const EVERY: Duration = Duration::from_secs(1);
 
-/// Reads the files of `tokens` every two seconds, and at once on `hangup` (SIGHUP). Never returns.
+/// Reads the files of `tokens` every second, and at once on `hangup` (SIGHUP). Never returns.
 ///
 /// Passwords of Redis are not among them: the store reads those for each connection.
 pub async fn keep_read(tokens: Vec<Tokens>, mut hangup: Signal) {

@@ -107,6 +107,7 @@ fn errors_are_one_sentence_without_the_password() {
     };
     let [none, two, good] =
         [file("none", "\n"), file("two", "s3cret\nmore\n"), file("good", "s3cret\n")];
+    let faulty = file("faulty", "ann root * s3cret\n\nann view s3cret\nbob\n");
     let taken = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = taken.local_addr().unwrap().to_string();
     for (arguments, says) in [
@@ -150,6 +151,19 @@ fn errors_are_one_sentence_without_the_password() {
             "--password-file: the store URL holds a password already: give it in one place",
         ),
         (vec!["--listen", &address], "--listen: cannot listen on"),
+        (
+            vec!["--admin-token-file", &faulty],
+            "has faults: line 1: the role must be one of view, operate, admin; line 3: it has 3 words: write one \
+             token of visible ASCII characters, or NAME ROLE DOMAINS SHA256, or group:NAME ROLE DOMAINS; line 4: it is a token \
+             without a name",
+        ),
+        (
+            vec!["--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0", "--audit", "/no/such/file"],
+            "--audit: /no/such/file cannot be written: No such file",
+        ),
+        (vec!["--auth-header", "x-user", "--auth-from", "::1"], "--admin-token-file"),
+        (vec!["--auth-header", "x-user", "--admin-token-file", &good], "--auth-from"),
+        (vec!["--auth-from", "localhost"], "must be an IP address or a network"),
     ] {
         let output = refused(&arguments);
         let text = String::from_utf8(output.stderr).unwrap();

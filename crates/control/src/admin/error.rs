@@ -8,6 +8,8 @@ use quotagate_store::server::{Refusal as BodyRefusal, STORE_HEADER};
 
 use quotagate_operate::Fault;
 use quotagate_operate::api::ErrorReply;
+use quotagate_store::server::{DomainScope, OperatorRole};
+use serde_json::Value;
 
 /// Why a request is rejected.
 #[derive(Debug, thiserror::Error)]
@@ -26,6 +28,43 @@ pub enum Refusal {
     /// The token is missing or wrong.
     #[error("the bearer token is missing or wrong")]
     Token,
+    /// A trusted proxy names a person without a role.
+    #[error(
+        "{name} is in no group that has a role here: add group:NAME ROLE DOMAINS to the file of \
+         --admin-token-file for one of the groups"
+    )]
+    Groups {
+        /// The person.
+        name: String,
+    },
+    /// The operator's role is too small for this path.
+    #[error("{who} has the role {has}, and this takes the role {wants}")]
+    Role {
+        /// The operator.
+        who: String,
+        /// The operator's greatest role.
+        has: OperatorRole,
+        /// The role of the path.
+        wants: OperatorRole,
+    },
+    /// The operator has no such role in this domain.
+    #[error("{who} has no role for this in the domain {domain:?}: name one of {scope}")]
+    Scope {
+        /// The operator.
+        who: String,
+        /// The domain that the request names.
+        domain: String,
+        /// The domains of the operator.
+        scope: DomainScope,
+    },
+    /// A change that was refused, with what it would have changed.
+    #[error("{refusal}")]
+    Change {
+        /// The change as it was sent.
+        wish: Value,
+        /// Why it was refused.
+        refusal: Box<Refusal>,
+    },
     /// The request names a host that is not a known name of this address.
     #[error(
         "{0:?} is not a name of this address: use its IP address or localhost, or start the store with \
@@ -58,6 +97,15 @@ pub enum Refusal {
     Wish(#[from] Fault),
 }
 
+/// What the audit log says of a refused request. It is in the extensions of the response.
+#[derive(Clone, Debug)]
+pub struct RefusedTry {
+    /// Why it was refused.
+    pub error: String,
+    /// The change that it would have made.
+    pub wish: Option<Value>,
+}
+
 impl Refusal {
     /// A parameter of the query is wrong.
     pub fn parameter(name: &str, reason: impl Into<String>) -> Self {
@@ -70,7 +118,12 @@ impl Refusal {
             Self::AdminAddress | Self::Host(_) => StatusCode::MISDIRECTED_REQUEST,
             Self::Method(_) => StatusCode::METHOD_NOT_ALLOWED,
             Self::Token => StatusCode::UNAUTHORIZED,
-            Self::Open | Self::Origin => StatusCode::FORBIDDEN,
+            Self::Open
+            | Self::Origin
+            | Self::Groups { .. }
+            | Self::Role { .. }
+            | Self::Scope { .. } => StatusCode::FORBIDDEN,
+            Self::Change { refusal, .. } => refusal.status(),
             Self::Listeners(_) => StatusCode::SERVICE_UNAVAILABLE,
             Self::NotJson => StatusCode::UNSUPPORTED_MEDIA_TYPE,
             Self::Failed => StatusCode::INTERNAL_SERVER_ERROR,
@@ -88,6 +141,14 @@ impl Refusal {
 
 impl IntoResponse for Refusal {
     fn into_response(self) -> Response {
+        if let Self::Change { wish, refusal } = self {
+            let mut response = refusal.into_response();
+            if let Some(refused) = response.extensions_mut().get_mut::<RefusedTry>() {
+                refused.wish = Some(wish);
+            }
+            return response;
+        }
+        let refused = RefusedTry { error: self.to_string(), wish: None };
         let mut reply = ErrorReply { error: self.to_string(), ..ErrorReply::default() };
         let status = self.status();
         let header = match self {
@@ -95,6 +156,14 @@ impl IntoResponse for Refusal {
                 HeaderValue::try_from(methods).ok().map(|methods| (ALLOW, methods))
             }
             Self::Token => Some((WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"))),
+            Self::Groups { .. } | Self::Role { .. } => {
+                reply.field = Some("role".to_owned());
+                None
+            }
+            Self::Scope { .. } => {
+                reply.field = Some("domain".to_owned());
+                None
+            }
             Self::Body(refusal) => {
                 reply.field = refusal.field().map(str::to_owned);
                 None
@@ -109,6 +178,7 @@ impl IntoResponse for Refusal {
         };
         let mut response = (status, [(STORE_HEADER, "1")], Json(reply)).into_response();
         response.headers_mut().extend(header);
+        response.extensions_mut().insert(refused);
         response
     }
 }

@@ -11,6 +11,9 @@
 //!   not name another site.
 //!
 //! Without a token, an address that other machines can connect to serves none of those paths.
+//!
+//! A request shows who sends it by a token, or by the headers of a proxy in front that has asked
+//! the person to log in. Anyone can write such a header, so only those of trusted addresses count.
 
 use std::net::IpAddr;
 
@@ -19,9 +22,16 @@ use axum::http::header::{
 };
 use axum::http::uri::Authority;
 use axum::http::{Method, Request};
-use quotagate_store::server::{ListenAddr, Tokens};
+use ipnet::IpNet;
+use quotagate_operate::api::MAX_BY;
+use quotagate_operate::clean_text;
+use quotagate_store::server::{ListenAddr, PeerAddress, Tokens, shown_digest};
 
 use super::error::Refusal;
+use super::operator::{Operator, Shown, grants_of};
+
+/// Most groups of a person that count.
+const MAX_GROUPS: usize = 256;
 
 /// How the page that sends a request relates to this address. Browsers set it; pages cannot.
 const SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
@@ -55,6 +65,44 @@ pub struct Guard {
     pub tokens: Option<Tokens>,
     /// Names of this address, in lower case, besides `localhost` and IP addresses.
     pub hosts: Vec<String>,
+    /// A proxy that names operators.
+    pub proxy: Option<TrustedProxy>,
+}
+
+/// A proxy in front of the admin address, such as oauth2-proxy, whose headers say who sends a
+/// request.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TrustedProxy {
+    /// The header with the name of the person.
+    pub header: HeaderName,
+    /// The header with the names of the person's groups, with commas between them.
+    pub groups: HeaderName,
+    /// The addresses of the proxy.
+    pub from: Vec<IpNet>,
+}
+
+impl TrustedProxy {
+    /// The person and the groups that a request names, if the proxy sent it.
+    fn person<B>(
+        &self,
+        request: &Request<B>,
+        peer: Option<PeerAddress>,
+    ) -> Option<(String, Shown)> {
+        let PeerAddress::Tcp(address) = peer? else { return None };
+        let address = address.ip().to_canonical();
+        if !self.from.iter().any(|network| network.contains(&address)) {
+            return None;
+        }
+        let mut names = request.headers().get_all(&self.header).iter();
+        // A proxy that adds its header to that of a client would be no proof.
+        let (Some(name), None) = (names.next(), names.next()) else { return None };
+        let name = clean_text(str::from_utf8(name.as_bytes()).ok()?, MAX_BY);
+        let groups = request.headers().get_all(&self.groups).iter();
+        let groups = groups.filter_map(|value| str::from_utf8(value.as_bytes()).ok());
+        let groups = groups.flat_map(|value| value.split(',')).map(|group| group.trim().to_owned());
+        let groups = Shown::Groups(groups.take(MAX_GROUPS).collect());
+        (!name.is_empty()).then_some((name, groups))
+    }
 }
 
 impl Guard {
@@ -63,16 +111,16 @@ impl Guard {
         self.tokens.is_some() || !matches!(reach, Reach::Network)
     }
 
-    /// Whether this request may be carried out on an address of this reach.
+    /// Who sends this request to an address of this reach. What the operator may do is for the
+    /// path to check.
     ///
     /// # Errors
-    /// Why it may not.
-    pub fn check<B>(&self, request: &Request<B>, reach: Reach) -> Result<(), Refusal> {
+    /// Why it may not be carried out.
+    pub fn check<B>(&self, request: &Request<B>, reach: Reach) -> Result<Operator, Refusal> {
         if !self.serves(reach) {
             return Err(Refusal::Open);
         }
         let headers = request.headers();
-        let given = headers.get(AUTHORIZATION).map_or(&b""[..], |value| value.as_bytes());
         let host = request.uri().authority().map(|authority| authority.as_str().as_bytes());
         let named = headers.get_all(HOST).iter().map(|host| host.as_bytes());
         let hosts: Vec<&[u8]> = host.into_iter().chain(named).collect();
@@ -95,11 +143,34 @@ impl Guard {
         if sites.map(HeaderValue::as_bytes).any(|site| !matches!(site, b"same-origin" | b"none")) {
             return Err(Refusal::Origin);
         }
-        if self.tokens.as_ref().is_some_and(|tokens| !tokens.admits(given)) {
-            return Err(Refusal::Token);
-        }
+        let operator = self.identify(request)?;
         let reads = matches!(*request.method(), Method::GET | Method::HEAD);
-        if reads || is_json(headers) { Ok(()) } else { Err(Refusal::NotJson) }
+        if reads || is_json(headers) { Ok(operator) } else { Err(Refusal::NotJson) }
+    }
+
+    /// By the token of a request, else by the headers of the trusted proxy.
+    fn identify<B>(&self, request: &Request<B>) -> Result<Operator, Refusal> {
+        let peer = request.extensions().get::<PeerAddress>().copied();
+        let tokens = self.tokens.as_ref();
+        let operator = |shown: Shown, name: Option<String>, header: Option<String>| {
+            let grants = grants_of(tokens, &shown)?;
+            let name = name.or_else(|| grants.iter().find_map(|grant| grant.name.clone()));
+            Some(Operator { name, grants, shown, header, peer, tokens: self.tokens.clone() })
+        };
+        let by_token = match request.headers().get(AUTHORIZATION) {
+            _ if tokens.is_none() => operator(Shown::Nothing, None, None),
+            Some(value) => shown_digest(value.as_bytes())
+                .and_then(|digest| operator(Shown::Token(digest), None, None)),
+            None => None,
+        };
+        let by_proxy = || {
+            let proxy = self.proxy.as_ref()?;
+            let (name, groups) = proxy.person(request, peer)?;
+            let header = Some(proxy.header.to_string());
+            let refused = Refusal::Groups { name: name.clone() };
+            Some(operator(groups, Some(name), header).ok_or(refused))
+        };
+        by_token.map(Ok).or_else(by_proxy).unwrap_or(Err(Refusal::Token))
     }
 
     fn check_hosts(&self, hosts: &[&[u8]]) -> Result<(), Refusal> {
@@ -143,7 +214,7 @@ mod tests {
         let request = request.body(()).unwrap();
         guard
             .check(&request, reach)
-            .map_or_else(|refusal| refusal.into_response().status().as_u16(), |()| 200)
+            .map_or_else(|refusal| refusal.into_response().status().as_u16(), |_| 200)
     }
 
     const JSON: (&str, &str) = ("content-type", "application/json");
@@ -170,7 +241,7 @@ mod tests {
 
     #[test]
     fn only_names_that_no_one_else_can_own_are_served() {
-        let guard = Guard { tokens: None, hosts: vec!["quotagate.svc".to_owned()] };
+        let guard = Guard { hosts: vec!["quotagate.svc".to_owned()], ..Guard::default() };
         for good in [
             "127.0.0.1:9181",
             "127.0.0.1",
@@ -268,7 +339,7 @@ mod tests {
                 request.header(*name, *value)
             });
             let checked = Guard::default().check(&request.body(()).unwrap(), Reach::Machine);
-            checked.map_or_else(|refusal| refusal.into_response().status().as_u16(), |()| 200)
+            checked.map_or_else(|refusal| refusal.into_response().status().as_u16(), |_| 200)
         };
         assert_eq!(get(&[]), 200, "a command");
         for (site, status) in [
@@ -286,10 +357,58 @@ mod tests {
 
     #[test]
     fn token_is_required() {
-        let guard = Guard { tokens: Tokens::new(b"s3cret"), hosts: vec![] };
+        let guard = Guard { tokens: Tokens::new(b"s3cret"), ..Guard::default() };
         let with = |shown| {
             status(&guard, Reach::Machine, &[("host", "[::1]"), ("authorization", shown), JSON])
         };
         assert_eq!((with("Bearer s3cret"), with("Bearer wrong"), with("")), (200, 401, 401));
+    }
+
+    #[test]
+    fn headers_of_a_proxy_count_only_from_its_addresses() {
+        let proxy = TrustedProxy {
+            header: HeaderName::from_static("x-forwarded-email"),
+            groups: HeaderName::from_static("x-forwarded-groups"),
+            from: vec!["10.0.0.0/8".parse().unwrap(), "::1/128".parse().unwrap()],
+        };
+        let tokens =
+            Tokens::new(b"group:sre admin *\ngroup:shop view shop\nan-unnamed-token-of-old\n");
+        let guard = Guard { tokens, proxy: Some(proxy), ..Guard::default() };
+        let ask = |peer: &str, headers: &[(&str, &str)]| {
+            let mut request = Request::get("/v1/boards").header("host", "localhost");
+            for (name, value) in headers {
+                request = request.header(*name, *value);
+            }
+            let mut request = request.body(()).unwrap();
+            let peer = peer.parse().map_or(PeerAddress::Unix, PeerAddress::Tcp);
+            request.extensions_mut().insert(peer);
+            guard.check(&request, Reach::Machine)
+        };
+        let ann = ("x-forwarded-email", "ann@example.com");
+        let sre = ("x-forwarded-groups", "other, sre,shop");
+        for peer in ["10.1.2.3:4", "[::ffff:10.1.2.3]:4", "[::1]:4"] {
+            let operator = ask(peer, &[ann, sre]).unwrap();
+            assert_eq!(operator.name.as_deref(), Some("ann@example.com"), "{peer}");
+            assert_eq!(operator.role().unwrap().to_string(), "admin");
+            assert_eq!(operator.header.as_deref(), Some("x-forwarded-email"));
+        }
+        for peer in ["11.1.2.3:4", "[::2]:4", "unix"] {
+            assert!(matches!(ask(peer, &[ann, sre]), Err(Refusal::Token)), "{peer}");
+        }
+        let twice = [ann, ann, sre];
+        let control = ("x-forwarded-email", "\t ");
+        for headers in [&[sre][..], &twice, &[control, sre]] {
+            assert!(matches!(ask("10.1.2.3:4", headers), Err(Refusal::Token)), "{headers:?}");
+        }
+        for groups in ["", "other", "SRE", "sre other"] {
+            let refused = ask("10.1.2.3:4", &[ann, ("x-forwarded-groups", groups)]);
+            assert!(matches!(refused, Err(Refusal::Groups { .. })), "{groups}");
+        }
+        let token = ("authorization", "Bearer an-unnamed-token-of-old");
+        assert_eq!(ask("11.1.2.3:4", &[token]).unwrap().name, None);
+        // Basic authorization, which oauth2-proxy may add, is no token.
+        let basic = ("authorization", "Basic YW5uOg==");
+        let operator = ask("10.1.2.3:4", &[basic, ann, ("x-forwarded-groups", "shop")]).unwrap();
+        assert_eq!(operator.scope("view".parse().unwrap()).unwrap().to_string(), "shop");
     }
 }

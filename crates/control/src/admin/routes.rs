@@ -1,21 +1,31 @@
-//! The paths under `/v1/` of the admin address.
+//! The paths under `/v1/` of the admin address, each with the role that it requires.
+//!
+//! A path cannot be added without a role, and a handler reads the parameters of its request with
+//! [`Asked`] or [`Body`], which check the domain. Where a request names none, [`Asked::domains`]
+//! and [`Asked::one`] give the domains that the operator may see.
 
 use std::sync::Arc;
 
 use axum::extract::{FromRequest, FromRequestParts, Query, Request, State};
+use axum::handler::Handler;
 use axum::http::request::Parts;
-use axum::routing::{get, post, put};
+use axum::http::{Extensions, Method};
+use axum::middleware::{Next, from_fn};
+use axum::response::Response;
+use axum::routing::{MethodFilter, MethodRouter, on};
 use axum::{Json, Router};
-use quotagate_store::server::{read_json, receive};
+use quotagate_store::server::{DomainScope, OperatorRole, read_json, receive};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
+use serde_json::Value;
 
 use super::error::Refusal;
 use super::events;
+use super::operator::Access;
 use crate::control::Control;
-use quotagate_operate::api::{self, Changed};
+use quotagate_operate::api::{self, Changed, MAX_REASON};
 use quotagate_operate::watch::Wanted;
-use quotagate_operate::{CallSight, Fault};
+use quotagate_operate::{Author, CallSight, Fault, HistoryFilter, clean, clean_text};
 
 /// Largest body of a change, in bytes.
 const MAX_BODY: usize = 64 * 1024;
@@ -27,26 +37,74 @@ const LISTED: usize = 10;
 type AdminState = State<Arc<Control>>;
 type Reply<T> = Result<Json<T>, Refusal>;
 
+/// A method of a path.
+struct Route {
+    role: OperatorRole,
+    #[cfg_attr(not(test), expect(dead_code, reason = "the test of all paths reads it"))]
+    method: Method,
+    path: &'static str,
+    handler: MethodRouter<Arc<Control>>,
+}
+
+/// All paths and methods under `/v1/`.
+fn routes() -> Vec<Route> {
+    use OperatorRole::{Admin, Operate, View};
+    vec![
+        route(View, Method::GET, api::BOARDS, boards),
+        route(Operate, Method::PUT, api::DIALS, set_dial),
+        route(Operate, Method::DELETE, api::DIALS, clear_dial),
+        route(View, Method::GET, api::OVERRIDES, overrides),
+        route(Operate, Method::PUT, api::OVERRIDES, set_override),
+        route(Operate, Method::DELETE, api::OVERRIDES, clear_override),
+        route(View, Method::GET, api::HISTORY, history),
+        route(View, Method::GET, api::USAGE, usage),
+        route(Operate, Method::POST, api::RESET, reset),
+        route(View, Method::GET, api::TOP, top),
+        route(View, Method::GET, api::DOMAINS, domains),
+        route(Admin, Method::DELETE, api::DOMAINS, forget_domain),
+        route(View, Method::GET, api::EVENTS, events::serve),
+    ]
+}
+
+fn route<H, T>(role: OperatorRole, method: Method, path: &'static str, handler: H) -> Route
+where
+    H: Handler<T, Arc<Control>>,
+    T: 'static,
+{
+    // Every method of `routes` has a filter.
+    let filter = MethodFilter::try_from(method.clone()).unwrap_or(MethodFilter::GET);
+    Route { role, method, path, handler: on(filter, handler) }
+}
+
 /// The paths under `/v1/`.
 pub fn router() -> Router<Arc<Control>> {
-    Router::new()
-        .route(api::BOARDS, get(boards))
-        .route(api::DIALS, put(set_dial).delete(clear_dial))
-        .route(api::OVERRIDES, get(overrides).put(set_override).delete(clear_override))
-        .route(api::HISTORY, get(history))
-        .route(api::USAGE, get(usage))
-        .route(api::RESET, post(reset))
-        .route(api::TOP, get(top))
-        .route(api::DOMAINS, get(domains).delete(forget_domain))
-        .route(api::EVENTS, get(events::serve))
+    routes().into_iter().fold(Router::new(), |router, Route { role, path, handler, .. }| {
+        let guarded = from_fn(move |request, next| require(role, request, next));
+        router.route(path, handler.route_layer(guarded))
+    })
+}
+
+/// Passes a request on if its operator has this role in a domain.
+async fn require(
+    role: OperatorRole,
+    mut request: Request,
+    next: Next,
+) -> Result<Response, Refusal> {
+    let access = Access::in_extensions(request.extensions())?.with_role(role)?;
+    request.extensions_mut().insert(access);
+    Ok(next.run(request).await)
 }
 
 async fn boards(State(app): AdminState, asked: Asked) -> Reply<Vec<api::Board>> {
-    Ok(Json(app.operate.boards.read_all(asked.domain()).await?))
+    let mut boards = Vec::new();
+    for domain in asked.domains(&app).await? {
+        boards.extend(app.operate.boards.read_all(domain.as_deref()).await?);
+    }
+    Ok(Json(boards))
 }
 
-async fn set_dial(State(app): AdminState, Body(wish): Body<api::SetDial>) -> Reply<Changed> {
-    change(app, async move |app| {
+async fn set_dial(State(app): AdminState, body: Body<api::SetDial>) -> Reply<Changed> {
+    change(app, body, async move |app, wish| {
         let made = app.operate.dials.set(&wish).await?;
         app.operate.watch.forget(&made.domain, &wish.policy);
         Ok(made)
@@ -54,8 +112,8 @@ async fn set_dial(State(app): AdminState, Body(wish): Body<api::SetDial>) -> Rep
     .await
 }
 
-async fn clear_dial(State(app): AdminState, Body(wish): Body<api::ClearDial>) -> Reply<Changed> {
-    change(app, async move |app| {
+async fn clear_dial(State(app): AdminState, body: Body<api::ClearDial>) -> Reply<Changed> {
+    change(app, body, async move |app, wish| {
         let made = app.operate.dials.clear(&wish).await?;
         app.operate.watch.forget(&made.domain, &wish.policy);
         Ok(made)
@@ -64,32 +122,37 @@ async fn clear_dial(State(app): AdminState, Body(wish): Body<api::ClearDial>) ->
 }
 
 async fn overrides(State(app): AdminState, asked: Asked) -> Reply<Vec<api::OverrideEntry>> {
-    let (domain, policy) = (asked.domain(), asked.policy());
-    let found =
-        app.operate.overrides.list(domain, policy, asked.limit.unwrap_or(usize::MAX)).await?;
+    let (policy, limit) = (asked.policy(), asked.limit.unwrap_or(usize::MAX));
+    let domains = asked.domains(&app).await?;
+    let mut found = Vec::new();
+    for domain in &domains {
+        let left = limit.saturating_sub(found.len());
+        found.extend(app.operate.overrides.list(domain.as_deref(), policy, left).await?);
+    }
     if let Some(policy) = policy.filter(|_| found.is_empty()) {
-        app.operate.directory.check_policy(domain, policy).await?;
+        check_policy(&app, &domains, policy).await?;
     }
     Ok(Json(found))
 }
 
-async fn set_override(
-    State(app): AdminState,
-    Body(wish): Body<api::SetOverride>,
-) -> Reply<Changed> {
-    change(app, async move |app| app.operate.overrides.set(&wish).await).await
+async fn set_override(State(app): AdminState, body: Body<api::SetOverride>) -> Reply<Changed> {
+    change(app, body, async move |app, wish| app.operate.overrides.set(&wish).await).await
 }
 
-async fn clear_override(
-    State(app): AdminState,
-    Body(wish): Body<api::ClearOverride>,
-) -> Reply<Changed> {
-    change(app, async move |app| app.operate.overrides.clear(&wish).await).await
+async fn clear_override(State(app): AdminState, body: Body<api::ClearOverride>) -> Reply<Changed> {
+    change(app, body, async move |app, wish| app.operate.overrides.clear(&wish).await).await
 }
 
 async fn history(State(app): AdminState, asked: Asked) -> Reply<Vec<api::Event>> {
     let limit = asked.limit.unwrap_or(CHANGES);
-    Ok(Json(app.operate.history.list(asked.domain(), limit).await?))
+    let filter = HistoryFilter {
+        policy: asked.policy(),
+        party: asked.partition.as_deref(),
+        by: asked.by.as_deref(),
+        since_ms: asked.since_ms,
+    };
+    let domain = asked.one(&app).await?;
+    Ok(Json(app.operate.history.find(domain.as_deref(), filter, limit).await?))
 }
 
 async fn usage(State(app): AdminState, asked: Asked) -> Reply<api::UsageReply> {
@@ -99,21 +162,39 @@ async fn usage(State(app): AdminState, asked: Asked) -> Reply<api::UsageReply> {
         refused: &|key| sight.refused_of(key),
     };
     let partition = asked.partition.as_deref().unwrap_or_default();
-    Ok(Json(app.operate.counters.usage(asked.domain(), partition, calls).await?))
+    let (mut reply, mut absent) = (None::<api::UsageReply>, None);
+    for domain in asked.domains(&app).await? {
+        match app.operate.counters.usage(domain.as_deref(), partition, calls).await {
+            Ok(found) => match &mut reply {
+                Some(reply) => reply.extend(found),
+                None => reply = Some(found),
+            },
+            Err(Fault::Absent(reason)) => absent = Some(reason),
+            Err(fault) => return Err(fault.into()),
+        }
+    }
+    let none = || Fault::Absent(absent.unwrap_or_else(|| "no policy counts it now".to_owned()));
+    Ok(Json(reply.ok_or_else(none)?))
 }
 
-async fn reset(State(app): AdminState, Body(wish): Body<api::Reset>) -> Reply<Changed> {
-    change(app, async move |app| app.operate.counters.reset(&wish).await).await
+async fn reset(State(app): AdminState, body: Body<api::Reset>) -> Reply<Changed> {
+    change(app, body, async move |app, wish| app.operate.counters.reset(&wish).await).await
 }
 
 async fn top(State(app): AdminState, asked: Asked) -> Reply<api::Top> {
     let (domain, policy) = (asked.domain(), asked.policy());
+    let domains = asked.domains(&app).await?;
     let sight = app.operate.fleet.look().await;
-    let top = sight.top(Wanted { domain, policy }, asked.limit.unwrap_or(LISTED));
+    let scope = match &asked.access.scope {
+        DomainScope::All => None,
+        scope @ DomainScope::Some(_) => Some(scope),
+    };
+    let wanted = Wanted { domain, policy, scope };
+    let top = sight.top(wanted, asked.limit.unwrap_or(LISTED));
     // An empty reply to a misspelt name would look like a policy without traffic.
     if top.fullest.is_empty() && top.refused.is_empty() && top.uncounted.is_empty() {
         match (domain, policy) {
-            (_, Some(policy)) => app.operate.directory.check_policy(domain, policy).await?,
+            (_, Some(policy)) => check_policy(&app, &domains, policy).await?,
             (Some(domain), None) => drop(app.operate.directory.domain(Some(domain)).await?),
             (None, None) => {}
         }
@@ -121,31 +202,62 @@ async fn top(State(app): AdminState, asked: Asked) -> Reply<api::Top> {
     Ok(Json(top))
 }
 
-async fn domains(State(app): AdminState) -> Reply<Vec<api::DomainInfo>> {
-    Ok(Json(app.operate.domains.list().await?))
+async fn domains(State(app): AdminState, asked: Asked) -> Reply<Vec<api::DomainInfo>> {
+    let mut found = app.operate.domains.list().await?;
+    found.retain(|info| asked.access.scope.has(&info.domain));
+    Ok(Json(found))
 }
 
-async fn forget_domain(
-    State(app): AdminState,
-    Body(wish): Body<api::ForgetDomain>,
-) -> Reply<Changed> {
-    change(app, async move |app| app.operate.domains.forget(&wish).await).await
+async fn forget_domain(State(app): AdminState, body: Body<api::ForgetDomain>) -> Reply<Changed> {
+    change(app, body, async move |app, wish| app.operate.domains.forget(&wish).await).await
+}
+
+/// Checks that one of these domains has a policy of this name.
+async fn check_policy(
+    app: &Control,
+    domains: &[Option<String>],
+    policy: &str,
+) -> Result<(), Refusal> {
+    let mut failed = None;
+    for domain in domains {
+        match app.operate.directory.check_policy(domain.as_deref(), policy).await {
+            Ok(()) => return Ok(()),
+            Err(fault) => failed = Some(fault),
+        }
+    }
+    failed.map_or(Ok(()), |fault| Err(fault.into()))
 }
 
 /// Makes a change in its own task, so that a closed connection does not stop it half-way.
-async fn change<F>(app: Arc<Control>, make: impl FnOnce(Arc<Control>) -> F) -> Reply<Changed>
+async fn change<T, F>(
+    app: Arc<Control>,
+    body: Body<T>,
+    make: impl FnOnce(Arc<Control>, T) -> F,
+) -> Reply<Changed>
 where
     F: Future<Output = Result<Changed, Fault>> + Send + 'static,
 {
-    let made = app.connections.spawn(make(Arc::clone(&app)));
-    Ok(Json(made.await.map_err(|_| Refusal::Failed)??))
+    let Body { wish, author, sent } = body;
+    let made = app.connections.spawn(author.makes(make(Arc::clone(&app), wish)));
+    let made = made.await.map_err(|_| Refusal::Failed).and_then(|made| Ok(made?));
+    made.map(Json).map_err(|refusal| Refusal::Change { wish: sent, refusal: refusal.into() })
+}
+
+impl Access {
+    /// What the layers around a handler have found out.
+    fn in_extensions(extensions: &Extensions) -> Result<Self, Refusal> {
+        extensions.get::<Self>().cloned().ok_or(Refusal::Failed)
+    }
 }
 
 /// The parameters of the query. An empty name counts as absent.
 struct Asked {
+    access: Access,
     domain: Option<String>,
     policy: Option<String>,
     partition: Option<String>,
+    by: Option<String>,
+    since_ms: Option<u64>,
     limit: Option<usize>,
 }
 
@@ -156,6 +268,67 @@ impl Asked {
 
     fn policy(&self) -> Option<&str> {
         self.policy.as_deref().filter(|name| !name.is_empty())
+    }
+
+    /// The domains to read, see [`readable`].
+    async fn domains(&self, app: &Control) -> Result<Vec<Option<String>>, Refusal> {
+        readable(app, &self.access.scope, self.domain()).await
+    }
+
+    /// The only domain to read, see [`only`].
+    async fn one(&self, app: &Control) -> Result<Option<String>, Refusal> {
+        only(app, &self.access.scope, self.domain()).await
+    }
+}
+
+/// The domains of a request: the one that it names, or all of `scope` that are known. `None` stands
+/// for all domains, or for the only one, where the operator may touch all.
+///
+/// # Errors
+/// If the domain is not known. The text names no domain that the operator may not see.
+async fn readable(
+    app: &Control,
+    scope: &DomainScope,
+    given: Option<&str>,
+) -> Result<Vec<Option<String>>, Refusal> {
+    if *scope == DomainScope::All {
+        return Ok(vec![given.map(str::to_owned)]);
+    }
+    let mut known = app.operate.directory.domains().await?;
+    known.retain(|domain| scope.has(domain));
+    match given {
+        None => Ok(known.into_iter().map(Some).collect()),
+        Some(given) if known.iter().any(|domain| domain == given) => {
+            Ok(vec![Some(given.to_owned())])
+        }
+        Some(given) => {
+            let reason = format!("no filter has reported a domain {given:?}");
+            Err(Fault::Unknown { field: "domain", reason, known }.into())
+        }
+    }
+}
+
+/// The domain that a request names, or the only one that the operator may touch.
+///
+/// # Errors
+/// If there is none, or several.
+async fn only(
+    app: &Control,
+    scope: &DomainScope,
+    given: Option<&str>,
+) -> Result<Option<String>, Refusal> {
+    let mut domains = readable(app, scope, given).await?;
+    match domains.len() {
+        1 => Ok(domains.pop().flatten()),
+        0 => {
+            let reason = format!("no filter has reported one of the domains {scope} yet");
+            Err(Fault::Unknown { field: "domain", reason, known: Vec::new() }.into())
+        }
+        _ => {
+            let reason = "several domains are known: name one".to_owned();
+            let known = domains.into_iter().flatten().collect();
+            Err(Fault::Invalid { field: "domain", reason, known }.into())
+        }
     }
 }
 
@@ -168,24 +341,84 @@ impl<S: Sync> FromRequestParts<S> for Asked {
             domain: Option<String>,
             policy: Option<String>,
             partition: Option<String>,
+            by: Option<String>,
+            since_ms: Option<String>,
             limit: Option<String>,
         }
+        let access = Access::in_extensions(&parts.extensions)?;
         let texts = Query::<Texts>::try_from_uri(&parts.uri);
-        let Query(Texts { domain, policy, partition, limit }) =
+        let Query(Texts { domain, policy, partition, by, since_ms, limit }) =
             texts.map_err(|rejection| Refusal::parameter("query", rejection.body_text()))?;
-        let limit = limit.map(|limit| limit.parse()).transpose();
-        let limit = limit.map_err(|_| Refusal::parameter("limit", "must be a whole number"))?;
-        Ok(Self { domain, policy, partition, limit })
+        let number =
+            |name: &'static str| move |_| Refusal::parameter(name, "must be a whole number");
+        let limit = limit.map(|limit| limit.parse()).transpose().map_err(number("limit"))?;
+        let since_ms = since_ms.map(|since| since.parse()).transpose();
+        let since_ms = since_ms.map_err(number("since_ms"))?;
+        let asked = Self { access, domain, policy, partition, by, since_ms, limit };
+        if let Some(domain) = asked.domain() {
+            asked.access.check(domain)?;
+        }
+        Ok(asked)
     }
 }
 
-/// The body of a change.
-struct Body<T>(T);
+/// The body of a change. Its domain is one that the operator may change, and its `by` is the name
+/// of the operator if that is known.
+struct Body<T> {
+    wish: T,
+    author: Author,
+    /// As it was sent, for the audit log.
+    sent: Value,
+}
 
-impl<T: DeserializeOwned, S: Sync> FromRequest<S> for Body<T> {
+impl<T: DeserializeOwned> FromRequest<Arc<Control>> for Body<T> {
     type Rejection = Refusal;
 
-    async fn from_request(request: Request, _: &S) -> Result<Self, Refusal> {
-        Ok(Self(read_json(&receive(request.into_body(), MAX_BODY).await?)?))
+    async fn from_request(request: Request, app: &Arc<Control>) -> Result<Self, Refusal> {
+        let access = Access::in_extensions(request.extensions())?;
+        let bytes = receive(request.into_body(), MAX_BODY).await?;
+        let sent: Value = read_json(&bytes)?;
+        let refused =
+            |refusal: Refusal| Refusal::Change { wish: sent.clone(), refusal: refusal.into() };
+        Self::of(&access, app, &sent).await.map_err(refused)
     }
 }
+
+impl<T: DeserializeOwned> Body<T> {
+    async fn of(access: &Access, app: &Control, sent: &Value) -> Result<Self, Refusal> {
+        // A list would be read as the fields in their order, so that their names could not be
+        // checked.
+        let Value::Object(mut fields) = sent.clone() else {
+            return Err(Refusal::parameter(".", "must be a JSON object"));
+        };
+        let mut text = |name: &str| match fields.remove(name) {
+            Some(Value::String(text)) => Ok(Some(text)),
+            Some(Value::Null) | None => Ok(None),
+            Some(_) => Err(Refusal::parameter(name, "must be a text")),
+        };
+        let (by, reason, domain) = (text("by")?, text("reason")?, text("domain")?);
+        let domain = match domain {
+            Some(domain) => {
+                access.check(&domain)?;
+                only(app, &access.scope, Some(&domain)).await?
+            }
+            None => only(app, &access.scope, None).await?,
+        };
+        if let Some(domain) = domain {
+            fields.insert("domain".to_owned(), domain.into());
+        }
+        if let Some(name) = access.operator.name.clone().or_else(|| by.clone()) {
+            fields.insert("by".to_owned(), name.into());
+        }
+        let said = by.map(|by| clean(&by));
+        let reason = reason.map(|reason| clean_text(&reason, MAX_REASON));
+        Ok(Self {
+            wish: read_json(&Value::Object(fields).to_string().into_bytes())?,
+            author: access.author(said, reason.filter(|reason| !reason.is_empty())),
+            sent: sent.clone(),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -20,4 +20,5 @@ mod served;
 #[path = "../../../operate/tests/operate/slow.rs"]
 #[allow(dead_code, reason = "the tests of operating use the rest")]
 mod slow;
+mod tokens;
 mod usage;

@@ -107,7 +107,7 @@ pub struct Rates {
 }
 
 /// What the live page shows, once a second.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Snapshot {
     /// The store's time, in milliseconds since the Unix epoch.
     pub at_ms: u64,

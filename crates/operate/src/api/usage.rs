@@ -103,6 +103,15 @@ pub struct UsageReply {
     pub incomplete: Option<String>,
 }
 
+impl UsageReply {
+    /// Adds what was found in another domain.
+    pub fn extend(&mut self, other: Self) {
+        self.found.extend(other.found);
+        self.unmatched.extend(other.unmatched);
+        self.incomplete = self.incomplete.take().or(other.incomplete);
+    }
+}
+
 /// Deletes the counter of the current window. Its partition gets its whole quota again.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]

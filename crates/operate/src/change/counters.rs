@@ -309,7 +309,10 @@ impl Counters {
         let used =
             units(&seen).map_or_else(String::new, |used| format!(", {used} units were used"));
         let done = format!("reset {} {partition}{used}", wish.policy);
-        let event = Event { at_ms: millis(seen.now), by: clean(&wish.by), done };
+        let before = units(&seen).map(|used| format!("{{\"used\":{used}}}").into_bytes());
+        let event = Event::new(millis(seen.now), &clean(&wish.by), done)
+            .of(&wish.policy, Some(&partition))
+            .values(before.as_deref(), None);
         let made = self.history.record(&domain, event).await?;
         Ok(self.history.reply(domain, made, Some(partition)))
     }

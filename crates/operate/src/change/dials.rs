@@ -124,7 +124,7 @@ impl Dials {
         match self.history.change(&domain, HashName::Dials, &wish.policy, &by, clear).await {
             Err(Fault::Absent(_)) if named && self.drop_unread(&domain, &wish.policy).await? => {
                 let now = self.control.read(HashName::Dials, &domain).await?.now;
-                let event = Event { at_ms: millis(now), by, done: spoilt.clone() };
+                let event = Event::new(millis(now), &by, spoilt.clone()).of(&wish.policy, None);
                 let made = self.history.record(&domain, event).await?;
                 Ok(self.history.reply(domain, made, None))
             }

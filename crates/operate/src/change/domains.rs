@@ -73,7 +73,7 @@ impl Domains {
         }
         let now = self.control.read(HashName::Domains, "").await?.now;
         let done = format!("forgot domain {domain}");
-        let event = Event { at_ms: millis(now), by: clean(&wish.by), done };
+        let event = Event::new(millis(now), &clean(&wish.by), done);
         let made = self.history.record(&domain, event).await?;
         Ok(self.history.reply(domain, made, None))
     }

@@ -1,7 +1,9 @@
 //! Which operator changed what. Each change is one step with its entry here and a new version.
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
+
+use futures_util::future::BoxFuture;
 
 use quotagate_store::control::{Change, HashName};
 
@@ -17,6 +19,23 @@ pub struct History {
     pub(crate) control: ControlHandle,
     views: Arc<Views>,
     directory: Arc<Directory>,
+    on_change: OnceLock<OnChange>,
+}
+
+/// Receives each change that is in history now, and the domain of it.
+pub type OnChange = Box<dyn Fn(&str, &Event) -> BoxFuture<'static, ()> + Send + Sync>;
+
+/// Which changes are listed. Absent: all.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct HistoryFilter<'a> {
+    /// Of this policy.
+    pub policy: Option<&'a str>,
+    /// Of partitions that contain this party, encoded as in keys.
+    pub party: Option<&'a str>,
+    /// By the operator with this name.
+    pub by: Option<&'a str>,
+    /// Since this time, in milliseconds since the Unix epoch.
+    pub since_ms: Option<u64>,
 }
 
 /// A change of a field.
@@ -39,7 +58,12 @@ impl History {
         views: Arc<Views>,
         directory: Arc<Directory>,
     ) -> Self {
-        Self { control, views, directory }
+        Self { control, views, directory, on_change: OnceLock::new() }
+    }
+
+    /// Passes each change of this process to `receive`, which is set once.
+    pub fn on_change(&self, receive: OnChange) {
+        let _ = self.on_change.set(receive);
     }
 
     /// The changes of a domain, the newest first.
@@ -47,10 +71,26 @@ impl History {
     /// # Errors
     /// If the domain is not known, or the backend fails.
     pub async fn list(&self, domain: Option<&str>, limit: usize) -> Result<Vec<Event>, Fault> {
+        self.find(domain, HistoryFilter::default(), limit).await
+    }
+
+    /// Those changes of a domain that pass a filter, the newest first.
+    ///
+    /// # Errors
+    /// If the domain is not known, or the backend fails.
+    pub async fn find(
+        &self,
+        domain: Option<&str>,
+        filter: HistoryFilter<'_>,
+        limit: usize,
+    ) -> Result<Vec<Event>, Fault> {
         let domain = self.directory.domain(domain).await?;
-        let entries = self.control.history(&domain, limit.clamp(1, MAX_HISTORY)).await?;
+        let limit = limit.clamp(1, MAX_HISTORY);
+        let most = if filter.is_all() { limit } else { MAX_HISTORY };
+        let entries = self.control.history(&domain, most).await?;
         let read = |entry: Vec<u8>| serde_json::from_slice::<Event>(&entry).ok();
-        Ok(entries.into_iter().filter_map(read).collect())
+        let events = entries.into_iter().filter_map(read).filter(|event| filter.has(event));
+        Ok(events.take(limit).collect())
     }
 
     /// Changes one field: `edit` computes the new value from the old one and the backend's time. If
@@ -67,7 +107,9 @@ impl History {
             let snapshot = self.control.read(hash, domain).await?;
             let old = snapshot.get(field);
             let Edit { new, done } = edit(old, snapshot.now)?;
-            let event = Event { at_ms: millis(snapshot.now), by: by.to_owned(), done };
+            let event = Event::new(millis(snapshot.now), by, done)
+                .of(field, None)
+                .values(old, new.as_deref());
             let change = Change {
                 hash,
                 field: field.to_owned(),
@@ -103,6 +145,9 @@ impl History {
     /// it at once.
     pub(crate) async fn changed(&self, domain: &str, event: &Event) {
         tracing::info!("{}, by {}, in {domain}", event.done, event.by);
+        if let Some(receive) = self.on_change.get() {
+            receive(domain, event).await;
+        }
         self.views.reread(domain).await;
     }
 
@@ -111,5 +156,20 @@ impl History {
         let durable = self.control.durable();
         let Made { version, done } = made;
         Changed { domain, version, durable, done, remark: None, partition }
+    }
+}
+
+impl HistoryFilter<'_> {
+    /// Whether every change is listed.
+    const fn is_all(&self) -> bool {
+        let Self { policy, party, by, since_ms } = self;
+        policy.is_none() && party.is_none() && by.is_none() && since_ms.is_none()
+    }
+
+    fn has(&self, event: &Event) -> bool {
+        self.policy.is_none_or(|policy| event.policy.as_deref() == Some(policy))
+            && self.party.is_none_or(|party| event.is_about(party))
+            && self.by.is_none_or(|by| event.by == by)
+            && self.since_ms.is_none_or(|since| event.at_ms >= since)
     }
 }

@@ -86,7 +86,12 @@ impl Overrides {
             if self.control.change(&domain, &listing).await?.is_none() {
                 continue;
             }
-            let event = |done: String| Event { at_ms, by: by.clone(), done };
+            let event = |done: String| {
+                Event::new(at_ms, &by, done)
+                    .of(&wish.policy, Some(&partition))
+                    .values(old.as_deref(), Some(&entry))
+            };
+            let set = event(format!("set {what}"));
             if let Err(error) = self.control.set_override(&key, &value, wish.for_ms).await {
                 let doubtful = matches!(error, StoreError::NoAnswer(_));
                 let undo = if doubtful {
@@ -95,7 +100,7 @@ impl Overrides {
                         write(&event(format!("tried to set {what}; the backend did not answer")));
                     Change { event: Some(said), ..index(&field, Some(entry.clone()), Some(entry)) }
                 } else {
-                    index(&field, Some(entry), old)
+                    index(&field, Some(entry.clone()), old.clone())
                 };
                 if let Err(second) = self.control.change(&domain, &undo).await {
                     tracing::warn!(
@@ -105,9 +110,8 @@ impl Overrides {
                 return Err(error.into());
             }
             // A concurrent clear or set may have missed the override, so check the entry again.
-            let event = event(format!("set {what}"));
             let said = Change {
-                event: Some(write(&event)),
+                event: Some(write(&set)),
                 ..index(&field, Some(entry.clone()), Some(entry))
             };
             let recorded = self.control.change(&domain, &said).await;
@@ -118,10 +122,7 @@ impl Overrides {
                     Allow::Unlimited => None,
                     Allow::Quota(_) | Allow::Blocked => self.not_enforced(&domain, &policy).await,
                 };
-                return Ok(Changed {
-                    remark,
-                    ..self.made(domain, version, event, partition).await
-                });
+                return Ok(Changed { remark, ..self.made(domain, version, set, partition).await });
             }
         }
         Err(Fault::Contended)
@@ -176,7 +177,9 @@ impl Overrides {
                 )));
             }
             let done = format!("cleared override {} {partition}", wish.policy);
-            let event = Event { at_ms: millis(snapshot.now), by: by.clone(), done };
+            let event = Event::new(millis(snapshot.now), &by, done)
+                .of(&wish.policy, Some(&partition))
+                .values(old.as_deref(), None);
             let gone = Change { event: Some(write(&event)), ..index(&field, old, None) };
             let recorded = self.control.change(&domain, &gone).await;
             if let Some(version) =
@@ -248,6 +251,21 @@ impl Overrides {
         Ok(all)
     }
 
+    /// Drops the entries of overrides whose time is over.
+    ///
+    /// # Errors
+    /// If the backend fails.
+    pub(crate) async fn drop_ended(&self, domain: &str) -> Result<(), Fault> {
+        let snapshot = self.control.read(HashName::Overrides, domain).await?;
+        for (field, value) in &snapshot.fields {
+            let entry = serde_json::from_slice::<OverrideRecord>(value).ok();
+            if entry.is_some_and(|entry| left_at(entry.until_ms, snapshot.now).is_none()) {
+                self.listed(domain, field, value).await?;
+            }
+        }
+        Ok(())
+    }
+
     /// The override of an index entry, if it is set.
     pub(crate) async fn listed(
         &self,
@@ -265,8 +283,19 @@ impl Overrides {
         let seen = self.control.get(Key::Override(&key)).await?;
         let Some(allow) = seen.value.as_deref().and_then(read_allow) else {
             let old = entry.at_ms.saturating_add(millis(YOUNG)) < millis(seen.now);
-            if seen.value.is_none() && (old || left_at(entry.until_ms, seen.now).is_none()) {
-                self.control.change(domain, &index(field, Some(value.to_vec()), None)).await?;
+            let has_ended = left_at(entry.until_ms, seen.now).is_none();
+            if seen.value.is_none() && (old || has_ended) {
+                let done = format!("override {policy} {partition} ended: {}", words(entry.allow));
+                let event = Event::ended(millis(seen.now), done)
+                    .of(policy, Some(partition))
+                    .values(Some(value), None);
+                // An override that Redis lost before its time was not ended by it.
+                let said = has_ended.then(|| write(&event));
+                let gone = Change { event: said, ..index(field, Some(value.to_vec()), None) };
+                let made = self.control.change(domain, &gone).await?;
+                if made.is_some() && has_ended {
+                    self.history.changed(domain, &event).await;
+                }
             }
             return Ok(None);
         };

@@ -146,7 +146,19 @@ impl Boards {
     /// The number of dials and of overrides in force, for each domain that filters have reported or
     /// ask for.
     pub fn in_force(&self) -> Vec<(String, usize, usize)> {
-        let mut views = self.last_views();
+        let count = |(name, view): (String, Arc<View>)| {
+            let now = view.now();
+            (name, view.dials_at(now), view.overrides.count_at(now))
+        };
+        self.last_views().into_iter().map(count).collect()
+    }
+
+    /// The last view of each domain that filters have reported or ask for.
+    pub(crate) fn last_views(&self) -> BTreeMap<String, Arc<View>> {
+        let kept = self.kept.lock();
+        let mut views: BTreeMap<_, _> =
+            kept.iter().map(|(domain, read)| (domain.clone(), Arc::clone(&read.view))).collect();
+        drop(kept);
         for cached in self.views.all() {
             let Some(view) = cached.view() else { continue };
             match views.get_mut(&*cached.name) {
@@ -156,17 +168,7 @@ impl Boards {
                 None => {}
             }
         }
-        let count = |(name, view): (String, Arc<View>)| {
-            let now = view.now();
-            (name, view.dials_at(now), view.overrides.count_at(now))
-        };
-        views.into_iter().map(count).collect()
-    }
-
-    /// The last view of each domain.
-    fn last_views(&self) -> BTreeMap<String, Arc<View>> {
-        let kept = self.kept.lock();
-        kept.iter().map(|(domain, read)| (domain.clone(), Arc::clone(&read.view))).collect()
+        views
     }
 
     async fn read(&self, domain: &str, look: Look) -> Result<Arc<Read>, StoreError> {

@@ -229,14 +229,20 @@ pub(crate) fn merged(written: &[PolicyInfo], here: Option<&Watched>) -> Vec<Poli
 
 /// A name that is safe in logs and tables: no control characters, at most [`MAX_BY`] bytes.
 pub fn clean(by: &str) -> String {
-    let mut name: String = by.chars().filter(|c| !c.is_control()).collect();
-    name = name.trim().to_owned();
-    let mut end = name.len().min(MAX_BY);
-    while !name.is_char_boundary(end) {
+    let name = clean_text(by, MAX_BY);
+    if name.is_empty() { "unknown".to_owned() } else { name }
+}
+
+/// A text without control characters, of at most so many bytes.
+pub fn clean_text(text: &str, most: usize) -> String {
+    let mut text: String = text.chars().filter(|c| !c.is_control()).collect();
+    text = text.trim().to_owned();
+    let mut end = text.len().min(most);
+    while !text.is_char_boundary(end) {
         end -= 1;
     }
-    name.truncate(end);
-    if name.is_empty() { "unknown".to_owned() } else { name }
+    text.truncate(end);
+    text
 }
 
 #[cfg(test)]

@@ -83,6 +83,12 @@ impl Index {
         index
     }
 
+    /// Whether an override in it has ended by its time.
+    pub fn has_ended_at(&self, now: Duration) -> bool {
+        let now = millis(now);
+        self.ends.iter().any(|until| *until <= now)
+    }
+
     /// How many overrides are in force.
     pub fn count_at(&self, now: Duration) -> usize {
         let now = millis(now);

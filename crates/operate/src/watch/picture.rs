@@ -1,6 +1,7 @@
 //! What a process saw, in a form that other processes can merge. Ages are relative to the moment at
 //! which it was taken.
 
+use quotagate_store::server::DomainScope;
 use serde::{Deserialize, Serialize};
 
 use crate::api::Usage;
@@ -41,24 +42,27 @@ pub struct Pace {
     pub ms: Option<f64>,
 }
 
-/// Domain and policy of what is wanted. Absent: all.
+/// Of what is wanted. Absent: of all.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Wanted<'a> {
     /// The domain.
     pub domain: Option<&'a str>,
     /// The policy.
     pub policy: Option<&'a str>,
+    /// The domains that may be seen.
+    pub scope: Option<&'a DomainScope>,
 }
 
 impl Wanted<'_> {
     /// Whether everything is wanted.
     pub const fn is_all(&self) -> bool {
-        self.domain.is_none() && self.policy.is_none()
+        self.domain.is_none() && self.policy.is_none() && self.scope.is_none()
     }
 
     /// Whether this policy is wanted.
     pub fn has(&self, domain: &str, policy: &str) -> bool {
         self.domain.is_none_or(|wanted| wanted == domain)
             && self.policy.is_none_or(|wanted| wanted == policy)
+            && self.scope.is_none_or(|scope| scope.has(domain))
     }
 }

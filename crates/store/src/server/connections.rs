@@ -146,8 +146,8 @@ impl Connections {
         loop {
             // The semaphore is never closed.
             let Ok(permit) = Arc::clone(&permits).acquire_owned().await else { return };
-            let stream = match listener.accept().await {
-                Ok(stream) => stream,
+            let (stream, peer) = match listener.accept().await {
+                Ok(accepted) => accepted,
                 Err(error) => {
                     // Most likely no file descriptor is free, so other connections must end first.
                     tracing::warn!("cannot accept a connection: {error}");
@@ -158,7 +158,8 @@ impl Connections {
             let connection = Arc::new(Connection::new());
             let (answering, draining) = (Arc::clone(&connection), self.draining());
             let respond = respond.clone();
-            let service = service_fn(move |request: Request<Incoming>| {
+            let service = service_fn(move |mut request: Request<Incoming>| {
+                request.extensions_mut().insert(peer);
                 let (connection, draining) = (Arc::clone(&answering), draining.clone());
                 let is_http2 = request.version() == Version::HTTP_2;
                 let answering = connection.answering();

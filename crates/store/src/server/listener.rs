@@ -75,6 +75,25 @@ pub struct ConnectionAge {
     pub grace: Duration,
 }
 
+/// From where a connection comes. [`Connections`](super::Connections) adds it to the extensions of
+/// each request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PeerAddress {
+    /// From this TCP address.
+    Tcp(SocketAddr),
+    /// Through the Unix socket.
+    Unix,
+}
+
+impl fmt::Display for PeerAddress {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Tcp(address) => write!(f, "{address}"),
+            Self::Unix => f.write_str("unix"),
+        }
+    }
+}
+
 #[derive(Debug)]
 enum Inner {
     Tcp(TcpListener),
@@ -140,18 +159,18 @@ impl Listener {
         &self.address
     }
 
-    /// Waits for a connection.
+    /// Waits for a connection. Returns it, and who made it.
     ///
     /// # Errors
     /// Why accepting failed: because of that connection, or of the process (too many open files).
-    pub async fn accept(&self) -> io::Result<Box<dyn Stream>> {
+    pub async fn accept(&self) -> io::Result<(Box<dyn Stream>, PeerAddress)> {
         match &self.inner {
             Inner::Tcp(listener) => {
-                let (stream, _) = listener.accept().await?;
+                let (stream, address) = listener.accept().await?;
                 stream.set_nodelay(true)?;
-                Ok(Box::new(stream))
+                Ok((Box::new(stream), PeerAddress::Tcp(address)))
             }
-            Inner::Unix(listener) => Ok(Box::new(listener.accept().await?.0)),
+            Inner::Unix(listener) => Ok((Box::new(listener.accept().await?.0), PeerAddress::Unix)),
         }
     }
 }

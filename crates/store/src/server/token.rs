@@ -1,15 +1,42 @@
-//! The bearer tokens that callers show.
+//! The bearer tokens that callers and operators show.
 
+use std::collections::HashMap;
 use std::fmt;
 use std::path::Path;
 use std::sync::Arc;
 
-use subtle::{Choice, ConstantTimeEq};
+use sha2::{Digest, Sha256};
+use subtle::ConstantTimeEq;
 
+use super::grant::OperatorGrant;
 use crate::secret::{Secret, SecretError, SecretFile};
+
+/// Most faults that an error lists.
+const MAX_FAULTS: usize = 20;
+/// Shortest token without a name in a file that also has lines with names: a shorter word is most
+/// likely a name whose rest is missing.
+const MIN_TOKEN: usize = 20;
+/// What begins a line for the members of a group.
+const GROUP: &str = "group:";
+
+/// The SHA-256 of a token.
+pub type TokenDigest = [u8; 32];
+
+/// The digest of a token. It is no secret if the token is long and random: nobody can guess a token
+/// of 256 random bits, however fast the digest is.
+pub fn digest_of(token: &[u8]) -> TokenDigest {
+    Sha256::digest(token).into()
+}
 
 /// The valid tokens; a caller shows one of them. Clones share the tokens and their updates. The
 /// content is never shown.
+///
+/// A line of a token file is one of these; empty lines and those that begin with `# ` do not count:
+///
+/// * `TOKEN`: a token without a name. Proxies and operators may show it, and an operator may do
+///   everything with it.
+/// * `NAME ROLE DOMAINS SHA256`: a token of an operator, by its digest.
+/// * `group:NAME ROLE DOMAINS`: what the members of a group may do whom a trusted proxy names.
 ///
 /// A token is replaced without an outage in three steps: add the new one to the file, give it to
 /// the callers, and remove the old one from the file.
@@ -22,23 +49,24 @@ enum Source {
     File(Arc<SecretFile<TokenLines>>),
 }
 
-/// Tokens of visible ASCII characters, one on each line. Empty lines and white space around a token
-/// do not count.
-#[derive(PartialEq, Eq)]
-struct TokenLines(Vec<Vec<u8>>);
+#[derive(Default, PartialEq, Eq)]
+struct TokenLines {
+    tokens: Vec<(TokenDigest, Arc<OperatorGrant>)>,
+    groups: HashMap<String, Vec<Arc<OperatorGrant>>>,
+}
 
 impl Tokens {
-    /// Reads the tokens in a file, one on each line.
+    /// Reads the tokens in a file.
     ///
     /// # Errors
-    /// When the file cannot be read, holds no token, or holds something else.
+    /// When the file cannot be read, holds no token, or has faults: all of them.
     pub fn from_file(path: &Path) -> Result<Self, SecretError> {
         Ok(Self(Source::File(Arc::new(SecretFile::open(path)?))))
     }
 
-    /// Tokens of visible ASCII characters, one on each line; `None` for anything else.
+    /// The tokens in the text of a file; `None` if it has faults.
     pub fn new(text: &[u8]) -> Option<Self> {
-        Some(Self(Source::Fixed(Arc::new(TokenLines::parse(text)?))))
+        Some(Self(Source::Fixed(Arc::new(TokenLines::parse(text).ok()?))))
     }
 
     /// Reads the file again. If it holds no tokens now, the tokens that it held before stay valid.
@@ -48,43 +76,159 @@ impl Tokens {
         if let Ok(now) = file.read()
             && before.is_some_and(|before| before != now)
         {
+            let TokenLines { tokens, groups } = &*now;
             tracing::info!(
-                "{} has changed: {} tokens are valid now",
+                "{} has changed: {} tokens and {} groups are valid now",
                 file.path().display(),
-                now.0.len()
+                tokens.len(),
+                groups.len()
             );
         }
     }
 
-    /// Whether an `Authorization` header shows a valid token. Takes the same time for all wrong
-    /// tokens of one length.
+    /// Whether an `Authorization` header shows a valid token of callers, which has no name.
     pub fn admits(&self, authorization: &[u8]) -> bool {
-        let shown = match authorization.split_at_checked(7) {
-            Some((scheme, token)) if scheme.eq_ignore_ascii_case(b"bearer ") => token.trim_ascii(),
-            _ => return false,
-        };
-        let valid = match &self.0 {
+        let grant = shown_digest(authorization).and_then(|digest| self.grant(&digest));
+        grant.is_some_and(|grant| grant.name.is_none())
+    }
+
+    /// What the holder of the token with this digest may do; `None` if it is not valid. Takes the
+    /// same time for all wrong tokens.
+    pub fn grant(&self, digest: &TokenDigest) -> Option<Arc<OperatorGrant>> {
+        let lines = self.lines()?;
+        let mut found = None;
+        for (valid, grant) in &lines.tokens {
+            if bool::from(valid.ct_eq(digest)) {
+                found = Some(Arc::clone(grant));
+            }
+        }
+        found
+    }
+
+    /// What the members of these groups may do.
+    pub fn grants_of<'g>(
+        &self,
+        groups: impl IntoIterator<Item = &'g str>,
+    ) -> Vec<Arc<OperatorGrant>> {
+        let Some(lines) = self.lines() else { return Vec::new() };
+        groups.into_iter().filter_map(|group| lines.groups.get(group)).flatten().cloned().collect()
+    }
+
+    fn lines(&self) -> Option<Arc<TokenLines>> {
+        match &self.0 {
             Source::Fixed(tokens) => Some(Arc::clone(tokens)),
             Source::File(file) => file.last(),
-        };
-        let any = |any: Choice, token: &Vec<u8>| any | token.ct_eq(shown);
-        valid.is_some_and(|tokens| tokens.0.iter().fold(Choice::from(0), any).into())
+        }
     }
+}
+
+/// The digest of the token that an `Authorization` header shows.
+pub fn shown_digest(authorization: &[u8]) -> Option<TokenDigest> {
+    let (scheme, token) = authorization.split_at_checked(7)?;
+    scheme.eq_ignore_ascii_case(b"bearer ").then(|| digest_of(token.trim_ascii()))
 }
 
 impl Secret for TokenLines {
     const EXPECTED: &'static str =
         "tokens of visible ASCII characters, one on each line, in at most 64 KiB";
 
-    fn parse(content: &[u8]) -> Option<Self> {
-        let lines = content
-            .split(|byte| *byte == b'\n')
-            .map(<[u8]>::trim_ascii)
-            .filter(|line| !line.is_empty());
-        let tokens: Vec<_> = lines.map(<[u8]>::to_owned).collect();
-        let good = |token: &Vec<u8>| token.iter().all(u8::is_ascii_graphic);
-        (!tokens.is_empty() && tokens.iter().all(good)).then_some(Self(tokens))
+    fn parse(content: &[u8]) -> Result<Self, Vec<String>> {
+        let text = str::from_utf8(content).map_err(|_| Vec::new())?;
+        let (mut lines, mut faults) = (Self::default(), Vec::new());
+        let has_names = text.lines().any(|line| line.split_ascii_whitespace().count() > 2);
+        for (number, line) in (1_usize..).zip(text.lines().map(str::trim)) {
+            if line.is_empty() || line.starts_with("# ") {
+                continue;
+            }
+            if let Err(fault) = lines.add(line) {
+                faults.push(format!("line {number}: {fault}"));
+            } else if line.len() < MIN_TOKEN && has_names && !line.contains(char::is_whitespace) {
+                let fault = "it is a token without a name, which may do everything, of fewer than";
+                faults.push(format!(
+                    "line {number}: {fault} {MIN_TOKEN} characters: add ROLE DOMAINS SHA256 if it is a name"
+                ));
+            }
+        }
+        let more = faults.len().saturating_sub(MAX_FAULTS);
+        if more > 0 {
+            faults.truncate(MAX_FAULTS);
+            faults.push(format!("and {more} more"));
+        }
+        let is_empty = lines.tokens.is_empty() && lines.groups.is_empty();
+        if faults.is_empty() && !is_empty { Ok(lines) } else { Err(faults) }
     }
+}
+
+impl TokenLines {
+    /// Adds a line.
+    ///
+    /// # Errors
+    /// What is wrong with it, and the remedy. A line may hold a secret, so the text shows no part
+    /// of it.
+    fn add(&mut self, line: &str) -> Result<(), String> {
+        let words: Vec<&str> = line.split_ascii_whitespace().collect();
+        match *words.as_slice() {
+            [token, ..] if token.starts_with(GROUP) => {
+                let [group, role, domains] = *words.as_slice() else {
+                    return Err(
+                        "the line of a group must be group:NAME ROLE DOMAINS: leave no spaces \
+                                within a part"
+                            .to_owned(),
+                    );
+                };
+                let name = group.strip_prefix(GROUP).unwrap_or_default().to_owned();
+                if name.is_empty() {
+                    return Err("write the name of the group after group:".to_owned());
+                }
+                let grant = OperatorGrant {
+                    name: Some(name.clone()),
+                    role: role.parse()?,
+                    domains: domains.parse()?,
+                };
+                self.groups.entry(name).or_default().push(grant.into());
+            }
+            [token] if token.bytes().all(|b| b.is_ascii_graphic()) => {
+                self.tokens.push((digest_of(token.as_bytes()), OperatorGrant::EVERYTHING.into()));
+            }
+            [name, role, domains, digest] => {
+                OperatorGrant::check_name(name)?;
+                let grant = OperatorGrant {
+                    name: Some(name.to_owned()),
+                    role: role.parse()?,
+                    domains: domains.parse()?,
+                };
+                let digest = read_digest(digest).ok_or(
+                    "the SHA-256 of the token must be 64 hexadecimal digits: `quotagate token new` prints it",
+                )?;
+                if self.tokens.iter().any(|(other, _)| *other == digest) {
+                    return Err(
+                        "an earlier line has the same token: make one for each name".to_owned()
+                    );
+                }
+                self.tokens.push((digest, grant.into()));
+            }
+            _ => {
+                return Err(format!(
+                    "it has {} words: write one token of visible ASCII characters, or NAME ROLE DOMAINS SHA256, \
+                     or group:NAME ROLE DOMAINS",
+                    words.len()
+                ));
+            }
+        }
+        Ok(())
+    }
+}
+
+fn read_digest(text: &str) -> Option<TokenDigest> {
+    let mut digest = TokenDigest::default();
+    let digits = text.as_bytes();
+    if digits.len() != digest.len() * 2 || !digits.iter().all(u8::is_ascii_hexdigit) {
+        return None;
+    }
+    for (byte, pair) in digest.iter_mut().zip(digits.chunks(2)) {
+        *byte = u8::from_str_radix(str::from_utf8(pair).ok()?, 16).ok()?;
+    }
+    Some(digest)
 }
 
 impl fmt::Debug for Tokens {
@@ -146,5 +290,77 @@ mod tests {
             tokens.read_again();
             assert_eq!(valid(), expected, "{text:?}");
         }
+    }
+
+    /// A line, and the digest of its token.
+    fn line(name: &str, role: &str, domains: &str) -> String {
+        let digest = digest_of(name.as_bytes());
+        let digits: String = digest.iter().map(|byte| format!("{byte:02x}")).collect();
+        format!("{name} {role} {domains} {digits}")
+    }
+
+    #[test]
+    fn named_tokens_are_for_operators_and_unnamed_ones_for_all() {
+        let plain = "a-token-without-a-name";
+        let text = format!("# operators\n{plain}\n{}\n", line("ann", "operate", "pay,shop"));
+        let tokens = Tokens::new(text.as_bytes()).unwrap();
+        let admits = |token: &str| tokens.admits(format!("Bearer {token}").as_bytes());
+        assert!(admits(plain) && !admits("ann"));
+        let grant = |token: &str| tokens.grant(&digest_of(token.as_bytes()));
+        assert_eq!(*grant(plain).unwrap(), OperatorGrant::EVERYTHING);
+        let ann = grant("ann").unwrap();
+        assert_eq!(
+            (ann.name.as_deref(), ann.role.to_string(), ann.domains.to_string()),
+            (Some("ann"), "operate".to_owned(), "pay,shop".to_owned())
+        );
+        assert!(grant("bob").is_none() && grant("").is_none());
+        // While a token is replaced, both are valid.
+        let two = line("ann", "view", "*").replace("ann view", "bob view") + "\n";
+        let two = Tokens::new((two + &line("bob", "view", "*")).as_bytes()).unwrap();
+        for token in ["ann", "bob"] {
+            let grant = two.grant(&digest_of(token.as_bytes())).unwrap();
+            assert_eq!(grant.name.as_deref(), Some("bob"), "{token}");
+        }
+    }
+
+    #[test]
+    fn members_of_several_groups_get_what_each_of_them_may() {
+        let tokens = Tokens::new(b"group:/ops operate shop\ngroup:sre admin *\n").unwrap();
+        let roles = |groups: &[&str]| {
+            let grants = tokens.grants_of(groups.iter().copied());
+            grants.iter().map(|grant| grant.role.to_string()).collect::<Vec<_>>()
+        };
+        assert_eq!(roles(&["sre", "other", "/ops"]), ["admin", "operate"]);
+        assert_eq!(roles(&["group:sre", ""]), [""; 0]);
+    }
+
+    #[test]
+    fn all_faults_of_a_file_are_named_with_their_lines_and_without_their_content() {
+        let good = line("ann", "view", "*");
+        let text = format!(
+            "{good}\nS3CRET word\n\nann S3CRET * {d}\nann view S3CRET! {d}\nan:n view * {d}\nbob view * S3CRET\n\
+             bob view * {d}\ngroup:x S3CRET\ngroup: view *\nbob\n",
+            d = good.rsplit(' ').next().unwrap()
+        );
+        let faults = TokenLines::parse(text.as_bytes()).err().unwrap();
+        let expected = [
+            "line 2: it has 2 words: write one token",
+            "line 4: the role must be one of view, operate, admin",
+            "line 5: the domains must be *",
+            "line 6: the name must be 1 to 64",
+            "line 7: the SHA-256 of the token must be 64",
+            "line 8: an earlier line has the same token",
+            "line 9: the line of a group must be",
+            "line 10: write the name of the group",
+            "line 11: it is a token without a name",
+        ];
+        assert_eq!(faults.len(), expected.len(), "{faults:?}");
+        for (fault, expected) in faults.iter().zip(expected) {
+            assert!(fault.starts_with(expected), "{fault}");
+        }
+        assert!(!faults.concat().contains("S3CRET"), "{faults:?}");
+        let many = "two words\n".repeat(30);
+        let faults = TokenLines::parse(many.as_bytes()).err().unwrap();
+        assert_eq!((faults.len(), faults.last().unwrap().as_str()), (21, "and 10 more"));
     }
 }

@@ -1,5 +1,9 @@
 //! Access control: who may see and change data.
 
+use std::io::{self, BufRead as _, BufReader, Write as _};
+use std::net::{TcpListener, TcpStream};
+use std::thread;
+
 use anyhow::Result;
 use quotagate_page::browser::Browser;
 use quotagate_page::page;
@@ -176,5 +180,80 @@ fn rebound_host_name_is_rejected() -> Result<()> {
         browser.run_async(ATTACKS, vec![json!(at), json!("per-caller"), json!("ip=127.0.0.1")])?;
     assert_eq!(became, json!(["421", "421", "421", "421", "421"]));
     assert_eq!(stored(&store, "/v1/boards")?, json!([]));
+    Ok(())
+}
+
+/// A proxy in front of the port `to` that asks for a cookie, which `/login` sets, and says who has
+/// it. Returns its port.
+fn log_in_proxy(to: u16) -> Result<u16> {
+    let listener = TcpListener::bind("127.0.0.1:0")?;
+    let port = listener.local_addr()?.port();
+    thread::spawn(move || {
+        for client in listener.incoming().flatten() {
+            // A browser that has gone away is no fault.
+            thread::spawn(move || forward(client, to));
+        }
+    });
+    Ok(port)
+}
+
+/// Forwards the only request of a connection.
+fn forward(mut client: TcpStream, to: u16) -> io::Result<()> {
+    let mut reader = BufReader::new(client.try_clone()?);
+    let (mut head, mut is_known) = (String::new(), false);
+    loop {
+        let mut line = String::new();
+        reader.read_line(&mut line)?;
+        let name = line.split(':').next().unwrap_or_default().to_lowercase();
+        is_known |= name == "cookie" && line.contains("session=1");
+        match name.as_str() {
+            "connection" => {}
+            _ if line.trim().is_empty() => break,
+            _ => head += &line,
+        }
+    }
+    if head.starts_with("GET /login ") {
+        let answer = "HTTP/1.1 303 See Other\r\nlocation: /\r\nset-cookie: session=1; HttpOnly; SameSite=Strict\r\n\
+                      content-length: 0\r\nconnection: close\r\n\r\n";
+        return client.write_all(answer.as_bytes());
+    }
+    if !is_known {
+        let answer = "HTTP/1.1 302 Found\r\nlocation: /login\r\ncontent-length: 0\r\nconnection: close\r\n\r\n";
+        return client.write_all(answer.as_bytes());
+    }
+    let mut store = TcpStream::connect(("127.0.0.1", to))?;
+    let own = "connection: close\r\nx-forwarded-email: ann@example.com\r\nx-forwarded-groups: ops\r\n\r\n";
+    store.write_all(format!("{head}{own}").as_bytes())?;
+    let mut answers = store.try_clone()?;
+    let mut back = client.try_clone()?;
+    thread::spawn(move || {
+        io::copy(&mut answers, &mut back).and_then(|_| back.shutdown(std::net::Shutdown::Both))
+    });
+    io::copy(&mut reader, &mut store).map(drop)
+}
+
+#[test]
+fn page_works_behind_a_log_in_proxy_without_a_token() -> Result<()> {
+    let directory = tempfile::tempdir()?;
+    let file = directory.path().join("operators");
+    std::fs::write(&file, "group:ops operate shop\n")?;
+    let file = file.to_string_lossy();
+    let flags = ["--auth-header", "x-forwarded-email", "--auth-from", "127.0.0.1"];
+    let store =
+        StoreProcess::start("memory:", &[&["--admin-token-file", &*file][..], &flags].concat())?;
+    for (domain, policy) in [("shop", "per-caller"), ("pay", "payments")] {
+        let report = json!({"policies": [{"name": policy, "quota": 5, "window_s": 60, "stagger": false,
+            "mode": "enforce", "on_failure": "allow"}]});
+        let request =
+            Request::post(&format!("/v1/telemetry?domain={domain}"), report.to_string().as_bytes());
+        assert_eq!(Client::connect(store.port())?.send(&request)?.status, 200);
+    }
+    let browser = Browser::start()?;
+    page::open(&browser, log_in_proxy(store.admin_port())?)?;
+    browser.wait_for("#policies", "per-caller")?;
+    assert!(!browser.text("#content")?.contains("payments"), "Ann may not see it");
+    page::review_dial(&browser, "per-caller", &[("mode", "off")])?;
+    browser.click("#confirm-do")?;
+    browser.wait_for("#history", "ann@example.com")?;
     Ok(())
 }

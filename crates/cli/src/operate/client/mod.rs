@@ -41,6 +41,8 @@ pub(crate) struct Client {
     pub(crate) token: Token,
     /// The domain; without one, the only domain that the store knows.
     pub(crate) domain: Option<String>,
+    /// Why changes are made, for the history.
+    pub(crate) reason: Option<String>,
 }
 
 /// An answer of the store.
@@ -96,8 +98,11 @@ impl Client {
         path: &str,
         change: &impl Serialize,
     ) -> Result<Answer<T>, Failure> {
-        let body =
+        let mut body =
             serde_json::to_value(change).map_err(|error| Failure::Usage(error.to_string()))?;
+        if let (Some(fields), Some(reason)) = (body.as_object_mut(), &self.reason) {
+            fields.insert("reason".to_owned(), reason.as_str().into());
+        }
         let policy = body.get("policy").and_then(Value::as_str);
         self.call(method, path, body.to_string().into(), policy).await
     }

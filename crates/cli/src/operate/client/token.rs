@@ -27,7 +27,8 @@ pub(crate) enum Token {
 
 impl Token {
     /// The token in `file`, else in `QUOTAGATE_TOKEN`, else in the file that one of
-    /// [`FILE_VARIABLES`] names. A file may hold several tokens; the first one is used.
+    /// [`FILE_VARIABLES`] names. A file may hold several tokens; the first one is used. Lines with
+    /// names, which hold digests, are passed over.
     ///
     /// # Errors
     /// When the file cannot be read, or holds no token.
@@ -51,7 +52,8 @@ impl Token {
         let source = format!("{source} {}", file.display());
         match fs::read_to_string(file) {
             Ok(text) => {
-                let first = text.lines().map(str::trim).find(|line| !line.is_empty());
+                let mut lines = text.lines().map(str::trim);
+                let first = lines.find(|line| !line.is_empty() && !line.contains([' ', '\t']));
                 Self::new(first.unwrap_or_default(), source)
             }
             Err(error) => Err(Failure::Usage(format!("{source} cannot be read: {error}"))),
@@ -81,7 +83,9 @@ impl Token {
             Self::None => VARIABLE,
             Self::Given { source, .. } => source,
         };
-        Failure::Usage(format!("{source} must hold one token of visible ASCII characters"))
+        Failure::Usage(format!(
+            "{source} must hold one token of visible ASCII characters, the secret that `quotagate token new` printed"
+        ))
     }
 
     /// The error for a token that the store rejects, or for a missing one.

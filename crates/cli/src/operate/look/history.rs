@@ -1,8 +1,10 @@
 //! `quotagate history`: the changes of a domain, or of all domains.
 
 use std::cmp::Reverse;
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use quotagate_operate::api::{self, Event};
+use quotagate_quota::request::naming::{DigestKey, Name};
 use serde::Serialize;
 
 use crate::operate::client::Client;
@@ -10,6 +12,7 @@ use crate::operate::display::{Table, Weight, say};
 use crate::operate::failure::Failure;
 use crate::operate::session::{Common, Session};
 use crate::text::moment;
+use crate::values::for_ms;
 
 /// The flags of `quotagate history`.
 #[derive(Debug, clap::Args)]
@@ -18,8 +21,26 @@ pub(crate) struct HistoryArgs {
     #[arg(long, value_name = "N", default_value_t = 20,
           value_parser = clap::value_parser!(u64).range(1..=api::MAX_HISTORY as u64))]
     limit: u64,
+    /// Only changes of this policy
+    #[arg(long, value_name = "NAME")]
+    policy: Option<String>,
+    /// Only changes of partitions that contain this party: jwt.sub=alice
+    #[arg(long, value_name = "PARTY", value_parser = party)]
+    party: Option<String>,
+    /// Only changes by this operator
+    #[arg(long, value_name = "NAME")]
+    person: Option<String>,
+    /// Only changes of this time until now: 30m, 1h, 7d
+    #[arg(long, value_name = "TIME", value_parser = for_ms)]
+    since: Option<u64>,
     #[command(flatten)]
     pub(crate) common: Common,
+}
+
+/// A party as keys contain it.
+fn party(text: &str) -> Result<String, String> {
+    let name = Name::parse(text, Vec::new()).map_err(|error| error.to_string())?;
+    Ok(name.encode(&DigestKey::derived(""), "", ""))
 }
 
 /// A change and its domain.
@@ -42,7 +63,7 @@ pub(crate) async fn run(args: &HistoryArgs, session: Session) -> Result<(), Fail
         None => client.domains().await?.value.into_iter().map(|info| info.domain).collect(),
     };
     let limit = usize::try_from(args.limit).unwrap_or(usize::MAX);
-    let mut changes = changes(client, domains, args.limit).await?;
+    let mut changes = changes(client, domains, args).await?;
     changes.sort_by_key(|change| Reverse(change.event.at_ms));
     changes.truncate(limit);
     if session.output.json {
@@ -51,12 +72,22 @@ pub(crate) async fn run(args: &HistoryArgs, session: Session) -> Result<(), Fail
         return session.output.json(&raw.into());
     }
     if changes.is_empty() {
-        say("There are no changes yet.");
+        say(match args {
+            HistoryArgs { policy: None, party: None, person: None, since: None, .. } => {
+                "There are no changes yet."
+            }
+            _ => "There are no such changes among the last 1,000 of each domain.",
+        });
         return Ok(());
     }
-    let mut table = Table::new(&["at (UTC)", "domain", "by", "change"], &[]);
+    let mut table = Table::new(&["at (UTC)", "domain", "by", "role", "change"], &[]);
     for Change { domain, event } in changes {
-        table.row(Weight::Plain, [moment(event.at_ms), domain, event.by, event.done]);
+        // Without a role, `by` is only what the caller said.
+        let role = event.author.role.map_or_else(|| "-".to_owned(), |role| role.to_string());
+        let said = event.author.remark.filter(|said| *said != event.by);
+        let notes = event.author.reason.into_iter().chain(said.map(|said| format!("by {said}")));
+        let change = std::iter::once(event.done).chain(notes).collect::<Vec<_>>().join("; ");
+        table.row(Weight::Plain, [moment(event.at_ms), domain, event.by, role, change]);
     }
     session.output.print(&table.render(session.output.colour))
 }
@@ -64,12 +95,21 @@ pub(crate) async fn run(args: &HistoryArgs, session: Session) -> Result<(), Fail
 async fn changes(
     client: &Client,
     domains: Vec<String>,
-    limit: u64,
+    args: &HistoryArgs,
 ) -> Result<Vec<Change>, Failure> {
-    let limit = limit.to_string();
+    let limit = args.limit.to_string();
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    let now = u64::try_from(now.as_millis()).unwrap_or(u64::MAX);
+    let since = args.since.map(|since| now.saturating_sub(since).to_string());
     let mut changes = Vec::new();
     for domain in domains {
-        let parameters = [("limit", Some(limit.as_str()))];
+        let parameters = [
+            ("limit", Some(limit.as_str())),
+            ("policy", args.policy.as_deref()),
+            ("partition", args.party.as_deref()),
+            ("by", args.person.as_deref()),
+            ("since_ms", since.as_deref()),
+        ];
         let of_domain = Client { domain: Some(domain.clone()), ..client.clone() };
         let events = of_domain.get::<Vec<Event>>(api::HISTORY, &parameters).await?.value;
         changes.extend(events.into_iter().map(|event| Change { domain: domain.clone(), event }));

@@ -7,3 +7,4 @@ mod failures;
 mod fleet;
 mod partitions;
 mod terminal;
+mod tokens;
