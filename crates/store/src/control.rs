@@ -204,6 +204,9 @@ pub struct KeyState {
     /// Milliseconds until an override expires; `None` if it does not. For the counter of a sliding
     /// window: until its last unit returns.
     pub ttl_ms: Option<u64>,
+    /// The quota that the last reservation of a counter named, before any override, if it said that
+    /// this is not the policy's.
+    pub own_quota: Option<u64>,
 }
 
 /// The result of a search.

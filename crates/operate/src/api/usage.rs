@@ -76,16 +76,16 @@ impl PartyUsage {
 pub enum QuotaFrom {
     /// A runtime override.
     Override,
-    /// The last reservation that this store saw for the partition in this window. Its quota comes
-    /// from a static override, a tier, `quota_from`, a dial or the policy. If a dial has ended or
-    /// changed since, the next reservation shows it.
+    /// The last reservation for the partition in this window, as the backend keeps it or this store
+    /// saw it. Its quota comes from a static override, a tier, `quota_from`, a dial or the policy.
+    /// If a dial has ended or changed since, the next reservation shows it.
     Reservation,
     /// A dial.
     Dial,
     /// The policy's `quota`, as a proxy reported it. The policy has no tiers and no `quota_from`.
     Policy,
-    /// Nobody knows it here: the policy has tiers or `quota_from`, and this store has answered no
-    /// reservation for the partition in this window.
+    /// Nobody knows it: the policy has tiers or `quota_from`, and a filter or a store of an earlier
+    /// version counted the partition.
     Unknown,
 }
 

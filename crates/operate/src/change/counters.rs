@@ -229,7 +229,8 @@ impl Counters {
         if counter.is_none() && over.is_none() && refused.is_none() {
             return Ok(None);
         }
-        let last = (calls.last)(&key, position.number);
+        // A store that counted may have kept the quota. This one may have seen it itself.
+        let last = seen.own_quota.or_else(|| (calls.last)(&key, position.number));
         let (quota, quota_from) = match (over, last, dial.quota) {
             (Some(Allow::Unlimited), ..) => (None, QuotaFrom::Override),
             (Some(Allow::Blocked), ..) => (Some(0), QuotaFrom::Override),

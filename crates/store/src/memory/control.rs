@@ -125,14 +125,14 @@ impl Hashes {
 impl Memory {
     fn state_of(&self, key: Key<'_>) -> KeyState {
         let now = (self.clock)();
-        let (value, left) = match key {
+        let (value, left, own_quota) = match key {
             Key::Override(key) => {
                 let overrides =
                     self.operators.overrides.read().unwrap_or_else(PoisonError::into_inner);
                 let held = overrides
                     .get(key)
                     .and_then(|held| Some((held.value.clone(), held.left_at(now)?)));
-                held.map_or((None, None), |(value, left)| (Some(value), left))
+                held.map_or((None, None, None), |(value, left)| (Some(value), left, None))
             }
             Key::Counter { key, id } => {
                 let shard = self.shard(key);
@@ -141,11 +141,12 @@ impl Memory {
                 });
                 let ends = counter.filter(|_| matches!(id, CounterId::Sliding(_)));
                 let left = ends.map(|counter| counter.end().saturating_sub(now));
-                (counter.map(|counter| counter.used(now).to_string()), left)
+                let own_quota = counter.and_then(|counter| counter.own_quota);
+                (counter.map(|counter| counter.used(now).to_string()), left, own_quota)
             }
         };
         let ttl_ms = left.map(|left| u64::try_from(left.as_millis()).unwrap_or(u64::MAX));
-        KeyState { now, value, ttl_ms }
+        KeyState { now, value, ttl_ms, own_quota }
     }
 
     /// Searches all keys, one shard at a time.
