@@ -9,12 +9,12 @@ use std::sync::{Mutex, MutexGuard, PoisonError, RwLock};
 use std::time::Duration;
 
 use futures_util::future::{FutureExt, ready};
-use quotagate_protocol::MAX_UNITS;
+use quotagate_protocol::{CounterKey, MAX_UNITS};
 
-use super::{Memory, lock};
+use super::{Memory, SHARDS, lock};
 use crate::control::{
-    Change, ControlStore, FoundKeys, HashName, Key, KeyState, MAX_HISTORY, MAX_OVERRIDES, Reply,
-    Snapshot, Upsert, has_entry,
+    Change, ControlStore, CounterPage, FoundKeys, HashName, Key, KeyState, MAX_HISTORY,
+    MAX_OVERRIDES, Reply, Snapshot, Upsert, has_entry, unknown_page,
 };
 use crate::store::StoreError;
 use crate::window::CounterId;
@@ -166,6 +166,17 @@ impl Memory {
         found
     }
 
+    /// The counters of a policy in one shard; `from` is its index.
+    fn page_of(&self, domain: &str, policy: &str, from: usize) -> CounterPage {
+        let Some(shard) = self.shards.all().nth(from) else { return CounterPage::default() };
+        let own = |key: &&Box<str>| {
+            CounterKey::split(key).is_some_and(|key| (key.domain, key.policy) == (domain, policy))
+        };
+        let keys = lock(shard).keys().filter(own).map(|key| String::from(&**key)).collect();
+        let next = from.saturating_add(1);
+        CounterPage { keys, next: (next < SHARDS).then(|| next.to_string()) }
+    }
+
     fn insert_override(
         &self,
         key: &str,
@@ -251,6 +262,16 @@ impl ControlStore for Memory {
 
     fn find<'a>(&'a self, domain: &'a str, entry: &'a str, max: usize) -> Reply<'a, FoundKeys> {
         ready(Ok(self.search(domain, entry, max))).boxed()
+    }
+
+    fn page<'a>(
+        &'a self,
+        domain: &'a str,
+        policy: &'a str,
+        from: Option<&'a str>,
+    ) -> Reply<'a, CounterPage> {
+        let from = from.map_or(Ok(0), str::parse).map_err(|_| unknown_page());
+        ready(from.map(|from| self.page_of(domain, policy, from))).boxed()
     }
 
     fn set_override<'a>(

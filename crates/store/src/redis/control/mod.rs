@@ -16,12 +16,10 @@ use redis::{Cmd, ServerError, Value};
 use super::backend::Redis;
 use super::node::Topology;
 use super::routing::{Router, Urgency};
-use super::script::{
-    CONTROL, Form, counter_key, lacks_rights, override_key, quota_key, whole,
-};
+use super::script::{CONTROL, Form, counter_key, lacks_rights, override_key, quota_key, whole};
 use crate::control::{
-    Change, ControlStore, FoundKeys, HashName, Key, KeyState, MAX_HISTORY, MAX_VALUE, Reply,
-    Snapshot, Upsert,
+    Change, ControlStore, CounterPage, FoundKeys, HashName, Key, KeyState, MAX_HISTORY, MAX_VALUE,
+    Reply, Snapshot, Upsert,
 };
 use crate::sliding::Slices;
 use crate::store::StoreError;
@@ -224,6 +222,15 @@ impl ControlStore for Redis {
 
     fn find<'a>(&'a self, domain: &'a str, entry: &'a str, max: usize) -> Reply<'a, FoundKeys> {
         self.search(domain, entry, max).boxed()
+    }
+
+    fn page<'a>(
+        &'a self,
+        domain: &'a str,
+        policy: &'a str,
+        from: Option<&'a str>,
+    ) -> Reply<'a, CounterPage> {
+        self.page_of(domain, policy, from).boxed()
     }
 
     fn set_override<'a>(
