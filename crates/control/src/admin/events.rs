@@ -76,11 +76,18 @@ async fn snapshot(control: &Control, domains: &mut Vec<String>, own: Pace) -> Sn
     let health = control.store.health();
     let at = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
     let pace = sight.pace(own);
+    let in_force = sight.in_force();
+    let mixed = boards.iter().filter_map(|board| {
+        let documents = in_force.get(&board.domain)?.clone();
+        documents.compared(&board.policies).sentence(&board.domain)
+    });
+    let mixed = mixed.collect();
     Snapshot {
         at_ms: u64::try_from(at.as_millis()).unwrap_or_default(),
         faults: health.faults,
         warnings: health.warnings,
         documents: sight.refused_documents(),
+        mixed,
         backend: control.store.control().backend().to_owned(),
         calls_per_s: pace.per_s,
         call_ms: pace.ms,

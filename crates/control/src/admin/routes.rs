@@ -13,9 +13,9 @@ use serde::de::DeserializeOwned;
 use super::error::Refusal;
 use super::events;
 use crate::control::Control;
+use quotagate_operate::Fault;
 use quotagate_operate::api::{self, Changed};
 use quotagate_operate::watch::Wanted;
-use quotagate_operate::{CallSight, Fault};
 
 /// Largest body of a change, in bytes.
 const MAX_BODY: usize = 64 * 1024;
@@ -35,6 +35,7 @@ pub fn router() -> Router<Arc<Control>> {
         .route(api::OVERRIDES, get(overrides).put(set_override).delete(clear_override))
         .route(api::HISTORY, get(history))
         .route(api::USAGE, get(usage))
+        .route(api::PARTIES, get(parties))
         .route(api::RESET, post(reset))
         .route(api::TOP, get(top))
         .route(api::DOMAINS, get(domains).delete(forget_domain))
@@ -94,12 +95,17 @@ async fn history(State(app): AdminState, asked: Asked) -> Reply<Vec<api::Event>>
 
 async fn usage(State(app): AdminState, asked: Asked) -> Reply<api::UsageReply> {
     let sight = app.operate.fleet.look().await;
-    let calls = CallSight {
-        last: &|key, number| app.operate.watch.quota(key, number),
-        refused: &|key| sight.refused_of(key),
-    };
     let partition = asked.partition.as_deref().unwrap_or_default();
-    Ok(Json(app.operate.counters.usage(asked.domain(), partition, calls).await?))
+    Ok(Json(app.operate.counters.usage(asked.domain(), partition, &sight).await?))
+}
+
+async fn parties(State(app): AdminState, asked: Asked) -> Reply<api::PartiesPage> {
+    let Some(policy) = asked.policy() else {
+        return Err(Refusal::parameter("policy", "is required"));
+    };
+    let sight = app.operate.fleet.look().await;
+    let (domain, from) = (asked.domain(), asked.from.as_deref());
+    Ok(Json(app.operate.counters.parties(domain, policy, from, &sight).await?))
 }
 
 async fn reset(State(app): AdminState, Body(wish): Body<api::Reset>) -> Reply<Changed> {
@@ -122,7 +128,8 @@ async fn top(State(app): AdminState, asked: Asked) -> Reply<api::Top> {
 }
 
 async fn domains(State(app): AdminState) -> Reply<Vec<api::DomainInfo>> {
-    Ok(Json(app.operate.domains.list().await?))
+    let in_force = app.operate.fleet.look().await.in_force();
+    Ok(Json(app.operate.domains.list(in_force).await?))
 }
 
 async fn forget_domain(
@@ -146,6 +153,7 @@ struct Asked {
     domain: Option<String>,
     policy: Option<String>,
     partition: Option<String>,
+    from: Option<String>,
     limit: Option<usize>,
 }
 
@@ -168,14 +176,15 @@ impl<S: Sync> FromRequestParts<S> for Asked {
             domain: Option<String>,
             policy: Option<String>,
             partition: Option<String>,
+            from: Option<String>,
             limit: Option<String>,
         }
         let texts = Query::<Texts>::try_from_uri(&parts.uri);
-        let Query(Texts { domain, policy, partition, limit }) =
+        let Query(Texts { domain, policy, partition, from, limit }) =
             texts.map_err(|rejection| Refusal::parameter("query", rejection.body_text()))?;
         let limit = limit.map(|limit| limit.parse()).transpose();
         let limit = limit.map_err(|_| Refusal::parameter("limit", "must be a whole number"))?;
-        Ok(Self { domain, policy, partition, limit })
+        Ok(Self { domain, policy, partition, from, limit })
     }
 }
 

@@ -3,6 +3,7 @@
 use quotagate_protocol::{Kind, Mode};
 use serde::{Deserialize, Serialize};
 
+use super::domain::is_false;
 use super::overrides::OverrideEntry;
 
 /// A partition and its counter in the current window of one policy.
@@ -52,6 +53,9 @@ pub struct PartyUsage {
     /// What the policy does with requests over its quota: by its dial, else by the dial of all
     /// policies, else by its document.
     pub mode: Mode,
+    /// Whether no proxy has reported the policy for 15 minutes.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub gone: bool,
     /// Requests refused within about the last five minutes, counted as in
     /// [`Refused`](super::Refused).
     #[serde(default, skip_serializing_if = "is_zero")]
@@ -85,7 +89,7 @@ pub enum QuotaFrom {
     /// The policy's `quota`, as a proxy reported it. The policy has no tiers and no `quota_from`.
     Policy,
     /// Nobody knows it: the policy has tiers or `quota_from`, and a filter or a store of an earlier
-    /// version counted the partition.
+    /// version counted the partition; or proxies have documents that name different quotas.
     Unknown,
 }
 
@@ -101,6 +105,16 @@ pub struct UsageReply {
     /// Why there may be more; absent if the search was complete.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub incomplete: Option<String>,
+}
+
+/// Some of the counters of a policy in their current windows.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PartiesPage {
+    /// The partitions, in no order.
+    pub found: Vec<PartyUsage>,
+    /// What `from` has to be for the next page; absent on the last one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub next: Option<String>,
 }
 
 /// Deletes the counter of the current window. Its partition gets its whole quota again.

@@ -3,11 +3,12 @@
 use std::sync::Arc;
 
 use quotagate_operate::api::{Allow, ClearOverride, QuotaFrom, Reset, SetOverride, Usage};
-use quotagate_operate::{CallSight, Fault, Operate};
+use quotagate_operate::{Fault, Operate};
 use quotagate_protocol::dials::{PartitionEntry, Report};
 use quotagate_protocol::{Calendar, Grant, Kind, Reservation, Unit};
 use quotagate_store::store::Store;
 
+use crate::calls::NO_CALLS;
 use crate::common::{back, batch, one, take};
 use crate::operators::report;
 
@@ -44,7 +45,7 @@ async fn reported(store: &Arc<dyn Store>) -> Operate {
 }
 
 async fn usage(operate: &Operate) -> Result<Vec<Usage>, Fault> {
-    let found = operate.counters.usage(Some(DOMAIN), "jwt.sub=a", CallSight::NONE).await?;
+    let found = operate.counters.usage(Some(DOMAIN), "jwt.sub=a", &NO_CALLS).await?;
     assert_eq!(found.incomplete, None);
     Ok(found.found.into_iter().map(|found| found.usage).collect())
 }
