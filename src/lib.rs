@@ -24,6 +24,7 @@ mod host;
 #[cfg(feature = "panic-hook")]
 mod panic_hook;
 mod plugin;
+mod process;
 mod redirects;
 mod root;
 mod statistics;

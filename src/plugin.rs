@@ -21,9 +21,9 @@ use quotagate_quota::worker::{CallId, MAX_IN_FLIGHT};
 
 use crate::call::{self, StoreAddress};
 use crate::facts::Reading;
-use crate::host;
 use crate::redirects::Redirects;
 use crate::statistics::Statistics;
+use crate::{host, process};
 
 /// Most streams resumed or answered in one callback, since Envoy runs what follows from each nested
 /// on the stack.
@@ -70,6 +70,7 @@ impl Plugin {
     /// The state of the root context `root`.
     pub fn new(root: u32, mut config: Config) -> Self {
         let random = RandomState::new().hash_one(root);
+        config.process = process::id();
         let store = config.store.reach.called_by_envoy().ok().cloned();
         if store.is_none() {
             // The document was refused, and names no cluster that can be used: no calls, and no

@@ -7,18 +7,25 @@
 //! | `overrides` by `value` | raw for one source, encoded for several, raw for a secret key |
 //! | `overrides` by `network` | the address behind a trusted hop, IPv4, mapped and IPv6 |
 //! | precedence | the first override that matches, then `quota_from`, tier, `quota` |
+//! | what operators see | the quota in force, at a store that counted nothing |
 //! | `cost` | a number, or a header within its bounds; above the quota: no store call |
 //! | `quota: 0` | refuses every request |
+
+use std::time::Duration;
 
 use anyhow::Result;
 use quotagate_support::edits;
 use quotagate_support::envoy::EnvoyOptions;
 use quotagate_support::http::{Request, Response};
 use quotagate_support::jwt;
+use quotagate_support::store::StoreProcess;
+use quotagate_support::wait;
 use serde_json::{Value, json};
 
 use crate::inspect;
 use crate::rig::{Rig, document};
+
+const LIMIT: Duration = Duration::from_secs(30);
 
 /// A policy for each verified user with these additional fields.
 fn per_user(fields: Value) -> Value {
@@ -65,6 +72,26 @@ fn assert_unlimited(rig: &Rig, request: &Request, what: &str) -> Result<()> {
     for _ in 0..6 {
         let response = client.send(request)?;
         assert_eq!((response.status, response.header("x-ratelimit-limit")), (200, None), "{what}");
+    }
+    Ok(())
+}
+
+#[test]
+fn every_store_knows_the_quota_of_a_tier() -> Result<()> {
+    let tiers = json!({"source": {"jwt": {"claim": "tier"}}, "quotas": {"free": 3, "gold": 9}});
+    let rig = Rig::start(per_user(json!({"quota": 5, "tiers": tiers})))?;
+    let of = |sub: &str, tier: &str| with_claims(json!({"sub": sub, "tier": tier}));
+    let requests = [of("ann", "free")?, of("bob", "gold")?, of("eve", "none")?];
+    assert_eq!(rig.statuses(&requests)?, [200, 200, 200]);
+    let other = StoreProcess::start(&rig.redis.url(), &[])?;
+    for (user, quota) in [("ann", 3), ("bob", 9), ("eve", 5)] {
+        let path = format!("/v1/usage?partition=jwt.sub={user}");
+        // Proxies report their policies within seconds.
+        let usage = wait::until("the other store to know the policy", LIMIT, || {
+            Ok(Some(other.operate("GET", &path, &Value::Null)?))
+        })?;
+        let found = &usage["found"][0];
+        assert_eq!((&found["used"], &found["quota"]), (&json!(1), &json!(quota)), "{usage}");
     }
     Ok(())
 }

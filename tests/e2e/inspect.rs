@@ -32,7 +32,7 @@ pub fn windows(redis: &Redis, policy: &str) -> Result<Vec<(String, u64, u64)>> {
         let (partition, number) = rest.rsplit_once("}:").context("no window")?;
         Ok((partition.to_owned(), number.parse()?, redis.cli(&["GET", key])?.lines().parse()?))
     };
-    keys.lines().filter(|key| !key.is_empty()).map(of).collect()
+    keys.lines().filter(|key| !key.is_empty() && !key.ends_with(":quota")).map(of).collect()
 }
 
 /// Waits until the counters of a policy hold this many units in total.

@@ -13,6 +13,7 @@ mod configuration;
 mod counters;
 mod dials;
 mod disconnects;
+mod documents;
 mod failures;
 mod fleet;
 mod gateway;

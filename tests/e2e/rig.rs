@@ -81,7 +81,8 @@ impl Rig {
     pub fn partitions(&self, policy: &str) -> Result<Vec<String>> {
         let keys = self.redis.cli(&["KEYS", &format!("qg:*:{policy}:*")])?.lines();
         let between = |key: &str| Some(key.split_once('{')?.1.rsplit_once('}')?.0.to_owned());
-        let mut partitions: Vec<String> = keys.lines().filter_map(between).collect();
+        let counters = keys.lines().filter(|key| !key.ends_with(":quota"));
+        let mut partitions: Vec<String> = counters.filter_map(between).collect();
         partitions.sort_unstable();
         Ok(partitions)
     }

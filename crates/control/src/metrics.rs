@@ -6,7 +6,7 @@ mod plain;
 mod process;
 
 use std::sync::{Mutex, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::encoding::text::encode;
@@ -43,6 +43,12 @@ struct Domain {
     domain: String,
 }
 
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct Document {
+    domain: String,
+    digest: String,
+}
+
 /// The counters of a server, and those of its backend.
 pub struct Metrics {
     registry: Registry,
@@ -56,6 +62,7 @@ pub struct Metrics {
     ready: Gauge,
     dials: Family<Domain, Gauge>,
     overrides: Family<Domain, Gauge>,
+    documents: Family<Document, Gauge>,
     /// Locked while a scrape writes the gauges, so that no other scrape reads them cleared.
     writing: Mutex<()>,
 }
@@ -79,6 +86,7 @@ impl Metrics {
             ready: Gauge::default(),
             dials: Family::default(),
             overrides: Family::default(),
+            documents: Family::default(),
             writing: Mutex::default(),
             registry: Registry::default(),
             calls: calls.clone(),
@@ -105,6 +113,8 @@ impl Metrics {
         store.register(registry);
         let help = "Reports of workers whose policy document was refused";
         all.register("quotagate_documents_refused", help, watch.documents.reports.clone());
+        let help = "Proxies that reported the policy document to this store within the last minute";
+        all.register("quotagate_document", help, metrics.documents.clone());
         Self { registry: all, ..metrics }
     }
 
@@ -142,6 +152,12 @@ impl Metrics {
             let domain = Domain { domain };
             dials.get_or_create(&domain).set(i64::try_from(dials_set).unwrap_or(i64::MAX));
             overrides.get_or_create(&domain).set(i64::try_from(overrides_set).unwrap_or(i64::MAX));
+        }
+        self.documents.clear();
+        for sighting in operate.watch.in_force.seen(Instant::now()) {
+            let document = Document { domain: sighting.domain, digest: sighting.digest };
+            let proxies = i64::try_from(sighting.proxies.len()).unwrap_or(i64::MAX);
+            self.documents.get_or_create(&document).set(proxies);
         }
         let mut text = String::new();
         // Writing to a String cannot fail.

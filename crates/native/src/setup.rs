@@ -1,6 +1,7 @@
 //! Configurations: of a listener's filter, and of a route.
 
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::hash::{BuildHasher, RandomState};
+use std::sync::{Arc, LazyLock, Mutex, OnceLock, PoisonError};
 
 use quotagate_operate::document::unknown_zones;
 use quotagate_quota::config::{
@@ -35,6 +36,10 @@ pub enum Route {
 /// The last good documents of this process.
 static GOOD_DOCUMENTS: Mutex<GoodDocuments> = Mutex::new(GoodDocuments::new());
 
+/// The name of this process in reports.
+static PROCESS: LazyLock<Box<str>> =
+    LazyLock::new(|| format!("{:016x}", RandomState::new().hash_one(())).into());
+
 impl Setup {
     /// The configuration of a listener's filter with this name, on Envoy's main thread.
     ///
@@ -61,7 +66,13 @@ impl Setup {
         Ok(Arc::new(Self::new(config, link, metrics, main)))
     }
 
-    fn new(config: Config, link: Link, metrics: Metrics, main: Option<Arc<MainThread>>) -> Self {
+    fn new(
+        mut config: Config,
+        link: Link,
+        metrics: Metrics,
+        main: Option<Arc<MainThread>>,
+    ) -> Self {
+        config.process = PROCESS.clone();
         for warning in config.warnings() {
             log::warn(&warning.to_string());
         }

@@ -21,10 +21,12 @@ use serde_json::Value;
 pub use crate::change::author::Author;
 
 pub use self::dial::{ClearDial, DialEntry, SetDial};
-pub use self::domain::{Board, DomainInfo, ForgetDomain, PolicyInfo};
+pub use self::domain::{
+    Board, DocumentInfo, DocumentsInForce, DomainInfo, ForgetDomain, PolicyInfo,
+};
 pub use self::overrides::{Allow, ClearOverride, OverrideEntry, SetOverride};
 pub use self::top::{Publisher, PublisherKind, Rates, Refused, Snapshot, Top, Uncounted};
-pub use self::usage::{PartyUsage, QuotaFrom, Reset, Usage, UsageReply};
+pub use self::usage::{PartiesPage, PartyUsage, QuotaFrom, Reset, Usage, UsageReply};
 
 /// The first part of every path.
 pub const ROOT: &str = "/v1/";
@@ -40,6 +42,8 @@ pub const OVERRIDES: &str = "/v1/overrides";
 pub const HISTORY: &str = "/v1/history";
 /// `GET` `?domain=&partition=`: [`UsageReply`]; 404 if no policy counts that party now.
 pub const USAGE: &str = "/v1/usage";
+/// `GET` `?domain=&policy=&from=`: [`PartiesPage`].
+pub const PARTIES: &str = "/v1/parties";
 /// `POST` [`Reset`]: [`Changed`]; 404 if there is no counter.
 pub const RESET: &str = "/v1/reset";
 /// `GET` `?domain=&policy=&limit=`: [`Top`].

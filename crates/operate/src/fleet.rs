@@ -9,8 +9,8 @@
 //!   written is spread over a cluster.
 //! * `<prefix>:publishers:{*}` lists the publishers. Each one renews its entry every minute.
 //!
-//! Bounds: 256 publishers; of each 48 partitions in each list, 61 policies and 52 KiB. What cannot
-//! be read is ignored item by item.
+//! Bounds: 256 publishers; of each 48 partitions in each list, 53 policies, 8 documents and 68 KiB.
+//! What cannot be read is ignored item by item.
 
 mod identity;
 mod index;
@@ -20,7 +20,8 @@ mod others;
 mod publish;
 mod requests;
 
-use std::collections::BTreeMap;
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -29,10 +30,10 @@ use self::merge::Aged;
 use self::others::{Others, Reading};
 use self::publish::PicturePublisher;
 use self::requests::Requests;
-use crate::api::{PublisherKind, Rates, Refused, Top};
+use crate::api::{DocumentInfo, DocumentsInForce, PublisherKind, Rates, Refused, Top};
 use crate::control::ControlHandle;
 use crate::millis;
-use crate::watch::{Pace, RefusedDocumentSighting, Wanted, Watch};
+use crate::watch::{CallSight, DocumentSighting, Pace, RefusedDocumentSighting, Wanted, Watch};
 use quotagate_store::server::DomainScope;
 
 /// Most partitions in a list.
@@ -102,12 +103,6 @@ impl FleetSight<'_> {
         }
     }
 
-    /// The refusals of the partition with this key. Of other processes, only those count that list
-    /// it among their most refused.
-    pub fn refused_of(&self, key: &str) -> Option<Refused> {
-        merge::refused_of(&self.fleet.watch, &self.aged(), key)
-    }
-
     /// The documents that filters refused, a sentence for each domain of `scope`.
     pub fn refused_documents(&self, scope: &DomainScope) -> Vec<String> {
         let mut latest = BTreeMap::new();
@@ -128,6 +123,27 @@ impl FleetSight<'_> {
         }
         let seen = latest.values().filter(|seen| scope.has(&seen.domain));
         seen.map(RefusedDocumentSighting::sentence).collect()
+    }
+
+    /// The documents that proxies have in force, by domain.
+    pub fn in_force(&self) -> BTreeMap<String, DocumentsInForce> {
+        let theirs = self.others.pictures.iter().flat_map(|(.., picture)| picture.in_force.clone());
+        let own = self.fleet.watch.in_force.seen(Instant::now());
+        let mut domains: BTreeMap<String, BTreeMap<String, BTreeSet<String>>> = BTreeMap::new();
+        for DocumentSighting { domain, digest, proxies } in own.into_iter().chain(theirs) {
+            domains.entry(domain).or_default().entry(digest).or_default().extend(proxies);
+        }
+        let count = |proxies: &BTreeSet<String>| u64::try_from(proxies.len()).unwrap_or(u64::MAX);
+        let counted = domains.into_iter().map(|(domain, documents)| {
+            let proxies = count(&documents.values().flatten().cloned().collect());
+            let documents = documents.into_iter();
+            let mut documents: Vec<_> = documents
+                .map(|(digest, proxies)| DocumentInfo { digest, proxies: count(&proxies) })
+                .collect();
+            documents.sort_by_key(|document| Reverse(document.proxies));
+            (domain, DocumentsInForce { proxies, documents, differ: Vec::new() })
+        });
+        counted.collect()
     }
 
     /// Requests per second of each policy, by name.
@@ -162,6 +178,22 @@ impl FleetSight<'_> {
         let since = millis(self.others.at.elapsed());
         let pictures = self.others.pictures.iter();
         pictures.map(|(_, age_ms, picture)| (age_ms.saturating_add(since), picture)).collect()
+    }
+}
+
+impl CallSight for FleetSight<'_> {
+    /// As this process saw it.
+    fn last(&self, key: &str, number: u64) -> Option<u64> {
+        self.fleet.watch.quota(key, number)
+    }
+
+    /// Of other processes, only those count that list it among their most refused.
+    fn refused(&self, key: &str) -> Option<Refused> {
+        merge::refused_of(&self.fleet.watch, &self.aged(), key)
+    }
+
+    fn is_in_force(&self, domain: &str, digest: &str) -> bool {
+        self.in_force().get(domain).is_some_and(|documents| documents.has(digest))
     }
 }
 

@@ -37,7 +37,7 @@ use std::time::Duration;
 pub use quotagate_store::control::MAX_OVERRIDES;
 
 pub use self::change::author::Author;
-pub use self::change::counters::{CallSight, Counters, LastQuota, RefusedOf};
+pub use self::change::counters::Counters;
 pub use self::change::dials::Dials;
 pub use self::change::domains::Domains;
 pub use self::change::history::{History, HistoryFilter, OnChange};
@@ -53,6 +53,8 @@ pub use self::operate::Operate;
 pub const MAX_DOMAINS: usize = 64;
 /// Most known policies of a domain.
 pub const MAX_POLICIES: usize = 1024;
+/// Most policies of a domain in all documents that proxies reported lately.
+const MAX_FORMS: usize = 4 * MAX_POLICIES;
 /// Most known domains.
 const MAX_NAMES: usize = 1024;
 /// How long a policy or a domain stays known after its last report.

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use quotagate_protocol::dials::{ALL_POLICIES, Dial, DialFields};
+use quotagate_protocol::dials::{ALL_POLICIES, DOCUMENT_DIGEST, Dial, DialFields, PROXY_ID};
 use quotagate_protocol::{MAX_UNITS, Window, is_policy};
 use serde::{Deserialize, Serialize};
 
@@ -110,11 +110,33 @@ pub fn left_at(until_ms: Option<u64>, now: Duration) -> Option<Option<u64>> {
     }
 }
 
+/// The field of a policy in the hash of its domain: each document has its own entry.
+pub fn policy_field(policy: &PolicyInfo) -> String {
+    let PolicyInfo { name, digest, .. } = policy;
+    if digest.is_empty() { name.clone() } else { format!("{name}#{digest}") }
+}
+
 /// Reads the entry of a policy.
-pub fn read_policy(name: &str, value: &[u8]) -> Option<PolicyInfo> {
+pub fn read_policy(field: &str, value: &[u8]) -> Option<PolicyInfo> {
     let info: PolicyInfo = serde_json::from_slice(value).ok()?;
-    let sound = Window::of(&info.kind, info.window_s, 0).is_some();
-    (info.name == name && is_policy(name) && sound).then_some(info)
+    let sound = Window::of(&info.kind, info.window_s, 0).is_some()
+        && is_policy(&info.name)
+        && (info.digest.is_empty() || is_document_digest(&info.digest));
+    (sound && policy_field(&info) == field).then_some(info)
+}
+
+/// Whether this may be the digest of a document.
+pub fn is_document_digest(text: &str) -> bool {
+    is_hexadecimal(text, DOCUMENT_DIGEST)
+}
+
+/// Whether this may name a process.
+pub fn is_process_id(text: &str) -> bool {
+    is_hexadecimal(text, PROXY_ID)
+}
+
+fn is_hexadecimal(text: &str, digits: usize) -> bool {
+    text.len() == digits && text.bytes().all(|b| b.is_ascii_digit() || (b'a'..=b'f').contains(&b))
 }
 
 /// A record as the value of a field.

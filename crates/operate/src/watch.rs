@@ -9,8 +9,10 @@
 mod builds;
 mod calls;
 mod documents;
+mod in_force;
 mod picture;
 mod policy;
+mod sight;
 mod table;
 mod top;
 
@@ -30,9 +32,11 @@ use quotagate_store::store::{CheckedReservation, Reserved};
 use self::builds::Builds;
 pub use self::calls::{Calls, Totals};
 pub use self::documents::{MAX_REFUSED_DOCUMENTS, RefusedDocumentSighting, RefusedDocuments};
+pub use self::in_force::{DocumentSighting, MAX_SHOWN_PROXIES, ReportedDocuments};
 pub use self::picture::{Pace, Series, Sighting, Wanted};
 use self::policy::{Debt, Families, PolicyMetrics};
 pub use self::policy::{STEP, STEPS};
+pub use self::sight::CallSight;
 pub use self::table::are_alike;
 use self::table::{Observation, Seen, Table};
 use self::top::{Sketch, Tally};
@@ -60,6 +64,8 @@ pub struct Watch {
     builds: Builds,
     /// The documents that filters refused.
     pub documents: RefusedDocuments,
+    /// The documents in force.
+    pub in_force: ReportedDocuments,
 }
 
 impl Watch {
@@ -119,6 +125,7 @@ impl Watch {
         self.reports.fetch_add(1, Relaxed);
         self.builds.reported(report);
         self.documents.reported(domain, report, now);
+        self.in_force.reported(domain, report, now);
         for policy in &report.policies {
             self.metrics(&format!("{domain}:{}", policy.name)).reported(policy, now);
         }

@@ -23,6 +23,10 @@ pub const MAX_REFUSALS: usize = 8;
 pub const MAX_PARTITION_BY: usize = 2048;
 /// Longest key of a counter that a report names, in bytes.
 pub const MAX_REPORTED_KEY: usize = 384;
+/// The length of [`Report::proxy`].
+pub const PROXY_ID: usize = 16;
+/// The length of [`Report::digest`].
+pub const DOCUMENT_DIGEST: usize = 12;
 /// Longest text of a fault in a report, in bytes.
 pub const MAX_FAULT: usize = 200;
 
@@ -102,6 +106,14 @@ pub struct Report {
     /// The version of the worker's build; empty if it states none.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub build: String,
+    /// The process of the worker, which all of its workers state: [`PROXY_ID`] random hexadecimal
+    /// digits; empty if it states none.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub proxy: String,
+    /// The digest of the policy document in force: [`DOCUMENT_DIGEST`] hexadecimal digits; empty if
+    /// none is in force, or if the worker states none.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub digest: String,
     /// Every policy of its configuration, those with `mode: off` included. A worker with more than
     /// 64 reports some of them at a time. A store leaves out those that it cannot read.
     #[serde(deserialize_with = "lenient::items")]

@@ -89,6 +89,11 @@ pub struct Reservation {
     /// request.
     #[serde(default, skip_serializing_if = "is_default")]
     pub shadow: bool,
+    /// Whether the quota may differ from the one that the policy's report names: by a tier,
+    /// `quota_from`, a static override, or a limit that the request brought. Then the store keeps
+    /// it with the counter, for operators.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub own_quota: bool,
 }
 
 /// The reply: one outcome for each reservation, in their order.

@@ -39,7 +39,7 @@ where
 
 fn reservation(kind: &Value) -> Value {
     json!({"key": "s:p:{*}", "kind": kind, "window_s": 60, "quota": 5, "want": 3, "min": 1,
-        "spare": 2, "count_denied": true, "shadow": true})
+        "spare": 2, "count_denied": true, "shadow": true, "own_quota": true})
 }
 
 fn adjustment(kind: &Value) -> Value {

@@ -6,6 +6,7 @@
 //! Bounds: a reader gets at most [`HashName::max_fields`] fields of a hash, each of at most
 //! [`MAX_VALUE`] bytes. Further fields are counted in [`Snapshot::left_out`].
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use futures_util::future::BoxFuture;
@@ -57,6 +58,16 @@ pub trait ControlStore: Send + Sync {
 
     /// Finds the counters of `domain` whose partition contains this entry, at most `max`.
     fn find<'a>(&'a self, domain: &'a str, entry: &'a str, max: usize) -> Reply<'a, FoundKeys>;
+
+    /// A page of the counters of a policy, in no order: the first one, or the one after the page
+    /// that named it in [`CounterPage::next`]. A counter that is there all the time is on a page,
+    /// and perhaps on several.
+    fn page<'a>(
+        &'a self,
+        domain: &'a str,
+        policy: &'a str,
+        from: Option<&'a str>,
+    ) -> Reply<'a, CounterPage>;
 
     /// Sets the override of a counter's key, for so many milliseconds or until it is deleted.
     fn set_override<'a>(
@@ -204,6 +215,9 @@ pub struct KeyState {
     /// Milliseconds until an override expires; `None` if it does not. For the counter of a sliding
     /// window: until its last unit returns.
     pub ttl_ms: Option<u64>,
+    /// The quota that the last reservation of a counter named, before any override, if it said that
+    /// this is not the policy's.
+    pub own_quota: Option<u64>,
 }
 
 /// The result of a search.
@@ -213,6 +227,20 @@ pub struct FoundKeys {
     pub keys: Vec<String>,
     /// Why there may be more.
     pub incomplete: Option<String>,
+}
+
+/// Some of the counters of a policy.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct CounterPage {
+    /// Their keys, `<domain>:<policy>:{<partition>}`.
+    pub keys: BTreeSet<String>,
+    /// What the next page is called; `None` for the last one.
+    pub next: Option<String>,
+}
+
+/// The caller asks for a page that no page has named, or that is gone.
+pub(crate) fn unknown_page() -> StoreError {
+    StoreError::Refused("the servers have changed meanwhile: begin with the first page".to_owned())
 }
 
 /// Whether the partition in a counter's key contains this entry.

@@ -22,7 +22,7 @@ pub(crate) struct PartitionArgs {
     /// label=value, joined by commas, as `top` and access logs show it: jwt.sub=alice,
     /// ip=192.0.2.7. * is the one counter of a policy without partitions. %XX is a byte, as in a
     /// URL
-    #[arg(required_unless_present = "secret", allow_hyphen_values = true)]
+    #[arg(allow_hyphen_values = true)]
     partition: Option<String>,
     /// A label whose value is secret, such as header.x-api-key. The value is read without echo, or
     /// as a line from standard input, and only its digest is sent. It is the whole partition, or
@@ -49,6 +49,11 @@ impl PartitionArgs {
     pub(crate) async fn encode(&self, session: &Session, policy: &str) -> Result<String, Failure> {
         let invalid =
             |error: quotagate_quota::request::naming::NameError| Failure::Usage(error.to_string());
+        if !self.is_given() {
+            return Err(Failure::Usage(
+                "name a PARTITION, such as jwt.sub=alice, or a --secret LABEL".to_owned(),
+            ));
+        }
         let mut secrets = Vec::new();
         for label in &self.secret {
             // Checks the label before the operator types a secret.
@@ -84,6 +89,11 @@ impl PartitionArgs {
             }
         };
         Ok(name.encode(&key, &domain, policy))
+    }
+
+    /// Whether there is one.
+    pub(crate) fn is_given(&self) -> bool {
+        self.partition.is_some() || !self.secret.is_empty()
     }
 
     /// The flags that a command needs besides this partition, encoded.

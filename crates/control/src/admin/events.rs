@@ -20,7 +20,8 @@ use super::error::Refusal;
 use super::operator::Access;
 use crate::control::Control;
 use crate::listeners::{LISTENERS, Published};
-use quotagate_operate::api::Snapshot;
+use quotagate_operate::FleetSight;
+use quotagate_operate::api::{Board, Snapshot};
 use quotagate_operate::watch::{Pace, Wanted};
 
 /// How often a snapshot is made.
@@ -79,6 +80,7 @@ async fn part(control: &Control, whole: &Snapshot, scope: &DomainScope) -> Optio
         faults,
         warnings,
         documents: _,
+        mixed: _,
         backend,
         calls_per_s,
         call_ms,
@@ -86,19 +88,31 @@ async fn part(control: &Control, whole: &Snapshot, scope: &DomainScope) -> Optio
         rates,
         top: _,
     } = whole.clone();
+    let boards: Vec<_> = boards.into_iter().filter(|board| scope.has(&board.domain)).collect();
     let part = Snapshot {
         at_ms,
         faults,
         warnings,
         documents: sight.refused_documents(scope),
+        mixed: mixed(&sight, &boards),
         backend,
         calls_per_s,
         call_ms,
-        boards: boards.into_iter().filter(|board| scope.has(&board.domain)).collect(),
+        boards,
         rates: rates.into_iter().filter(|rates| scope.has(&rates.domain)).collect(),
         top: sight.top(Wanted { scope: Some(scope), ..Wanted::default() }, LISTED),
     };
     Event::default().json_data(&part).ok()
+}
+
+/// A sentence for each domain whose proxies have different documents.
+fn mixed(sight: &FleetSight<'_>, boards: &[Board]) -> Vec<String> {
+    let in_force = sight.in_force();
+    let mixed = boards.iter().filter_map(|board| {
+        let documents = in_force.get(&board.domain)?.clone();
+        documents.compared(&board.policies).sentence(&board.domain)
+    });
+    mixed.collect()
 }
 
 /// Makes snapshots while there are listeners. Never returns.
@@ -130,11 +144,13 @@ async fn snapshot(control: &Control, domains: &mut Vec<String>, own: Pace) -> Sn
     let health = control.store.health();
     let at = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
     let pace = sight.pace(own);
+    let mixed = mixed(&sight, &boards);
     Snapshot {
         at_ms: u64::try_from(at.as_millis()).unwrap_or_default(),
         faults: health.faults,
         warnings: health.warnings,
         documents: sight.refused_documents(&DomainScope::All),
+        mixed,
         backend: control.store.control().backend().to_owned(),
         calls_per_s: pace.per_s,
         call_ms: pace.ms,

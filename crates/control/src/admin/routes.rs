@@ -25,7 +25,7 @@ use super::operator::Access;
 use crate::control::Control;
 use quotagate_operate::api::{self, Changed, MAX_REASON};
 use quotagate_operate::watch::Wanted;
-use quotagate_operate::{Author, CallSight, Fault, HistoryFilter, clean, clean_text};
+use quotagate_operate::{Author, Fault, HistoryFilter, clean, clean_text};
 
 /// Largest body of a change, in bytes.
 const MAX_BODY: usize = 64 * 1024;
@@ -58,6 +58,7 @@ fn routes() -> Vec<Route> {
         route(Operate, Method::DELETE, api::OVERRIDES, clear_override),
         route(View, Method::GET, api::HISTORY, history),
         route(View, Method::GET, api::USAGE, usage),
+        route(View, Method::GET, api::PARTIES, parties),
         route(Operate, Method::POST, api::RESET, reset),
         route(View, Method::GET, api::TOP, top),
         route(View, Method::GET, api::DOMAINS, domains),
@@ -157,14 +158,10 @@ async fn history(State(app): AdminState, asked: Asked) -> Reply<Vec<api::Event>>
 
 async fn usage(State(app): AdminState, asked: Asked) -> Reply<api::UsageReply> {
     let sight = app.operate.fleet.look().await;
-    let calls = CallSight {
-        last: &|key, number| app.operate.watch.quota(key, number),
-        refused: &|key| sight.refused_of(key),
-    };
     let partition = asked.partition.as_deref().unwrap_or_default();
     let (mut reply, mut absent) = (None::<api::UsageReply>, None);
     for domain in asked.domains(&app).await? {
-        match app.operate.counters.usage(domain.as_deref(), partition, calls).await {
+        match app.operate.counters.usage(domain.as_deref(), partition, &sight).await {
             Ok(found) => match &mut reply {
                 Some(reply) => reply.extend(found),
                 None => reply = Some(found),
@@ -175,6 +172,16 @@ async fn usage(State(app): AdminState, asked: Asked) -> Reply<api::UsageReply> {
     }
     let none = || Fault::Absent(absent.unwrap_or_else(|| "no policy counts it now".to_owned()));
     Ok(Json(reply.ok_or_else(none)?))
+}
+
+async fn parties(State(app): AdminState, asked: Asked) -> Reply<api::PartiesPage> {
+    let Some(policy) = asked.policy() else {
+        return Err(Refusal::parameter("policy", "is required"));
+    };
+    let domain = asked.one(&app).await?;
+    let sight = app.operate.fleet.look().await;
+    let (domain, from) = (domain.as_deref(), asked.from.as_deref());
+    Ok(Json(app.operate.counters.parties(domain, policy, from, &sight).await?))
 }
 
 async fn reset(State(app): AdminState, body: Body<api::Reset>) -> Reply<Changed> {
@@ -203,7 +210,8 @@ async fn top(State(app): AdminState, asked: Asked) -> Reply<api::Top> {
 }
 
 async fn domains(State(app): AdminState, asked: Asked) -> Reply<Vec<api::DomainInfo>> {
-    let mut found = app.operate.domains.list().await?;
+    let in_force = app.operate.fleet.look().await.in_force();
+    let mut found = app.operate.domains.list(in_force).await?;
     found.retain(|info| asked.access.scope.has(&info.domain));
     Ok(Json(found))
 }
@@ -256,6 +264,7 @@ struct Asked {
     domain: Option<String>,
     policy: Option<String>,
     partition: Option<String>,
+    from: Option<String>,
     by: Option<String>,
     since_ms: Option<u64>,
     limit: Option<usize>,
@@ -341,20 +350,21 @@ impl<S: Sync> FromRequestParts<S> for Asked {
             domain: Option<String>,
             policy: Option<String>,
             partition: Option<String>,
+            from: Option<String>,
             by: Option<String>,
             since_ms: Option<String>,
             limit: Option<String>,
         }
         let access = Access::in_extensions(&parts.extensions)?;
         let texts = Query::<Texts>::try_from_uri(&parts.uri);
-        let Query(Texts { domain, policy, partition, by, since_ms, limit }) =
+        let Query(Texts { domain, policy, partition, from, by, since_ms, limit }) =
             texts.map_err(|rejection| Refusal::parameter("query", rejection.body_text()))?;
         let number =
             |name: &'static str| move |_| Refusal::parameter(name, "must be a whole number");
         let limit = limit.map(|limit| limit.parse()).transpose().map_err(number("limit"))?;
         let since_ms = since_ms.map(|since| since.parse()).transpose();
         let since_ms = since_ms.map_err(number("since_ms"))?;
-        let asked = Self { access, domain, policy, partition, by, since_ms, limit };
+        let asked = Self { access, domain, policy, partition, from, by, since_ms, limit };
         if let Some(domain) = asked.domain() {
             asked.access.check(domain)?;
         }

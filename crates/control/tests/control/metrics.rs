@@ -48,6 +48,23 @@ async fn metrics_name_policies_but_no_partitions() {
 }
 
 #[tokio::test]
+async fn documents_in_force_are_counted_by_proxies() {
+    let server = memory().await;
+    for (proxy, digest) in [(1, "0123456789ab"), (2, "0123456789ab"), (3, "ba9876543210")] {
+        let report = json!({"proxy": format!("{proxy:016x}"), "digest": digest, "policies": []});
+        server.dials("test", Some(report.to_string().as_bytes())).await;
+    }
+    let (_, text) = server.get("/metrics").await;
+    let text = text.as_str().unwrap();
+    for line in [
+        "quotagate_document{domain=\"test\",digest=\"0123456789ab\"} 2",
+        "quotagate_document{domain=\"test\",digest=\"ba9876543210\"} 1",
+    ] {
+        assert!(text.contains(line), "{line}\n{text}");
+    }
+}
+
+#[tokio::test]
 async fn refused_documents_of_filters_are_counted() {
     let server = memory().await;
     let wrong = json!({"fault": "policies: is required", "faults": 1, "keeps_last_good": false});

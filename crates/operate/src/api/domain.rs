@@ -53,6 +53,40 @@ pub struct PolicyInfo {
     pub settles: bool,
     /// When a proxy last reported it, in milliseconds since the Unix epoch; may be minutes old.
     pub seen_ms: u64,
+    /// The digest of the document that says so; empty if the proxies state none.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub digest: String,
+    /// Whether no proxy has reported it for 15 minutes.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub gone: bool,
+    /// The same policy in other documents that proxies reported lately, the latest first.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub also: Vec<Self>,
+}
+
+impl PolicyInfo {
+    /// The policy in every document that proxies reported lately, the latest first.
+    pub fn forms(&self) -> impl Iterator<Item = &Self> + Clone {
+        std::iter::once(self).chain(&self.also)
+    }
+
+    /// Whether two documents say the same of the policy, as far as proxies have reported it.
+    fn is_as(&self, other: &Self) -> bool {
+        let plain = |one: &Self, partition_by| Self {
+            partition_by,
+            seen_ms: 0,
+            digest: String::new(),
+            gone: false,
+            also: Vec::new(),
+            ..one.clone()
+        };
+        let both = self.partition_by.as_ref().zip(other.partition_by.as_ref());
+        both.is_none_or(|(one, other)| one == other) && plain(self, None) == plain(other, None)
+    }
+}
+
+pub(super) const fn is_false(truth: &bool) -> bool {
+    !*truth
 }
 
 /// A domain that filters have reported.
@@ -69,6 +103,88 @@ pub struct DomainInfo {
     /// Milliseconds since the last report that this store knows. It sees a report to another store
     /// up to ten minutes late.
     pub silent_ms: u64,
+    /// The documents in force.
+    #[serde(default)]
+    pub in_force: DocumentsInForce,
+}
+
+/// The policy documents that the proxies of a domain reported within the last minute, to any store.
+/// A process may have several: of several filters, or of routes.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DocumentsInForce {
+    /// The proxies that reported one.
+    pub proxies: u64,
+    /// The documents, those of the most proxies first.
+    pub documents: Vec<DocumentInfo>,
+    /// The policies that differ between the documents, and those that not all of them have. Empty
+    /// if all proxies have the same documents.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub differ: Vec<String>,
+}
+
+/// A policy document that proxies report.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DocumentInfo {
+    /// Its digest.
+    pub digest: String,
+    /// The proxies that reported it.
+    pub proxies: u64,
+}
+
+impl DocumentsInForce {
+    /// Whether a proxy has the document of this digest.
+    pub fn has(&self, digest: &str) -> bool {
+        self.documents.iter().any(|document| document.digest == digest)
+    }
+
+    /// Whether some proxies lack a document that others have.
+    pub fn differs(&self) -> bool {
+        self.documents.iter().any(|document| document.proxies < self.proxies)
+    }
+
+    /// Adds which of these policies the documents do not agree on, if proxies differ.
+    #[must_use]
+    pub fn compared(mut self, policies: &[PolicyInfo]) -> Self {
+        if self.differs() {
+            let agree = |policy: &&PolicyInfo| {
+                let mut forms = self
+                    .documents
+                    .iter()
+                    .map(|document| policy.forms().find(|form| form.digest == document.digest));
+                let first = forms.next().flatten();
+                first.is_some_and(|first| {
+                    forms.all(|form| form.is_some_and(|form| form.is_as(first)))
+                })
+            };
+            let reported = |policy: &&PolicyInfo| policy.forms().any(|form| self.has(&form.digest));
+            let differ = policies.iter().filter(reported).filter(|policy| !agree(policy));
+            self.differ = differ.map(|policy| policy.name.clone()).collect();
+        }
+        self
+    }
+
+    /// That some proxies have another document, in a sentence.
+    pub fn sentence(&self, domain: &str) -> Option<String> {
+        if !self.differs() {
+            return None;
+        }
+        let all = self.proxies;
+        let of = |DocumentInfo { digest, proxies }: &DocumentInfo| {
+            let verb = if *proxies == 1 { "has" } else { "have" };
+            format!("{proxies} of {all} proxies {verb} {digest}")
+        };
+        // The one that fewer proxies have is the one to look at.
+        let documents: Vec<String> = self.documents.iter().rev().map(of).collect();
+        let differ = match self.differ.as_slice() {
+            [] => "they say the same of every policy".to_owned(),
+            differ => format!("they differ in {}", differ.join(", ")),
+        };
+        Some(format!(
+            "{domain} has {} documents: {}; {differ}",
+            documents.len(),
+            documents.join(", ")
+        ))
+    }
 }
 
 /// Removes a domain that no filter reports any more: its policies and its name. Counters and

@@ -118,6 +118,9 @@ pub struct Snapshot {
     /// The policy documents that filters refused in the last minute, a sentence for each domain.
     #[serde(default)]
     pub documents: Vec<String>,
+    /// For each domain with several policy documents, which proxies have which one, in a sentence.
+    #[serde(default)]
+    pub mixed: Vec<String>,
     /// The backend: `memory`, `redis`, `redis-cluster`, `redis-sentinel`.
     pub backend: String,
     /// Calls served per second by all stores and proxies: by this one over the last second.

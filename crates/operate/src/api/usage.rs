@@ -3,6 +3,7 @@
 use quotagate_protocol::{Kind, Mode};
 use serde::{Deserialize, Serialize};
 
+use super::domain::is_false;
 use super::overrides::OverrideEntry;
 
 /// A partition and its counter in the current window of one policy.
@@ -52,6 +53,9 @@ pub struct PartyUsage {
     /// What the policy does with requests over its quota: by its dial, else by the dial of all
     /// policies, else by its document.
     pub mode: Mode,
+    /// Whether no proxy has reported the policy for 15 minutes.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub gone: bool,
     /// Requests refused within about the last five minutes, counted as in
     /// [`Refused`](super::Refused).
     #[serde(default, skip_serializing_if = "is_zero")]
@@ -76,16 +80,16 @@ impl PartyUsage {
 pub enum QuotaFrom {
     /// A runtime override.
     Override,
-    /// The last reservation that this store saw for the partition in this window. Its quota comes
-    /// from a static override, a tier, `quota_from`, a dial or the policy. If a dial has ended or
-    /// changed since, the next reservation shows it.
+    /// The last reservation for the partition in this window, as the backend keeps it or this store
+    /// saw it. Its quota comes from a static override, a tier, `quota_from`, a dial or the policy.
+    /// If a dial has ended or changed since, the next reservation shows it.
     Reservation,
     /// A dial.
     Dial,
     /// The policy's `quota`, as a proxy reported it. The policy has no tiers and no `quota_from`.
     Policy,
-    /// Nobody knows it here: the policy has tiers or `quota_from`, and this store has answered no
-    /// reservation for the partition in this window.
+    /// Nobody knows it: the policy has tiers or `quota_from`, and a filter or a store of an earlier
+    /// version counted the partition; or proxies have documents that name different quotas.
     Unknown,
 }
 
@@ -110,6 +114,16 @@ impl UsageReply {
         self.unmatched.extend(other.unmatched);
         self.incomplete = self.incomplete.take().or(other.incomplete);
     }
+}
+
+/// Some of the counters of a policy in their current windows.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PartiesPage {
+    /// The partitions, in no order.
+    pub found: Vec<PartyUsage>,
+    /// What `from` has to be for the next page; absent on the last one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub next: Option<String>,
 }
 
 /// Deletes the counter of the current window. Its partition gets its whole quota again.

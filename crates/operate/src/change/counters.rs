@@ -15,14 +15,15 @@ use super::history::History;
 use super::overrides::{
     Overrides, canonical, check_partition, counted, read_allow, unmatched as no_match,
 };
-use super::shape::arrange;
+use super::shape::{arrange, may_contain};
 use crate::api::{
-    Allow, Changed, Event, MAX_FOUND, OverrideEntry, PartyUsage, PolicyInfo, QuotaFrom, Refused,
-    Reset, Usage, UsageReply,
+    Allow, Changed, Event, MAX_FOUND, OverrideEntry, PartiesPage, PartyUsage, PolicyInfo,
+    QuotaFrom, Reset, Usage, UsageReply,
 };
 use crate::control::ControlHandle;
 use crate::domain::directory::clean;
 use crate::domain::view::in_force;
+use crate::watch::CallSight;
 use crate::{Fault, millis};
 use quotagate_store::control::{FoundKeys, HashName, Key, KeyState};
 use quotagate_store::store::StoreError;
@@ -32,27 +33,6 @@ use quotagate_store::window::Position;
 const TOGETHER: usize = 16;
 /// How many times a counter is read if its window ends meanwhile.
 const TRIES: usize = 3;
-
-/// The quota that the last reservation of this key named in the window with this number, before any
-/// override.
-pub type LastQuota<'a> = dyn Fn(&str, u64) -> Option<u64> + Sync + 'a;
-
-/// The refusals of the partition with this key.
-pub type RefusedOf<'a> = dyn Fn(&str) -> Option<Refused> + Sync + 'a;
-
-/// What calls showed of counters. The rest is read from the backend.
-#[derive(Clone, Copy)]
-pub struct CallSight<'a> {
-    /// The quota that calls named.
-    pub last: &'a LastQuota<'a>,
-    /// What was refused lately.
-    pub refused: &'a RefusedOf<'a>,
-}
-
-impl CallSight<'_> {
-    /// Of a process that has seen no call.
-    pub const NONE: Self = Self { last: &|_, _| None, refused: &|_| None };
-}
 
 /// No search for a party begins later than this, over all domains: a command waits for 5 s.
 const SEARCH: Duration = Duration::from_secs(2);
@@ -87,7 +67,7 @@ impl Counters {
         &self,
         domain: Option<&str>,
         party: &str,
-        calls: CallSight<'_>,
+        calls: &dyn CallSight,
     ) -> Result<UsageReply, Fault> {
         let party = &*canonical("", "any", party)?;
         check_partition("", "any", party)?;
@@ -114,7 +94,12 @@ impl Counters {
                         continue;
                     };
                     let dial = in_force(&dials, name);
-                    looks.push(self.counter(domain, policy, partition, dial, calls));
+                    for (form, window) in windows(policy, partition) {
+                        looks.push(async move {
+                            let policy = (policy, form);
+                            self.counter(domain, policy, partition, &window, dial, calls).await
+                        });
+                    }
                 }
                 for usage in join_all(looks).await {
                     reply.found.extend(usage?);
@@ -147,6 +132,39 @@ impl Counters {
         Ok(reply)
     }
 
+    /// A page of the counters of a policy, by partition: the first one, or the one that
+    /// [`PartiesPage::next`] names. A partition may be on several pages.
+    ///
+    /// # Errors
+    /// If a name is not known, or the backend fails.
+    pub async fn parties(
+        &self,
+        domain: Option<&str>,
+        policy: &str,
+        from: Option<&str>,
+        calls: &dyn CallSight,
+    ) -> Result<PartiesPage, Fault> {
+        let (domain, policy) = self.overrides.directory.domain_and_policy(domain, policy).await?;
+        let dials = self.control.read(HashName::Dials, &domain).await?;
+        let dial = in_force(&dials, &policy.name);
+        let page = self.control.page(&domain, &policy.name, from).await?;
+        let partitions = page.keys.iter().filter_map(|key| CounterKey::split(key));
+        let looks = partitions.flat_map(|CounterKey { partition, .. }| {
+            windows(&policy, partition).into_iter().map(move |window| (partition, window))
+        });
+        let looks: Vec<_> = looks.collect();
+        let mut found = Vec::with_capacity(looks.len());
+        for some in looks.chunks(TOGETHER) {
+            let looks = some.iter().map(|(partition, (form, window))| {
+                self.counter(&domain, (&policy, form), partition, window, dial, calls)
+            });
+            for usage in join_all(looks).await {
+                found.extend(usage?);
+            }
+        }
+        Ok(PartiesPage { found, next: page.next })
+    }
+
     /// Where a party may be counted: under its own name, and in the partitions of counters and
     /// overrides that contain it.
     async fn candidates(
@@ -158,8 +176,11 @@ impl Counters {
     ) -> Result<Candidates, StoreError> {
         let mut found = Candidates::default();
         for policy in policies {
-            if let Ok(partition) = arrange(policy, party) {
-                found.partitions.insert((policy.name.clone(), partition));
+            // Each document may have its own order.
+            for form in policy.forms() {
+                if let Ok(partition) = arrange(form, party) {
+                    found.partitions.insert((policy.name.clone(), partition));
+                }
             }
         }
         let entries: Vec<&str> = party.split(',').collect();
@@ -169,6 +190,9 @@ impl Counters {
             return Ok(found);
         };
         let search = async {
+            if !policies.iter().any(|policy| may_contain(policy, party)) {
+                return Ok(FoundKeys::default());
+            }
             if Instant::now() < until {
                 return self.control.find(domain, first, MAX_FOUND).await;
             }
@@ -211,33 +235,41 @@ impl Counters {
         Ok(found)
     }
 
+    /// The counter of a partition in the current window of one document's form of a policy.
     async fn counter(
         &self,
         domain: &str,
-        policy: &PolicyInfo,
+        (policy, form): (&PolicyInfo, &PolicyInfo),
         partition: &str,
+        window: &Window,
         dial: DialFields,
-        calls: CallSight<'_>,
+        calls: &dyn CallSight,
     ) -> Result<Option<PartyUsage>, Fault> {
         let key = check_partition(domain, &policy.name, partition)?;
-        let Some(window) = window(policy, partition) else { return Ok(None) };
-        let (position, seen) = self.current(&key, &window).await?;
+        let (position, seen) = self.current(&key, window).await?;
         let counter = units(&seen);
         let over = self.control.get(Key::Override(&key)).await?;
         let over = over.value.as_deref().and_then(read_allow);
-        let refused = (calls.refused)(&key);
+        let refused = calls.refused(&key);
         if counter.is_none() && over.is_none() && refused.is_none() {
             return Ok(None);
         }
-        let last = (calls.last)(&key, position.number);
+        // A store that counted may have kept the quota. This one may have seen it itself.
+        let last = seen.own_quota.or_else(|| calls.last(&key, position.number));
+        let window_of = |of: &PolicyInfo| (of.kind.clone(), of.window_s, of.stagger);
+        let is_disputed = policy.forms().any(|other| {
+            (other.quota != form.quota || other.tiers)
+                && window_of(other) == window_of(form)
+                && calls.is_in_force(domain, &other.digest)
+        });
         let (quota, quota_from) = match (over, last, dial.quota) {
             (Some(Allow::Unlimited), ..) => (None, QuotaFrom::Override),
             (Some(Allow::Blocked), ..) => (Some(0), QuotaFrom::Override),
             (Some(Allow::Quota(quota)), ..) => (Some(quota), QuotaFrom::Override),
             (None, Some(quota), _) => (Some(quota), QuotaFrom::Reservation),
             (None, None, Some(quota)) => (Some(quota), QuotaFrom::Dial),
-            (None, None, None) if policy.tiers => (None, QuotaFrom::Unknown),
-            (None, None, None) => (Some(policy.quota), QuotaFrom::Policy),
+            (None, None, None) if form.tiers || is_disputed => (None, QuotaFrom::Unknown),
+            (None, None, None) => (Some(form.quota), QuotaFrom::Policy),
         };
         let used = counter.unwrap_or_default();
         let usage = Usage {
@@ -245,11 +277,11 @@ impl Counters {
             policy: policy.name.clone(),
             partition: partition.to_owned(),
             used,
-            debt: Usage::debt(used, quota, policy.settles),
+            debt: Usage::debt(used, quota, form.settles),
             quota,
             quota_from,
-            kind: policy.kind.clone(),
-            window_s: position.window_s().max(policy.window_s),
+            kind: form.kind.clone(),
+            window_s: position.window_s().max(form.window_s),
             // Without a counter, no unit has to return.
             reset_ms: match window {
                 Window::Sliding(_) => seen.ttl_ms.unwrap_or_default(),
@@ -260,7 +292,8 @@ impl Counters {
         };
         Ok(Some(PartyUsage {
             usage,
-            mode: dial.mode.unwrap_or(policy.mode),
+            mode: dial.mode.unwrap_or(form.mode),
+            gone: policy.gone,
             refused: refused.as_ref().map_or(0, |refused| refused.requests),
             refused_for_ms: refused.map(|refused| refused.for_ms),
         }))
@@ -300,12 +333,14 @@ impl Counters {
                 format!("{} counts nothing of {partition} in its current window", wish.policy);
             Fault::Absent(text)
         };
-        let window = window(&policy, &partition).ok_or_else(absent)?;
-        let (position, seen) = self.current(&key, &window).await?;
-        let key = Key::Counter { key: &key, id: position.id };
-        if !self.control.delete(key).await? {
-            return Err(absent());
+        let mut reset = None;
+        for (_, window) in windows(&policy, &partition) {
+            let (position, seen) = self.current(&key, &window).await?;
+            if self.control.delete(Key::Counter { key: &key, id: position.id }).await? {
+                reset = Some(seen);
+            }
         }
+        let seen = reset.ok_or_else(absent)?;
         let used =
             units(&seen).map_or_else(String::new, |used| format!(", {used} units were used"));
         let done = format!("reset {} {partition}{used}", wish.policy);
@@ -323,8 +358,19 @@ fn units(seen: &KeyState) -> Option<u64> {
     seen.value.as_deref()?.parse().ok()
 }
 
-/// The windows of one partition.
-fn window(policy: &PolicyInfo, partition: &str) -> Option<Window> {
-    let window = Window::of(&policy.kind, policy.window_s, 0)?;
-    Some(if policy.stagger { window.staggered(partition) } else { window })
+/// The windows of one partition, each with the latest document that has it.
+fn windows<'p>(policy: &'p PolicyInfo, partition: &str) -> Vec<(&'p PolicyInfo, Window)> {
+    let mut windows: Vec<(&PolicyInfo, Window)> = Vec::new();
+    for form in policy.forms() {
+        let Some(window) = window(form, partition) else { continue };
+        if windows.iter().all(|(_, other)| *other != window) {
+            windows.push((form, window));
+        }
+    }
+    windows
+}
+
+fn window(form: &PolicyInfo, partition: &str) -> Option<Window> {
+    let window = Window::of(&form.kind, form.window_s, 0)?;
+    Some(if form.stagger { window.staggered(partition) } else { window })
 }

@@ -1,14 +1,15 @@
 //! Lists the domains that filters have reported, and removes one that is gone.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::history::History;
-use crate::api::{Changed, DomainInfo, Event, ForgetDomain};
+use crate::api::{Changed, DocumentsInForce, DomainInfo, Event, ForgetDomain};
 use crate::control::ControlHandle;
 use crate::domain::boards::Boards;
 use crate::domain::directory::clean;
 use crate::record::DomainRecord;
-use crate::{Fault, MAX_NAMES, MAX_POLICIES, REMEMBERED, REPORTED, millis, record};
+use crate::{Fault, MAX_FORMS, MAX_NAMES, REMEMBERED, REPORTED, millis, record};
 use quotagate_store::control::{HashName, Upsert};
 
 /// The list of domains.
@@ -23,16 +24,23 @@ impl Domains {
         Self { control: history.control.clone(), history, boards }
     }
 
-    /// Every known domain, by name.
+    /// Every known domain, by name; `in_force` are the documents of their proxies.
     ///
     /// # Errors
     /// If the backend fails.
-    pub async fn list(&self) -> Result<Vec<DomainInfo>, Fault> {
-        self.some_or_all(None).await
+    pub async fn list(
+        &self,
+        in_force: BTreeMap<String, DocumentsInForce>,
+    ) -> Result<Vec<DomainInfo>, Fault> {
+        self.some_or_all(None, in_force).await
     }
 
     /// The given domain, or every known one, by name.
-    async fn some_or_all(&self, domain: Option<&str>) -> Result<Vec<DomainInfo>, Fault> {
+    async fn some_or_all(
+        &self,
+        domain: Option<&str>,
+        mut in_force: BTreeMap<String, DocumentsInForce>,
+    ) -> Result<Vec<DomainInfo>, Fault> {
         let snapshot = self.control.read(HashName::Domains, "").await?;
         let now = millis(snapshot.now);
         let boards = self.boards.read_all(domain).await?;
@@ -42,7 +50,9 @@ impl Domains {
                 record.and_then(|value| serde_json::from_slice::<DomainRecord>(value).ok());
             let reports = board.policies.iter().map(|policy| policy.seen_ms);
             let last = reports.chain(record.map(|record| record.seen_ms)).max();
+            let in_force = in_force.remove(&board.domain).unwrap_or_default();
             DomainInfo {
+                in_force: in_force.compared(&board.policies),
                 domain: board.domain,
                 policies: count(board.policies.len()),
                 dials: count(board.dials.len()),
@@ -60,12 +70,12 @@ impl Domains {
     /// If the domain is not known or is in use, or the backend fails.
     pub async fn forget(&self, wish: &ForgetDomain) -> Result<Changed, Fault> {
         let domain = self.boards.directory.domain(Some(&wish.domain)).await?;
-        for info in self.some_or_all(Some(&domain)).await? {
+        for info in self.some_or_all(Some(&domain), BTreeMap::new()).await? {
             check_unused(&info)?;
         }
         let policies = self.control.read(HashName::Policies, &domain).await?;
         let names = policies.fields.into_iter().map(|(name, _)| name).collect();
-        self.remove(HashName::Policies, &domain, names, MAX_POLICIES).await?;
+        self.remove(HashName::Policies, &domain, names, MAX_FORMS).await?;
         self.remove(HashName::Domains, "", vec![domain.clone()], MAX_NAMES).await?;
         self.boards.forget(&domain);
         if let Some(cached) = self.boards.views.get(&domain) {

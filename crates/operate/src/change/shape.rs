@@ -17,11 +17,35 @@ const MAX_ENTRIES: usize = 256;
 /// Most forms tried on a partition.
 const TRIES: u32 = 4096;
 
-/// `partition` with its entries in the order of the policy's keys.
+/// `partition` with its entries in the order of the policy's keys. If proxies have several
+/// documents, the latest that counts such a partition says the order.
 ///
 /// # Errors
 /// Why the policy cannot count it, with an example that it can count.
 pub fn arrange(policy: &PolicyInfo, partition: &str) -> Result<String, String> {
+    let mut forms = policy.forms().map(|form| arrange_in(form, partition));
+    let latest = forms.next().unwrap_or_else(|| Ok(partition.to_owned()));
+    latest.or_else(|reason| forms.find_map(Result::ok).ok_or(reason))
+}
+
+/// Whether some partition of the policy may contain this party and more. Then only a search finds
+/// it. If in doubt, it may.
+pub fn may_contain(policy: &PolicyInfo, party: &str) -> bool {
+    let given: Vec<&str> = party.split(',').collect();
+    policy.forms().any(|form| {
+        let Some(entries) = &form.partition_by else { return true };
+        let parts = |form: &String| form.split(',').count();
+        let longest = entries.iter().filter_map(|entry| entry.forms.iter().map(parts).max());
+        let is_known = |text: &&str| {
+            let forms = entries.iter().flat_map(|entry| &entry.forms);
+            forms.flat_map(|form| form.split(',')).any(|part| is_of(part, text))
+        };
+        longest.sum::<usize>() > given.len() && given.iter().all(is_known)
+    })
+}
+
+/// [`arrange`] for one document.
+fn arrange_in(policy: &PolicyInfo, partition: &str) -> Result<String, String> {
     let Some(entries) = &policy.partition_by else { return Ok(partition.to_owned()) };
     if entries.is_empty() {
         return match partition {
@@ -211,6 +235,9 @@ mod tests {
             on_failure: OnFailure::Allow,
             partition_by: Some(entries.iter().map(entry).collect()),
             tiers: false,
+            digest: String::new(),
+            gone: false,
+            also: Vec::new(),
             settles: false,
             seen_ms: 0,
         }
@@ -283,6 +310,30 @@ mod tests {
         let everyone = "policy p has one counter for everybody: name it *";
         assert_eq!(arrange(&policy(&[]), "jwt.sub=bob"), Err(everyone.to_owned()));
         assert_eq!(arrange(&policy(&[]), "*").as_deref(), Ok("*"));
+    }
+
+    #[test]
+    fn party_may_be_in_more_partitions_unless_it_names_them_whole() {
+        let caller: (&str, &[&str]) = ("caller", &["jwt.iss,jwt.sub", "ip=/64", "-"]);
+        let one = policy(&[caller]);
+        let two = policy(&[caller, ("method", &["method", "-"])]);
+        for (policy, party, may) in [
+            (&one, "jwt.iss=i,jwt.sub=a", false),
+            (&one, "jwt.sub=a", true),
+            (&one, "ip=192.0.2.7", true),
+            (&one, "header.x=y", false),
+            (&two, "jwt.iss=i,jwt.sub=a,method=GET", false),
+            (&two, "jwt.iss=i,jwt.sub=a", true),
+            (&two, "ip=192.0.2.7,method=GET", true),
+            (&two, "header.x=y,method=GET", false),
+            (&policy(&[]), "jwt.sub=a", false),
+            (&PolicyInfo { partition_by: None, ..policy(&[]) }, "jwt.sub=a", true),
+        ] {
+            assert_eq!(may_contain(policy, party), may, "{party}");
+        }
+        let mixed = PolicyInfo { also: vec![two], ..policy(&[("user", &["jwt.sub"])]) };
+        assert!(!may_contain(&policy(&[("user", &["jwt.sub"])]), "jwt.sub=a"));
+        assert!(may_contain(&mixed, "jwt.sub=a"), "by another document");
     }
 
     #[test]

@@ -1,10 +1,14 @@
 //! The known domains and policies, and the name of the operator who makes a change.
 //!
-//! Bounds: [`MAX_NAMES`] domains reported within [`REMEMBERED`], and [`MAX_POLICIES`] policies in
-//! each. Older ones are deleted when a store writes, and expire if no store writes any more.
+//! Bounds: [`MAX_NAMES`] domains reported within [`REMEMBERED`], and in each of them [`MAX_FORMS`]
+//! policies, where each document has its own. Older ones are deleted when a store writes, and
+//! expire if no store writes any more. So are those of an earlier document, once its successor has
+//! them.
 
+use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
+use std::time::Duration;
 
 use quotagate_protocol::is_domain;
 
@@ -12,9 +16,13 @@ use super::views::{Views, Watched};
 use crate::api::{MAX_BY, PolicyInfo};
 use crate::control::ControlHandle;
 use crate::record::{DomainRecord, read_policy, write};
-use crate::{Fault, MAX_NAMES, MAX_POLICIES, REMEMBERED, millis};
+use crate::{Fault, MAX_FORMS, MAX_NAMES, REMEMBERED, REPORTED, millis};
 use quotagate_store::control::{Field, HashName, Snapshot, Upsert};
 use quotagate_store::store::StoreError;
+
+/// The age at which the entry of a policy gives way to that of a later document: every store has
+/// written by then what its proxies still report.
+const REPLACED: Duration = Duration::from_secs(30 * 60);
 
 /// Policies recorded in the backend.
 pub(crate) type Written = Arc<[PolicyInfo]>;
@@ -98,8 +106,10 @@ impl Directory {
     pub(crate) async fn written(&self, domain: &str) -> Result<Written, StoreError> {
         let snapshot = self.control.read(HashName::Policies, domain).await?;
         let since = millis(snapshot.now.saturating_sub(REMEMBERED));
+        let reported = millis(snapshot.now.saturating_sub(REPORTED));
         let written = snapshot.fields.iter().filter_map(|(name, value)| read_policy(name, value));
-        Ok(written.filter(|policy| policy.seen_ms >= since).collect())
+        let known = written.filter(|policy| policy.seen_ms >= since);
+        Ok(known.map(|policy| PolicyInfo { gone: policy.seen_ms < reported, ..policy }).collect())
     }
 
     /// A policy that proxies have reported.
@@ -167,9 +177,15 @@ impl Directory {
             }
             self.write_to(HashName::Domains, "", &[domain], dead, MAX_NAMES).await?;
             let known = self.control.read(HashName::Policies, &cached.name).await?;
-            let (_, dead) =
-                sorted(&known, |name, value| read_policy(name, value).map(|policy| policy.seen_ms));
-            self.write_to(HashName::Policies, &cached.name, &due, dead, MAX_POLICIES).await
+            let replaced = millis(cached.now().unwrap_or_default().saturating_sub(REPLACED));
+            let here: BTreeSet<String> =
+                cached.policies().into_iter().map(|policy| policy.name).collect();
+            let (_, dead) = sorted(&known, |name, value| {
+                let policy = read_policy(name, value)?;
+                let is_old = policy.seen_ms < replaced && here.contains(&policy.name);
+                (!is_old).then_some(policy.seen_ms)
+            });
+            self.write_to(HashName::Policies, &cached.name, &due, dead, MAX_FORMS).await
         };
         match written.await {
             Ok(()) => {}
@@ -211,20 +227,45 @@ fn sorted(
     (snapshot.fields.len().saturating_sub(dead.len()), dead)
 }
 
-/// The policies in the backend and those reported to this store, by name. The later report wins.
+/// The policies in the backend and those reported to this store, by name: each as the latest report
+/// says, and as other documents say that were reported at about the same time.
 pub(crate) fn merged(written: &[PolicyInfo], here: Option<&Watched>) -> Vec<PolicyInfo> {
     let here = here.map(Watched::policies).unwrap_or_default();
-    let mut policies: BTreeMap<String, PolicyInfo> = BTreeMap::new();
+    let mut forms: BTreeMap<(String, String), PolicyInfo> = BTreeMap::new();
     for mut policy in written.iter().cloned().chain(here) {
-        let known = policies.get(&policy.name);
+        let name = (policy.name.clone(), policy.digest.clone());
+        let known = forms.get(&name);
         if known.is_some_and(|known| known.seen_ms > policy.seen_ms) {
             continue;
         }
         // A report may leave out what a policy counts by.
         policy.partition_by = policy.partition_by.or_else(|| known?.partition_by.clone());
-        policies.insert(policy.name.clone(), policy);
+        forms.insert(name, policy);
     }
-    policies.into_values().collect()
+    let mut policies: Vec<PolicyInfo> = Vec::new();
+    for form in forms.into_values() {
+        match policies.last_mut() {
+            Some(policy) if policy.name == form.name => policy.also.push(form),
+            _ => policies.push(form),
+        }
+    }
+    policies.into_iter().map(latest_first).collect()
+}
+
+/// A policy with its forms in order, without those of earlier documents.
+fn latest_first(mut policy: PolicyInfo) -> PolicyInfo {
+    let mut forms = std::mem::take(&mut policy.also);
+    forms.push(policy.clone());
+    forms.sort_by_key(|form| Reverse(form.seen_ms));
+    let mut forms = forms.into_iter();
+    let Some(mut latest) = forms.next() else { return policy };
+    let since = latest.seen_ms.saturating_sub(millis(REPORTED));
+    let others: Vec<PolicyInfo> = forms.collect();
+    // Until a new document has said what the policy counts by, an earlier one says it.
+    let said = others.iter().find_map(|form| form.partition_by.clone());
+    latest.partition_by = latest.partition_by.or(said);
+    latest.also = others.into_iter().filter(|form| form.seen_ms >= since).collect();
+    latest
 }
 
 /// A name that is safe in logs and tables: no control characters, at most [`MAX_BY`] bytes.

@@ -13,18 +13,19 @@ use quotagate_protocol::{MAX_UNITS, Window};
 use quotagate_protocol::is_policy;
 
 use crate::api::PolicyInfo;
-use crate::record::write;
-use crate::{MAX_POLICIES, REPORTED, millis};
+use crate::record::{is_document_digest, policy_field, write};
+use crate::{MAX_FORMS, REPORTED, millis};
 use quotagate_store::control::Field;
 
 /// How often an unchanged entry is written again.
 const REWRITE: Duration = Duration::from_secs(600);
-/// How often an entry is written at most while proxies report different values.
+/// How often an entry is written at most while it changes.
 const AGAIN: Duration = Duration::from_secs(10);
 
-/// The policies of a domain that proxies have reported to this store: at most [`MAX_POLICIES`].
+/// The policies of a domain that proxies have reported to this store, by name and by the digest of
+/// the document: at most [`MAX_FORMS`].
 #[derive(Default)]
-pub struct Known(Mutex<BTreeMap<String, KnownPolicy>>);
+pub struct Known(Mutex<BTreeMap<(String, String), KnownPolicy>>);
 
 struct KnownPolicy {
     info: PolicyInfo,
@@ -51,14 +52,24 @@ impl Known {
         report.policies.retain(is_sound);
         let now = || SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         let seen_ms = millis(at.unwrap_or_else(now));
+        if !is_document_digest(&report.digest) {
+            report.digest.clear();
+        }
         let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if known.len().saturating_add(report.policies.len()) > MAX_FORMS {
+            // Those of earlier documents.
+            let since = seen_ms.saturating_sub(millis(REPORTED));
+            known.retain(|_, entry| entry.info.seen_ms >= since);
+        }
         for policy in &report.policies {
-            let room = known.len() < MAX_POLICIES;
-            match known.get_mut(&policy.name) {
-                Some(entry) => entry.info = info(policy, entry.info.partition_by.take(), seen_ms),
+            let info =
+                |said| PolicyInfo { digest: report.digest.clone(), ..info(policy, said, seen_ms) };
+            let room = known.len() < MAX_FORMS;
+            match known.get_mut(&(policy.name.clone(), report.digest.clone())) {
+                Some(entry) => entry.info = info(entry.info.partition_by.take()),
                 None if room => {
-                    let entry = KnownPolicy { info: info(policy, None, seen_ms), written: None };
-                    known.insert(policy.name.clone(), entry);
+                    let name = (policy.name.clone(), report.digest.clone());
+                    known.insert(name, KnownPolicy { info: info(None), written: None });
                 }
                 None => {}
             }
@@ -84,7 +95,7 @@ impl Known {
         let due = known.values_mut().filter(|entry| entry.is_due());
         due.map(|entry| {
             entry.written = Some((entry.info.clone(), Instant::now()));
-            (entry.info.name.clone(), write(&entry.info))
+            (policy_field(&entry.info), write(&entry.info))
         })
         .collect()
     }
@@ -130,6 +141,9 @@ fn info(policy: &PolicyReport, said: Option<Vec<PartitionEntry>>, seen_ms: u64) 
         tiers,
         settles,
         seen_ms,
+        digest: String::new(),
+        gone: false,
+        also: Vec::new(),
     }
 }
 

@@ -45,11 +45,6 @@ impl Identity {
     }
 }
 
-/// Whether an id looks as those of this module.
-pub fn is_id(id: &str) -> bool {
-    id.len() == 16 && id.bytes().all(|b| b.is_ascii_digit() || (b'a'..=b'f').contains(&b))
-}
-
 /// The name of a host as operators may see it: `[A-Za-z0-9._-]`, at most [`MAX_HOST`] bytes.
 pub fn clean(host: &str) -> String {
     let safe = |c: &char| c.is_ascii_alphanumeric() || "._-".contains(*c);
@@ -60,11 +55,12 @@ pub fn clean(host: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::record::is_process_id;
 
     #[test]
     fn processes_have_different_ids() {
         let [one, other] = [PublisherKind::Store, PublisherKind::Proxy].map(Identity::new);
-        assert!(is_id(one.id()) && is_id(other.id()) && one.id() != other.id());
+        assert!(is_process_id(one.id()) && is_process_id(other.id()) && one.id() != other.id());
         assert_eq!(clean("a<b>\u{202e}é-1.x"), "ab-1.x");
         assert_eq!((clean("\n").as_str(), clean(&"a".repeat(300)).len()), ("unknown", MAX_HOST));
     }

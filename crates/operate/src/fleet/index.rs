@@ -5,9 +5,10 @@ use std::time::Duration;
 use quotagate_store::control::Snapshot;
 use serde::{Deserialize, Serialize};
 
-use super::identity::{clean, is_id};
+use super::identity::clean;
 use crate::api::Publisher;
 use crate::millis;
+use crate::record::is_process_id;
 
 /// How long an entry counts after it was written. A process writes it every minute.
 pub const KEPT: Duration = Duration::from_secs(3 * 60);
@@ -29,7 +30,7 @@ pub fn live(index: &Snapshot) -> impl Iterator<Item = Publisher> {
     index.fields.iter().filter_map(move |(name, value)| {
         let record: PublisherRecord = serde_json::from_slice(value).ok()?;
         let Publisher { id, host, since_ms, .. } = &record.publisher;
-        let sound = id == name && is_id(id) && clean(host) == *host && *since_ms <= now;
+        let sound = id == name && is_process_id(id) && clean(host) == *host && *since_ms <= now;
         // A clock that was set back must not keep an entry for ever.
         let fresh = (since..=now.saturating_add(millis(KEPT))).contains(&record.at_ms);
         (sound && fresh).then_some(record.publisher)

@@ -10,18 +10,22 @@ use serde::{Deserialize, Serialize};
 
 use crate::api::{Refused, Usage};
 use crate::watch::{
-    MAX_REFUSED_DOCUMENTS, Pace, RefusedDocumentSighting, STEPS, Series, Sighting, Wanted, Watch,
+    DocumentSighting, MAX_REFUSED_DOCUMENTS, MAX_SHOWN_PROXIES, Pace, RefusedDocumentSighting,
+    STEPS, Series, Sighting, Wanted, Watch,
 };
 
 /// Most partitions in each list of a picture.
 pub const LISTED: usize = 48;
 /// Most policies of a picture.
-const POLICIES: usize = MAX_PUBLISHED - 2 * LISTED - 3;
-/// Most bytes of both lists, and of all policies.
+const POLICIES: usize = MAX_PUBLISHED - 2 * LISTED - IN_FORCE - 3;
+/// Most documents of a picture.
+const IN_FORCE: usize = 8;
+/// Most bytes of both lists, of all policies, and of the documents.
 const LISTS_BYTES: usize = 32 * 1024;
 const POLICIES_BYTES: usize = 16 * 1024;
+const IN_FORCE_BYTES: usize = 16 * 1024;
 /// Most bytes of a picture.
-const BYTES: usize = LISTS_BYTES + POLICIES_BYTES + MAX_VALUE;
+const BYTES: usize = LISTS_BYTES + POLICIES_BYTES + IN_FORCE_BYTES + MAX_VALUE;
 
 /// What a process saw.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -38,6 +42,8 @@ pub struct Picture {
     pub series: Vec<Series>,
     /// The documents that filters refused.
     pub documents: Vec<RefusedDocumentSighting>,
+    /// The documents in force.
+    pub in_force: Vec<DocumentSighting>,
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -49,6 +55,7 @@ enum Item {
     Refused(Refused),
     Series(Series),
     Documents(Vec<RefusedDocumentSighting>),
+    InForce(DocumentSighting),
 }
 
 impl Picture {
@@ -67,7 +74,10 @@ impl Picture {
         let all = Wanted::default();
         let (fullest, refused) = (watch.fullest(LISTED, all), watch.refused(LISTED, all));
         let documents = watch.documents.seen(Instant::now());
-        Self { at_ms, pace, fullest, refused, series, documents }
+        let mut in_force = watch.in_force.seen(Instant::now());
+        in_force.truncate(IN_FORCE);
+        in_force.iter_mut().for_each(|of| of.proxies.truncate(MAX_SHOWN_PROXIES));
+        Self { at_ms, pace, fullest, refused, series, documents, in_force }
     }
 
     /// Whether nothing was seen.
@@ -76,6 +86,7 @@ impl Picture {
             && self.refused.is_empty()
             && self.series.is_empty()
             && self.documents.is_empty()
+            && self.in_force.is_empty()
     }
 
     /// Its fields: at most [`MAX_PUBLISHED`], and at most [`BYTES`].
@@ -87,7 +98,8 @@ impl Picture {
         );
         let values = values(head, MAX_VALUE)
             .chain(values(lists, LISTS_BYTES))
-            .chain(values(self.series.into_iter().map(Item::Series), POLICIES_BYTES));
+            .chain(values(self.series.into_iter().map(Item::Series), POLICIES_BYTES))
+            .chain(values(self.in_force.into_iter().map(Item::InForce), IN_FORCE_BYTES));
         let named = values.enumerate().map(|(index, value)| (index.to_string(), value));
         named.take(MAX_PUBLISHED).collect()
     }
@@ -109,6 +121,9 @@ impl Picture {
                 }
                 Ok(Item::Series(series)) if is_sound_series(&series) => picture.series.push(series),
                 Ok(Item::Documents(documents)) => picture.documents = documents,
+                Ok(Item::InForce(sighting)) if sighting.is_sound() => {
+                    picture.in_force.push(sighting);
+                }
                 _ => {}
             }
         }
@@ -226,6 +241,11 @@ mod tests {
         Series { domain: "d".to_owned(), policy: policy.to_owned(), age_ms: 9, counts }
     }
 
+    fn in_force(domain: &str) -> DocumentSighting {
+        let proxies = vec!["0123456789abcdef".to_owned(); MAX_SHOWN_PROXIES];
+        DocumentSighting { domain: domain.to_owned(), digest: "0123456789ab".to_owned(), proxies }
+    }
+
     #[test]
     fn picture_survives_its_fields() {
         let mut sliding = sighting("b");
@@ -240,9 +260,10 @@ mod tests {
             refused: vec![refused("c")],
             series: vec![series("p")],
             documents: vec![refused_document("d", 9)],
+            in_force: vec![in_force("d")],
         };
         let fields = picture.clone().fields();
-        assert_eq!(fields.len(), 8);
+        assert_eq!(fields.len(), 9);
         assert!(
             fields.iter().all(|(_, value)| value.starts_with(b"{")),
             "the script reads no other"
@@ -276,7 +297,7 @@ mod tests {
             ..Picture::default()
         };
         assert_eq!(picture.fields().len(), 2 * LISTED + 3);
-        assert_eq!(POLICIES + 2 * LISTED + 3, MAX_PUBLISHED);
+        assert_eq!(POLICIES + 2 * LISTED + IN_FORCE + 3, MAX_PUBLISHED);
     }
 
     fn refused_document(domain: &str, age_ms: u64) -> RefusedDocumentSighting {
@@ -323,6 +344,9 @@ mod tests {
             json!({"pace": {"per_s": 1e300, "ms": null}}),
             json!({"documents": [refused_document("d!", 0)]}),
             json!({"documents": [refused_document("d", 60_000)]}),
+            json!({"in_force": in_force("d!")}),
+            json!({"in_force": {"domain": "d", "digest": "0123456789ab", "proxies": ["<b>"]}}),
+            json!({"in_force": {"domain": "d", "digest": "0123456789AB", "proxies": []}}),
             json!({"unknown": 7}),
             json!([]),
         ]

@@ -4,12 +4,13 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
+use crate::calls::NO_CALLS;
 use crate::common::{one, open, take};
 use crate::operators::reported;
 use crate::slow::{Before, Slow, Step};
 use futures_util::future::FutureExt;
 use quotagate_operate::api::{Allow, ClearOverride, Reset, SetOverride};
-use quotagate_operate::{CallSight, Fault, Operate};
+use quotagate_operate::{Fault, Operate};
 use quotagate_protocol::Reservation;
 use quotagate_store::control::{HashName, Key};
 use quotagate_store::store::{Store, StoreError};
@@ -199,7 +200,7 @@ async fn partitions_are_named_as_the_filter_counts_them() {
         let grant =
             one(&*store, &Reservation { key: key.into(), window_s: 3600, ..take("", 5, 1) }).await;
         assert_eq!((grant.used, grant.quota), (1, 7), "{counted}");
-        let reply = operate.counters.usage(Some("d"), typed, CallSight::NONE).await.unwrap();
+        let reply = operate.counters.usage(Some("d"), typed, &NO_CALLS).await.unwrap();
         let usage = &reply.found[0].usage;
         assert_eq!((usage.partition.as_str(), usage.used), (counted, 1));
         let domain = Some("d".to_owned());
@@ -223,6 +224,6 @@ async fn partitions_are_named_as_the_filter_counts_them() {
         .await
         .unwrap_err();
     assert!(fault.to_string().contains("a digest of it"), "{fault}");
-    let fault = operate.counters.usage(Some("d"), "alice", CallSight::NONE).await.unwrap_err();
+    let fault = operate.counters.usage(Some("d"), "alice", &NO_CALLS).await.unwrap_err();
     assert!(fault.to_string().contains("lacks its label"), "{fault}");
 }

@@ -4,10 +4,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::acl::{is_refused, names, nothing_is_refused, without};
+use crate::calls::NO_CALLS;
 use crate::common::{numbers, one, open, take};
+use quotagate_operate::Operate;
 use quotagate_operate::api::{Allow, ClearDial, ClearOverride, Reset, SetDial, SetOverride};
 use quotagate_operate::watch::Wanted;
-use quotagate_operate::{CallSight, Operate};
 use quotagate_store::server::{Event, Hooks};
 use quotagate_store::store::{CheckedReservation, Store};
 use quotagate_support::cluster::{Cluster, SlotMove};
@@ -68,7 +69,7 @@ async fn operate_all(store: &Arc<dyn Store>) -> Vec<String> {
         operate.overrides.list(Some("test"), None, 9).await.err(),
         operate.overrides.clear(&off).await.err(),
         operate.history.list(Some("test"), 9).await.err(),
-        operate.counters.usage(Some("test"), "jwt.sub=a", CallSight::NONE).await.err(),
+        operate.counters.usage(Some("test"), "jwt.sub=a", &NO_CALLS).await.err(),
         operate.counters.reset(&reset).await.err(),
     ];
     let failed = failed.into_iter().flatten().map(|fault| fault.to_string());

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use futures_util::future::{BoxFuture, FutureExt};
 use quotagate_protocol::Adjustment;
 use quotagate_store::control::{
-    Change, ControlStore, FoundKeys, HashName, Key, KeyState, Reply, Snapshot, Upsert,
+    Change, ControlStore, CounterPage, FoundKeys, HashName, Key, KeyState, Reply, Snapshot, Upsert,
 };
 use quotagate_store::store::{Batch, Health, OnReserved, Store, StoreError};
 
@@ -88,6 +88,15 @@ impl ControlStore for Slow {
 
     fn find<'a>(&'a self, domain: &'a str, entry: &'a str, most: usize) -> Reply<'a, FoundKeys> {
         self.inner.control().find(domain, entry, most)
+    }
+
+    fn page<'a>(
+        &'a self,
+        domain: &'a str,
+        policy: &'a str,
+        from: Option<&'a str>,
+    ) -> Reply<'a, CounterPage> {
+        self.inner.control().page(domain, policy, from)
     }
 
     fn set_override<'a>(

@@ -63,6 +63,8 @@ impl Config {
             index: Arc::new(Index::new(std::iter::empty())),
             shared_identities: SharedIdentities::of(std::iter::empty()),
             on_wrong_document: OnWrongDocument::Keep,
+            digest: Box::default(),
+            process: Box::default(),
             refused: None,
             warnings: Box::default(),
         }

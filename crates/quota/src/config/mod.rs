@@ -13,6 +13,7 @@ mod access_log;
 mod continuity;
 mod denied;
 mod dialed;
+mod digest;
 mod hosted;
 mod identities;
 mod policy;
@@ -109,6 +110,10 @@ pub struct Config {
     pub(crate) shared_identities: SharedIdentities,
     /// What happens if the document has faults.
     pub on_wrong_document: OnWrongDocument,
+    /// The digest of what the document says, for reports. Empty without a document.
+    pub digest: Box<str>,
+    /// The process in which it is in force, for reports, as the adapter names it. Empty: unnamed.
+    pub process: Box<str>,
     /// The document that was refused, if this configuration is in force in its place.
     pub refused: Option<RefusedDocument>,
     warnings: Box<[Fault]>,
@@ -171,7 +176,7 @@ impl Config {
         let collector = Collector::default();
         let config = Document::read(&Node::root(value, &collector));
         let (config, warnings) = collector.finish(config)?;
-        Ok(Self { warnings, ..config })
+        Ok(Self { warnings, digest: digest::of(value), ..config })
     }
 
     /// Warnings about values that are allowed but probably not what was meant.
@@ -257,6 +262,8 @@ impl DocumentFields<'_> {
             access_log: self.access_log?.into(),
             digester: digester?,
             on_wrong_document: self.on_wrong_document?,
+            digest: Box::default(),
+            process: Box::default(),
             refused: None,
             warnings: Box::default(),
         })

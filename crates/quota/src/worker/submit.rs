@@ -135,10 +135,12 @@ impl<W> Worker<W> {
         until: Monotonic,
         now: Monotonic,
     ) -> Option<(GrantedUnits, Balance)> {
-        let Precision::Lease { ahead, max } = check.policy(&self.config)?.precision else {
+        let policy = check.policy(&self.config)?;
+        let Precision::Lease { ahead, max } = policy.precision else {
             return None;
         };
-        let extent = LeaseBounds { ahead, max: max.get() };
+        let own_quota = policy.own_quota(check.counter.quota);
+        let extent = LeaseBounds { ahead, max: max.get(), own_quota };
         self.leases.take(&check.counter, check.cost.get(), extent, until, now)
     }
 

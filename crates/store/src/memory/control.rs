@@ -9,12 +9,12 @@ use std::sync::{Mutex, MutexGuard, PoisonError, RwLock};
 use std::time::Duration;
 
 use futures_util::future::{FutureExt, ready};
-use quotagate_protocol::MAX_UNITS;
+use quotagate_protocol::{CounterKey, MAX_UNITS};
 
-use super::{Memory, lock};
+use super::{Memory, SHARDS, lock};
 use crate::control::{
-    Change, ControlStore, FoundKeys, HashName, Key, KeyState, MAX_HISTORY, MAX_OVERRIDES, Reply,
-    Snapshot, Upsert, has_entry,
+    Change, ControlStore, CounterPage, FoundKeys, HashName, Key, KeyState, MAX_HISTORY,
+    MAX_OVERRIDES, Reply, Snapshot, Upsert, has_entry, unknown_page,
 };
 use crate::store::StoreError;
 use crate::window::CounterId;
@@ -125,14 +125,14 @@ impl Hashes {
 impl Memory {
     fn state_of(&self, key: Key<'_>) -> KeyState {
         let now = (self.clock)();
-        let (value, left) = match key {
+        let (value, left, own_quota) = match key {
             Key::Override(key) => {
                 let overrides =
                     self.operators.overrides.read().unwrap_or_else(PoisonError::into_inner);
                 let held = overrides
                     .get(key)
                     .and_then(|held| Some((held.value.clone(), held.left_at(now)?)));
-                held.map_or((None, None), |(value, left)| (Some(value), left))
+                held.map_or((None, None, None), |(value, left)| (Some(value), left, None))
             }
             Key::Counter { key, id } => {
                 let shard = self.shard(key);
@@ -141,11 +141,12 @@ impl Memory {
                 });
                 let ends = counter.filter(|_| matches!(id, CounterId::Sliding(_)));
                 let left = ends.map(|counter| counter.end().saturating_sub(now));
-                (counter.map(|counter| counter.used(now).to_string()), left)
+                let own_quota = counter.and_then(|counter| counter.own_quota);
+                (counter.map(|counter| counter.used(now).to_string()), left, own_quota)
             }
         };
         let ttl_ms = left.map(|left| u64::try_from(left.as_millis()).unwrap_or(u64::MAX));
-        KeyState { now, value, ttl_ms }
+        KeyState { now, value, ttl_ms, own_quota }
     }
 
     /// Searches all keys, one shard at a time.
@@ -163,6 +164,17 @@ impl Memory {
             }
         }
         found
+    }
+
+    /// The counters of a policy in one shard; `from` is its index.
+    fn page_of(&self, domain: &str, policy: &str, from: usize) -> CounterPage {
+        let Some(shard) = self.shards.all().nth(from) else { return CounterPage::default() };
+        let own = |key: &&Box<str>| {
+            CounterKey::split(key).is_some_and(|key| (key.domain, key.policy) == (domain, policy))
+        };
+        let keys = lock(shard).keys().filter(own).map(|key| String::from(&**key)).collect();
+        let next = from.saturating_add(1);
+        CounterPage { keys, next: (next < SHARDS).then(|| next.to_string()) }
     }
 
     fn insert_override(
@@ -250,6 +262,16 @@ impl ControlStore for Memory {
 
     fn find<'a>(&'a self, domain: &'a str, entry: &'a str, max: usize) -> Reply<'a, FoundKeys> {
         ready(Ok(self.search(domain, entry, max))).boxed()
+    }
+
+    fn page<'a>(
+        &'a self,
+        domain: &'a str,
+        policy: &'a str,
+        from: Option<&'a str>,
+    ) -> Reply<'a, CounterPage> {
+        let from = from.map_or(Ok(0), str::parse).map_err(|_| unknown_page());
+        ready(from.map(|from| self.page_of(domain, policy, from))).boxed()
     }
 
     fn set_override<'a>(

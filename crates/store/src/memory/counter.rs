@@ -12,6 +12,8 @@ use crate::window::{CounterId, Position};
 pub struct Counter {
     /// Which one it is.
     pub id: CounterId,
+    /// The quota that the last reservation named, if it said that this is not the policy's.
+    pub own_quota: Option<u64>,
     count: Count,
 }
 
@@ -39,12 +41,15 @@ impl Counter {
                 Count::Window { used: 0, end: Duration::from_secs(position.span.end) }
             }
         };
-        Self { id: position.id, count }
+        Self { id: position.id, own_quota: None, count }
     }
 
     /// Grants units at `position`.
     pub fn reserve(&mut self, position: &Position, demand: &Demand<'_>) -> Reserved {
         let Demand { reservation, quota, now } = *demand;
+        if reservation.own_quota {
+            self.own_quota = Some(reservation.quota);
+        }
         let share = |used| share(reservation, quota, used);
         let (granted, used, reset_ms) = match (&mut self.count, position.id) {
             (Count::Sliding(slices), CounterId::Sliding(window)) => {

@@ -1,6 +1,6 @@
 //! One suite for every backend: memory, Redis, and a Redis Cluster of six nodes.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
@@ -29,6 +29,7 @@ async fn suite(store: Arc<dyn Store>) {
     starts_at_zero_in_the_next_window(s).await;
     answers_every_call_at_the_end_of_a_window(&store).await;
     never_grants_more_than_the_quota_to_racing_tasks(Arc::clone(&store)).await;
+    lists_every_counter_of_a_policy(s).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -56,6 +57,38 @@ async fn grants_until_the_quota_is_taken(store: &dyn Store) {
     assert_eq!(numbers(store, &ask).await, (2, 5));
     assert_eq!(numbers(store, &ask).await, (0, 5));
     assert_eq!(numbers(store, &take("nobody", 0, 1)).await, (0, 0));
+}
+
+async fn lists_every_counter_of_a_policy(store: &dyn Store) {
+    const COUNTERS: usize = 3000;
+    let key = |policy: &str, party: usize| format!("list:{policy}:{{jwt.sub={party}}}");
+    for parties in (0..COUNTERS).collect::<Vec<_>>().chunks(500) {
+        let asks = parties.iter().flat_map(|party| {
+            ["p", "p-q", "q"].map(|policy| Reservation {
+                key: key(policy, *party).into(),
+                own_quota: policy == "p",
+                ..take("", 5, 1)
+            })
+        });
+        let reserved = store.reserve(&batch(vec![], asks.collect())).await;
+        assert!(reserved.iter().all(Result::is_ok));
+    }
+    let (mut keys, mut pages, mut from) = (BTreeSet::new(), 0, None);
+    loop {
+        let page = store.control().page("list", "p", from.as_deref()).await.unwrap();
+        keys.extend(page.keys);
+        pages += 1;
+        from = page.next;
+        if from.is_none() {
+            break;
+        }
+    }
+    assert_eq!(keys, (0..COUNTERS).map(|party| key("p", party)).collect());
+    assert!(pages > 1);
+    for wrong in ["", "x", "nowhere 0"] {
+        let page = store.control().page("list", "p", Some(wrong)).await;
+        assert!(matches!(page, Err(StoreError::Refused(_))), "{wrong}: {page:?}");
+    }
 }
 
 async fn grants_nothing_below_the_minimum(store: &dyn Store) {

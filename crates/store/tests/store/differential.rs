@@ -208,13 +208,18 @@ impl Pair {
     }
 }
 
-/// The value of each refund's counter. `None` if there is no such counter.
-async fn held(control: &dyn ControlStore, refunds: &[Adjustment]) -> Vec<Option<String>> {
+/// The value of each refund's counter, and the quota kept with it. `None` if there is no such
+/// counter.
+async fn held(
+    control: &dyn ControlStore,
+    refunds: &[Adjustment],
+) -> Vec<(Option<String>, Option<u64>)> {
     let mut values = Vec::new();
     for Adjustment { key, kind, window_s, offset_s, window, .. } in refunds {
         let of = Window::of(kind, *window_s, *offset_s).unwrap();
         let counter = control::Key::Counter { key, id: Position::numbered(&of, *window).id };
-        values.push(control.get(counter).await.unwrap().value);
+        let seen = control.get(counter).await.unwrap();
+        values.push((seen.value, seen.own_quota));
     }
     values
 }
@@ -234,6 +239,7 @@ impl Wish {
     fn reservation(&self, history: &str) -> Reservation {
         let Self { key, window_s, quota, want, min, spare, count_denied } = *self;
         let offset_s = window(key, window_s).offset();
+        let own_quota = key == 1;
         let key = format!("test:p:{{{history}.{key}}}");
         Reservation {
             key: key.into(),
@@ -246,6 +252,7 @@ impl Wish {
             spare,
             count_denied,
             shadow: false,
+            own_quota,
         }
     }
 }

@@ -26,6 +26,7 @@ async fn suite(store: &dyn Store) {
         obeys_overrides(store, ask("override", 5, 9)).await;
         counts_refused_units(store, ask("denied", 5, 9)).await;
         shows_the_counter(store, ask("shown", 5, 3)).await;
+        keeps_the_quota_of_a_partition(store, ask("own", 5, 3)).await;
     }
     says_when_a_calendar_window_ends(store).await;
     says_when_units_return(store).await;
@@ -49,6 +50,28 @@ async fn memory_counts_every_kind() {
 async fn redis_counts_every_kind() {
     let redis = Redis::start().unwrap();
     suite(&*open(&redis.url()).await).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn quota_of_a_partition_lives_in_redis_as_long_as_its_counter() {
+    let redis = Redis::start().unwrap();
+    let store = open(&redis.url()).await;
+    for (name, kind, window_s) in kinds() {
+        let ask = Reservation { kind, window_s, own_quota: true, ..take(name, 5, 1) };
+        one(&*store, &ask).await;
+        let ttl = |key: &str| {
+            let ttl = redis.cli(&["PTTL", key]).unwrap().lines();
+            ttl.trim().parse::<u64>().unwrap()
+        };
+        let keys = redis.cli(&["KEYS", &format!("qg:test:p:{{{name}}}:*")]).unwrap().lines();
+        let counter = keys.lines().find(|key| !key.ends_with(":quota")).unwrap();
+        let quota = format!("{counter}:quota");
+        assert!(ttl(&quota).abs_diff(ttl(counter)) < 2000, "{keys}");
+        // An earlier version counted, or something deleted the quota.
+        redis.cli(&["DEL", &quota]).unwrap();
+        one(&*store, &ask).await;
+        assert!(ttl(&quota).abs_diff(ttl(counter)) < 2000, "{keys}");
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -124,6 +147,24 @@ async fn shows_the_counter(store: &dyn Store, ask: Reservation) {
     assert_eq!(control.find("test", entry, 9).await.unwrap().keys, [&*ask.key]);
     assert!(control.delete(key).await.unwrap());
     assert_eq!(numbers(store, &ask).await, (3, 3));
+}
+
+async fn keeps_the_quota_of_a_partition(store: &dyn Store, ask: Reservation) {
+    let own = |quota| Reservation { quota, own_quota: true, ..ask.clone() };
+    let grant = one(store, &ask).await;
+    let key = counter(&ask, grant.window);
+    let kept = async || store.control().get(key).await.unwrap().own_quota;
+    assert_eq!(kept().await, None, "the policy's");
+    one(store, &own(7)).await;
+    assert_eq!(kept().await, Some(7));
+    one(store, &own(u64::from(YEAR) << 28)).await;
+    assert_eq!(kept().await, Some(u64::from(YEAR) << 28), "in digits");
+    store.control().set_override(&ask.key, "1", None).await.unwrap();
+    assert_eq!(one(store, &own(4)).await.quota, 1);
+    assert_eq!(kept().await, Some(4), "of a refused request, and not the override");
+    assert!(store.control().delete(key).await.unwrap());
+    one(store, &own(9)).await;
+    assert_eq!(kept().await, Some(9), "of the counter after a reset");
 }
 
 async fn says_when_a_calendar_window_ends(store: &dyn Store) {

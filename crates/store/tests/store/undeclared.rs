@@ -4,7 +4,8 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 
-use crate::common::{back, batch, numbers, one, open, take};
+use crate::common::{back, batch, counter, numbers, one, open, take};
+use quotagate_protocol::Reservation;
 use quotagate_support::redis::Redis;
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::net::{TcpListener, TcpStream};
@@ -94,4 +95,7 @@ async fn reservation_takes_one_command_when_undeclared_keys_cannot_be_read() {
     assert_eq!(commands.load(SeqCst), 2, "ten reservations and a refund share one more");
     redis.cli(&["SET", "qg:test:p:{strict}:override", "3"]).unwrap();
     assert_eq!(numbers(&*store, &ask).await, (2, 3), "the store must read the override");
+    let own = Reservation { own_quota: true, ..take("own", 7, 1) };
+    let key = counter(&own, one(&*store, &own).await.window);
+    assert_eq!(store.control().get(key).await.unwrap().own_quota, Some(7));
 }

@@ -25,15 +25,15 @@ pub(crate) enum Weight {
 pub(crate) struct Table {
     inner: comfy_table::Table,
     weights: Vec<Weight>,
-    right: &'static [usize],
+    right: Vec<usize>,
 }
 
 impl Table {
     /// A table with these headings. The columns with the indexes `right` hold numbers.
-    pub(crate) fn new(headings: &[&str], right: &'static [usize]) -> Self {
+    pub(crate) fn new(headings: &[&str], right: &[usize]) -> Self {
         let mut inner = comfy_table::Table::new();
         inner.load_style(NOTHING);
-        let mut table = Self { inner, weights: Vec::new(), right };
+        let mut table = Self { inner, weights: Vec::new(), right: right.to_vec() };
         let cells = table.cells(headings.iter().map(ToString::to_string));
         table.inner.set_header(cells);
         table

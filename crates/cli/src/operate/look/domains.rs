@@ -6,7 +6,7 @@ use quotagate_operate::api::{self, Changed, DomainInfo, ForgetDomain};
 use crate::operate::display::{Table, Weight, say};
 use crate::operate::failure::Failure;
 use crate::operate::session::{Common, Session};
-use crate::text::{duration, number};
+use crate::text::{count, duration, number};
 
 /// The flags of `quotagate domains`.
 #[derive(Debug, clap::Args)]
@@ -55,15 +55,35 @@ async fn list(session: &Session) -> Result<(), Failure> {
         );
         return Ok(());
     }
-    let headings = ["domain", "policies", "dials", "overrides", "last report"];
-    let mut table = Table::new(&headings, &[1, 2, 3]);
-    for info in answer.value {
-        let DomainInfo { domain, policies, dials, overrides, silent_ms } = info;
-        let last = format!("{} ago", duration(silent_ms));
-        table
-            .row(Weight::Plain, [domain, number(policies), number(dials), number(overrides), last]);
+    let headings =
+        ["domain", "policies", "dials", "overrides", "proxies", "document", "last report"];
+    let mut table = Table::new(&headings, &[1, 2, 3, 4]);
+    for info in &answer.value {
+        let DomainInfo { domain, policies, dials, overrides, silent_ms, in_force } = info;
+        let document = match in_force.documents.as_slice() {
+            [] => String::new(),
+            [only] => only.digest.clone(),
+            several => count(several.len() as u64, "document", "documents"),
+        };
+        let weight = if in_force.differs() { Weight::Notable } else { Weight::Plain };
+        let row = [
+            domain.clone(),
+            number(*policies),
+            number(*dials),
+            number(*overrides),
+            number(in_force.proxies),
+            document,
+            format!("{} ago", duration(*silent_ms)),
+        ];
+        table.row(weight, row);
     }
-    session.output.print(&table.render(session.output.colour))
+    session.output.print(&table.render(session.output.colour))?;
+    for info in &answer.value {
+        if let Some(sentence) = info.in_force.sentence(&info.domain) {
+            session.output.sentence(&format!("{sentence}."))?;
+        }
+    }
+    Ok(())
 }
 
 async fn forget(name: &str, session: &Session) -> Result<(), Failure> {

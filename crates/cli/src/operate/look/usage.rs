@@ -1,7 +1,10 @@
 //! `quotagate usage`: the units that a partition, and each partition that contains it, has used of
 //! its current window.
 
-use quotagate_operate::api::{self, PartyUsage, QuotaFrom, UsageReply};
+use std::collections::BTreeMap;
+
+use quotagate_operate::api::{self, PartiesPage, PartyUsage, QuotaFrom, Usage, UsageReply};
+use quotagate_protocol::Kind;
 
 use crate::operate::client::Answer;
 use crate::operate::display::{
@@ -10,13 +13,25 @@ use crate::operate::display::{
 use crate::operate::failure::Failure;
 use crate::operate::partition::PartitionArgs;
 use crate::operate::session::{Common, Session};
-use crate::text::{duration, number};
+use crate::text::{clean, count, duration, number};
+
+/// The shortest window of a budget.
+const LEAST_BUDGET_MS: u64 = 60 * 60 * 1000;
 
 /// The flags of `quotagate usage`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct UsageArgs {
     #[command(flatten)]
     partition: PartitionArgs,
+    /// All partitions of --policy that have a counter now, in place of PARTITION
+    #[arg(long, requires = "policy")]
+    all: bool,
+    /// With --all: the policy
+    #[arg(long, requires = "all")]
+    policy: Option<String>,
+    /// With --all: comma-separated values, with raw numbers
+    #[arg(long, requires = "all", conflicts_with = "json")]
+    csv: bool,
     #[command(flatten)]
     pub(crate) common: Common,
 }
@@ -26,6 +41,12 @@ pub(crate) struct UsageArgs {
 /// # Errors
 /// When no policy has a counter for the partition now, or the store does not answer.
 pub(crate) async fn run(args: &UsageArgs, session: Session) -> Result<(), Failure> {
+    if let Some(policy) = &args.policy {
+        if args.partition.is_given() {
+            return Err(Failure::Usage("--all lists every partition: name none".to_owned()));
+        }
+        return all(policy, args.csv, &session).await;
+    }
     let partition = args.partition.encode(&session, "").await?;
     let answer = ask(&session, &partition).await?;
     let UsageReply { found, unmatched, incomplete } = &answer.value;
@@ -37,6 +58,79 @@ pub(crate) async fn run(args: &UsageArgs, session: Session) -> Result<(), Failur
         unmatched.iter().filter_map(without_effect).for_each(|text| say(&text));
     }
     whole(incomplete.as_deref())
+}
+
+/// Lists the partitions of a policy, the fullest first.
+async fn all(policy: &str, csv: bool, session: &Session) -> Result<(), Failure> {
+    let mut found = BTreeMap::new();
+    let mut from = None;
+    loop {
+        let parameters = [("policy", Some(policy)), ("from", from.as_deref())];
+        let page: PartiesPage = session.client.get(api::PARTIES, &parameters).await?.value;
+        for party in page.found {
+            let name = window(&party.usage.kind, party.usage.window_s);
+            found.insert((party.usage.partition.clone(), name), party);
+        }
+        from = page.next;
+        if from.is_none() {
+            break;
+        }
+    }
+    let mut found: Vec<PartyUsage> = found.into_values().collect();
+    let share = |party: &PartyUsage| match party.usage.quota {
+        Some(quota) => party.usage.used as f64 / quota.max(1) as f64,
+        None => 0.0,
+    };
+    found.sort_by(|one, other| share(other).total_cmp(&share(one)));
+    if session.output.json {
+        let reply = UsageReply { found, ..UsageReply::default() };
+        let raw = serde_json::to_vec(&reply).map_err(|error| Failure::Usage(error.to_string()))?;
+        return session.output.json(&raw.into());
+    }
+    if csv {
+        return session.output.print(&comma_separated(&found));
+    }
+    let parties = count(found.len() as u64, "partition", "partitions");
+    say(&format!("{policy} counts {parties} in the current window:"));
+    if found.is_empty() {
+        return Ok(());
+    }
+    session.output.print(&table(&found).render(session.output.colour))
+}
+
+/// One line for each counter, below the names of the columns.
+fn comma_separated(found: &[PartyUsage]) -> String {
+    let mut lines =
+        "domain,policy,partition,mode,used,debt,quota,quota_from,refused,window_s,reset_ms\n"
+            .to_owned();
+    for PartyUsage { usage, mode, refused, .. } in found {
+        let quota = usage.quota.map_or_else(|| quota(usage), |quota| quota.to_string());
+        let cells = [
+            usage.domain.clone(),
+            usage.policy.clone(),
+            usage.partition.clone(),
+            mode_word(*mode).to_owned(),
+            usage.used.to_string(),
+            usage.debt.to_string(),
+            quota,
+            source(usage.quota_from).to_owned(),
+            refused.to_string(),
+            usage.window_s.to_string(),
+            usage.reset_ms.to_string(),
+        ];
+        // A partition has commas between its entries.
+        let quoted = cells.map(|cell| {
+            let cell = clean(&cell);
+            if cell.contains([',', '"']) {
+                format!("\"{}\"", cell.replace('"', "\"\""))
+            } else {
+                cell
+            }
+        });
+        lines.push_str(&quoted.join(","));
+        lines.push('\n');
+    }
+    lines
 }
 
 /// What the store knows of a party.
@@ -58,35 +152,40 @@ pub(super) fn whole(incomplete: Option<&str>) -> Result<(), Failure> {
     }
 }
 
-/// One row for each counter. Debt has a column if there is any.
+/// One row for each counter. Debt, and when a quota runs out, have a column if there is any.
 fn table(found: &[PartyUsage]) -> Table {
-    let mut headings = vec![
-        "domain",
-        "policy",
-        "mode",
-        "used",
-        "quota",
-        "full",
-        "quota from",
-        "refused",
-        "since",
-        "window",
-        "ends in",
-        "partition",
+    let any = |of: fn(&Usage) -> bool| found.iter().any(|found| of(&found.usage));
+    let in_debt = any(|usage| usage.debt > 0);
+    let runs_out = any(|usage| runs_out_ms(usage).is_some());
+    // The headings, whether a column holds numbers, and whether it is there.
+    let columns = [
+        ("domain", false, true),
+        ("policy", false, true),
+        ("mode", false, true),
+        ("used", true, true),
+        ("debt", true, in_debt),
+        ("quota", true, true),
+        ("full", true, true),
+        ("quota from", false, true),
+        ("refused", true, true),
+        ("since", true, true),
+        ("window", true, true),
+        ("ends in", true, true),
+        ("runs out in", true, runs_out),
+        ("partition", false, true),
     ];
-    let in_debt = found.iter().any(|found| found.usage.debt > 0);
-    let numbers: &[usize] =
-        if in_debt { &[3, 4, 5, 6, 8, 9, 10, 11] } else { &[3, 4, 5, 7, 8, 9, 10] };
-    if in_debt {
-        headings.insert(4, "debt");
-    }
-    let mut table = Table::new(&headings, numbers);
-    for PartyUsage { usage, mode, refused, refused_for_ms } in found {
-        let mut row = vec![
+    let shown: Vec<_> = columns.iter().filter(|(.., is_there)| *is_there).collect();
+    let headings: Vec<&str> = shown.iter().map(|(heading, ..)| *heading).collect();
+    let numbers = shown.iter().enumerate().filter(|(_, (_, is_number, _))| *is_number);
+    let numbers: Vec<usize> = numbers.map(|(index, _)| index).collect();
+    let mut table = Table::new(&headings, &numbers);
+    for PartyUsage { usage, mode, gone, refused, refused_for_ms } in found {
+        let row = [
             usage.domain.clone(),
             usage.policy.clone(),
-            mode_word(*mode).to_owned(),
+            if *gone { "gone".to_owned() } else { mode_word(*mode).to_owned() },
             number(usage.used),
+            debt(usage),
             quota(usage),
             full(usage),
             source(usage.quota_from).to_owned(),
@@ -94,14 +193,26 @@ fn table(found: &[PartyUsage]) -> Table {
             refused_for_ms.map(duration).unwrap_or_default(),
             window(&usage.kind, usage.window_s),
             duration(usage.reset_ms),
+            runs_out_ms(usage).map(duration).unwrap_or_default(),
             usage.partition.clone(),
         ];
-        if in_debt {
-            row.insert(4, debt(usage));
-        }
-        table.row(weight(usage), row);
+        let row = row.into_iter().zip(&columns).filter(|(_, (.., is_there))| *is_there);
+        table.row(weight(usage), row.map(|(cell, _)| cell));
     }
     table
+}
+
+/// In how many milliseconds a budget is used up, if it goes on as in its window until now, and if
+/// that is before the end of the window. Of windows of an hour or more.
+fn runs_out_ms(usage: &Usage) -> Option<u64> {
+    let window_ms = u64::from(usage.window_s).saturating_mul(1000);
+    if usage.kind == Kind::Sliding || window_ms < LEAST_BUDGET_MS {
+        return None;
+    }
+    let left = usage.quota?.checked_sub(usage.used).filter(|left| *left > 0)?;
+    let elapsed = window_ms.checked_sub(usage.reset_ms)?;
+    let ms = (u128::from(left) * u128::from(elapsed)).checked_div(u128::from(usage.used))?;
+    u64::try_from(ms).ok().filter(|ms| *ms < usage.reset_ms)
 }
 
 /// Why a partition may not be found.
@@ -128,5 +239,40 @@ const fn source(from: QuotaFrom) -> &'static str {
         QuotaFrom::Dial => "dial",
         QuotaFrom::Policy => "policy",
         QuotaFrom::Unknown => "",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn budget_runs_out_at_the_rate_of_its_window_until_now() {
+        const HOUR: u64 = 60 * 60 * 1000;
+        let usage = |used, quota, kind, window_s, reset_ms| Usage {
+            domain: "shop".into(),
+            policy: "p".into(),
+            partition: "*".into(),
+            used,
+            debt: 0,
+            quota,
+            quota_from: QuotaFrom::Policy,
+            kind,
+            window_s,
+            reset_ms,
+        };
+        let fixed = |used, quota, reset_ms| usage(used, quota, Kind::Fixed, 10 * 3600, reset_ms);
+        for (usage, runs_out) in [
+            (fixed(50, Some(100), 8 * HOUR), Some(2 * HOUR)),
+            (fixed(75, Some(100), 4 * HOUR), Some(2 * HOUR)),
+            (fixed(50, Some(100), 5 * HOUR), None),
+            (fixed(100, Some(100), 8 * HOUR), None),
+            (fixed(0, Some(100), 8 * HOUR), None),
+            (fixed(50, None, 8 * HOUR), None),
+            (usage(50, Some(100), Kind::Sliding, 36_000, 8 * HOUR), None),
+            (usage(50, Some(100), Kind::Fixed, 60, 50_000), None),
+        ] {
+            assert_eq!(runs_out_ms(&usage), runs_out, "{usage:?}");
+        }
     }
 }

@@ -49,7 +49,7 @@ pub(crate) async fn run(args: &WhyArgs, session: Session) -> Result<(), Failure>
 
 /// Why a policy refuses a partition, in sentences.
 fn explained(found: &PartyUsage) -> String {
-    let PartyUsage { usage, mode, refused, refused_for_ms } = found;
+    let PartyUsage { usage, mode, refused, refused_for_ms, .. } = found;
     let policy = format!("{} in {}", usage.policy, usage.domain);
     let verb = match mode {
         Mode::Enforce if passes(found) || usage.quota.is_none() => "refused",
@@ -171,7 +171,8 @@ mod tests {
             reset_ms: 12_000,
         };
         let (mode, refused, refused_for_ms) = (Mode::Enforce, 2, Some(120_000));
-        let text = explained(&PartyUsage { usage, mode, refused, refused_for_ms });
+        let gone = false;
+        let text = explained(&PartyUsage { usage, mode, gone, refused, refused_for_ms });
         let expected = "tiered in shop refused jwt.sub=a: 3 of unknown units are used. A tier or a claim \
                         decides the quota, and this store has not seen it. Its window ends in 12 s. 2 \
                         refusals in the last five minutes; it has been refused for 2 min, without a \

@@ -47,6 +47,35 @@ fn usage_finds_a_partition_by_its_plain_or_encoded_name() {
 }
 
 #[test]
+fn usage_lists_every_partition_of_a_policy() {
+    let fleet = Fleet::redis();
+    for (name, used) in [("ann", 3), ("bob", 9), ("eve,x", 5)] {
+        fleet.reserve("per-caller", &format!("jwt.sub={}", name.replace(',', "%2C")), 10, used);
+    }
+    fleet.reserve("log-ins", "jwt.sub=ann", 3, 3);
+    let all = ["usage", "--policy", "per-caller", "--all"];
+    let listed = fleet.done(&all);
+    assert!(listed.err.contains("per-caller counts 3 partitions"), "{listed:?}");
+    let names: Vec<_> = listed.out.lines().map(|line| line.rsplit(' ').next().unwrap()).collect();
+    assert_eq!(names, ["partition", "jwt.sub=bob", "jwt.sub=eve%2Cx", "jwt.sub=ann"]);
+    let csv = fleet.done(&[&all[..], &["--csv"]].concat()).out;
+    let lines: Vec<_> = csv.lines().collect();
+    assert!(lines[0].starts_with("domain,policy,partition,mode,used,debt,quota,"), "{csv}");
+    assert!(lines[1].starts_with("shop,per-caller,jwt.sub=bob,enforce,9,0,10,"), "{csv}");
+    let json = fleet.json(&all);
+    assert_eq!(json["found"].as_array().map(Vec::len), Some(3), "{json}");
+    let none = fleet.done(&["usage", "--policy", "per-key", "--all"]);
+    assert!(none.err.contains("per-key counts 0 partitions") && none.out.is_empty(), "{none:?}");
+    for wrong in
+        [&["usage", "--all"][..], &["usage", "--policy", "p"], &["usage", "a.b=c", "--csv"]]
+    {
+        assert_eq!(fleet.run(wrong).status, 2, "{wrong:?}");
+    }
+    let unknown = fleet.run(&["usage", "--policy", "per-calle", "--all"]);
+    assert!(unknown.status != 0 && unknown.err.contains("per-caller"), "{unknown:?}");
+}
+
+#[test]
 fn why_names_who_refuses_and_the_command_that_helps() {
     for fleet in [Fleet::memory(), Fleet::redis()] {
         fleet.reserve("per-caller", "jwt.sub=alice", 1000, 950);

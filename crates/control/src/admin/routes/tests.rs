@@ -30,6 +30,7 @@ fn cases() -> Vec<(OperatorRole, Method, &'static str, Option<Value>)> {
         (Operate, Method::DELETE, "/v1/overrides", Some(party())),
         (View, Method::GET, "/v1/history", None),
         (View, Method::GET, "/v1/usage?partition=jwt.sub%3Dmallory", None),
+        (View, Method::GET, "/v1/parties?policy=p", None),
         (Operate, Method::POST, "/v1/reset", Some(party())),
         (View, Method::GET, "/v1/top", None),
         (View, Method::GET, "/v1/domains", None),

@@ -3,14 +3,15 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use quotagate_operate::Fault;
 use quotagate_operate::api::{
     Allow, ClearOverride, MAX_FOUND, QuotaFrom, Reset, SetDial, SetOverride,
 };
-use quotagate_operate::{CallSight, Fault};
 use quotagate_protocol::{Fixed, MAX_UNITS, Mode, Reservation};
 use quotagate_store::control::HashName;
 use quotagate_store::store::Store;
 
+use crate::calls::{NO_CALLS, SeenQuotas};
 use crate::common::{one, take, until};
 use crate::operators::{reply, reported, set};
 
@@ -143,7 +144,7 @@ pub async fn shows_and_resets_counters(store: &Arc<dyn Store>) {
     let usage = async || {
         operate
             .counters
-            .usage(Some("usage"), "jwt.sub=a", CallSight::NONE)
+            .usage(Some("usage"), "jwt.sub=a", &NO_CALLS)
             .await
             .map(|reply| reply.found.into_iter().map(|found| found.usage).collect::<Vec<_>>())
     };
@@ -158,10 +159,7 @@ pub async fn shows_and_resets_counters(store: &Arc<dyn Store>) {
         .usage(
             Some("usage"),
             "jwt.sub=a",
-            CallSight {
-                last: &|key, _| (key == "usage:p:{jwt.sub=a}").then_some(50),
-                ..CallSight::NONE
-            },
+            &SeenQuotas(|key| (key == "usage:p:{jwt.sub=a}").then_some(50)),
         )
         .await
         .unwrap()
@@ -196,7 +194,7 @@ pub async fn shows_and_resets_counters(store: &Arc<dyn Store>) {
             .await;
     assert_eq!((anew.granted, anew.used), (5, 5), "it has its whole quota again");
     let absent =
-        operate.counters.usage(Some("usage"), "jwt.sub=nobody", CallSight::NONE).await.unwrap_err();
+        operate.counters.usage(Some("usage"), "jwt.sub=nobody", &NO_CALLS).await.unwrap_err();
     assert!(matches!(absent, Fault::Absent(_)), "{absent:?}");
     assert_eq!(
         operate.history.list(Some("usage"), 1).await.unwrap()[0].done,
@@ -237,7 +235,7 @@ pub async fn finds_composite_partitions(store: &Arc<dyn Store>) {
     }
     operate.overrides.set(&over("find", "jwt.sub=bob,method=PUT", Allow::Quota(9))).await.unwrap();
     let found = async |party: &str| {
-        let reply = operate.counters.usage(Some("find"), party, CallSight::NONE).await.unwrap();
+        let reply = operate.counters.usage(Some("find"), party, &NO_CALLS).await.unwrap();
         assert_eq!(reply.incomplete, None);
         let of = reply.found.into_iter().map(|found| found.usage);
         of.map(|of| (of.policy, of.partition, of.used)).collect::<Vec<_>>()
@@ -261,7 +259,7 @@ pub async fn finds_composite_partitions(store: &Arc<dyn Store>) {
         let key = format!("find:a:{{jwt.sub=bob,path=/{path}}}");
         one(&**store, &Reservation { key: key.into(), window_s: 3600, ..take("", 5, 5) }).await;
     }
-    let many = operate.counters.usage(Some("find"), "jwt.sub=bob", CallSight::NONE).await.unwrap();
+    let many = operate.counters.usage(Some("find"), "jwt.sub=bob", &NO_CALLS).await.unwrap();
     assert_eq!(many.found.len(), MAX_FOUND);
     assert!(many.incomplete.is_some());
     assert!(many.found.iter().any(|of| of.usage.policy == "q"), "{:?}", many.found);

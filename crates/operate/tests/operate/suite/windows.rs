@@ -2,12 +2,13 @@
 
 use std::sync::Arc;
 
-use quotagate_operate::api::{Allow, ClearOverride, Reset, SetOverride, Usage};
-use quotagate_operate::{CallSight, Fault, Operate};
+use quotagate_operate::api::{Allow, ClearOverride, QuotaFrom, Reset, SetOverride, Usage};
+use quotagate_operate::{Fault, Operate};
 use quotagate_protocol::dials::{PartitionEntry, Report};
 use quotagate_protocol::{Calendar, Grant, Kind, Reservation, Unit};
 use quotagate_store::store::Store;
 
+use crate::calls::NO_CALLS;
 use crate::common::{back, batch, one, take};
 use crate::operators::report;
 
@@ -44,7 +45,7 @@ async fn reported(store: &Arc<dyn Store>) -> Operate {
 }
 
 async fn usage(operate: &Operate) -> Result<Vec<Usage>, Fault> {
-    let found = operate.counters.usage(Some(DOMAIN), "jwt.sub=a", CallSight::NONE).await?;
+    let found = operate.counters.usage(Some(DOMAIN), "jwt.sub=a", &NO_CALLS).await?;
     assert_eq!(found.incomplete, None);
     Ok(found.found.into_iter().map(|found| found.usage).collect())
 }
@@ -107,6 +108,13 @@ pub async fn operates_each_kind_of_window(store: &Arc<dyn Store>) {
         assert!(matches!(again, Fault::Absent(_)), "{name}: {again:?}");
         assert!(matches!(usage(&operate).await, Err(Fault::Absent(_))), "{name}");
         assert_eq!(one(&**store, &ask).await.used, 4, "{name}: the whole quota again");
+        operate.counters.reset(&reset).await.unwrap();
+
+        let own = Reservation { quota: 9, own_quota: true, ..ask };
+        assert_eq!(one(&**store, &own).await.used, 4, "{name}");
+        let found = usage(&operate).await.unwrap().remove(0);
+        let quota = (found.quota, found.quota_from);
+        assert_eq!(quota, (Some(9), QuotaFrom::Reservation), "{name}: no call was seen here");
         operate.counters.reset(&reset).await.unwrap();
     }
 }

@@ -85,6 +85,12 @@ impl Policy {
         item.into()
     }
 
+    /// Whether `quota`, which a counter has, may differ from what reports and dials say of the
+    /// policy.
+    pub(crate) fn own_quota(&self, quota: u64) -> bool {
+        self.quotas.vary() || quota != self.dialed_quota.unwrap_or(self.quota)
+    }
+
     /// Whether a request holds its units until its response.
     pub(crate) fn holds(&self) -> bool {
         self.settle.is_some() || self.count != Count::All

@@ -29,7 +29,7 @@ pub(super) const MAX_CHARGES: usize = MAX_ADJUSTMENTS / 2;
 pub(crate) const MAX_COSTS: usize = 8;
 /// Bytes of a reservation in the body, its key not included. A fixed window never needs more. Other
 /// windows may need 81 more, for which the other half of the body has room.
-const ITEM_BYTES: usize = 192;
+const ITEM_BYTES: usize = 208;
 
 /// The reservations of a call, merged by counter and cost.
 #[derive(Clone, Debug, Default)]
@@ -58,6 +58,8 @@ pub(crate) struct Reserved {
     pub(super) count_denied: bool,
     /// Only policies that never refuse need it: those that mark, or in shadow mode.
     shadow: bool,
+    /// The quota may differ from the policy's.
+    own_quota: bool,
     /// With `count_denied`: the costs, out of `want`, of requests that count: admitted, or refused
     /// by this policy.
     pub(super) counted: u64,
@@ -75,6 +77,7 @@ impl Reserved {
             spare: 0,
             count_denied: false,
             shadow: false,
+            own_quota: false,
             counted: 0,
         }
     }
@@ -98,6 +101,7 @@ impl Reserved {
             spare: self.spare,
             count_denied: self.count_denied,
             shadow: self.shadow,
+            own_quota: self.own_quota,
         }
     }
 
@@ -163,7 +167,9 @@ impl Batch {
             }
             let spare = leases.prefetch(&counter, Occasion::Refill, now);
             if spare > 0 {
-                self.push(Reserved { spare, ..Reserved::of(counter, self.reserved.len()) });
+                let own_quota = leases.own_quota(&counter);
+                let next = Reserved::of(counter, self.reserved.len());
+                self.push(Reserved { spare, own_quota, ..next });
             }
         }
     }
@@ -175,7 +181,8 @@ impl Batch {
 
     fn reserve(&mut self, check: &Check, config: &Config) -> usize {
         let cost = check.cost.get();
-        let count_denied = check.policy(config).is_some_and(|policy| policy.count_denied);
+        let policy = check.policy(config);
+        let count_denied = policy.is_some_and(|policy| policy.count_denied);
         let new = self.reserved.len();
         let (mut at, mut costs) = (self.first.get(&check.counter).copied(), 0);
         while let Some((index, reserved)) = at.and_then(|at| Some((at, self.reserved.get_mut(at)?)))
@@ -197,6 +204,7 @@ impl Batch {
             min: cost,
             count_denied,
             shadow: !check.enforced(),
+            own_quota: policy.is_some_and(|policy| policy.own_quota(check.counter.quota)),
             ..Reserved::of(check.counter.clone(), first)
         })
     }

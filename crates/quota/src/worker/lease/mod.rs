@@ -177,6 +177,11 @@ impl Leases {
         pool.prefetch(occasion, now)
     }
 
+    /// Whether the quota of this counter may differ from its policy's.
+    pub(crate) fn own_quota(&self, counter: &Counter) -> bool {
+        self.pools.get(counter).is_some_and(|pool| pool.own_quota)
+    }
+
     /// A call that prefetched `units` failed.
     pub(crate) fn failed(&mut self, counter: &Counter, units: u64) {
         if let Some(pool) = self.pools.get_mut(counter) {

@@ -24,6 +24,8 @@ pub(crate) struct LeaseBounds {
     pub(crate) ahead: Duration,
     /// The most units of one counter.
     pub(crate) max: u64,
+    /// Whether the quota may differ from the policy's.
+    pub(crate) own_quota: bool,
 }
 
 /// Why a call may prefetch units.
@@ -49,6 +51,8 @@ pub(super) struct Pool {
     under_way: u64,
     /// Whether it is among the pools that may need a refill.
     pub(super) is_low: bool,
+    /// Whether the quota may differ from the policy's.
+    pub(super) own_quota: bool,
     /// The quota in the store's last reply.
     quota: u64,
     term: Option<Term>,
@@ -75,12 +79,21 @@ impl Pool {
     /// A pool without units.
     pub(super) fn new(
         counter: &Counter,
-        LeaseBounds { ahead, max }: LeaseBounds,
+        LeaseBounds { ahead, max, own_quota }: LeaseBounds,
         now: Monotonic,
     ) -> Self {
         let demand = Demand::new(ahead, now);
-        let quota = counter.quota;
-        Self { demand, max, units: 0, enough: 0, under_way: 0, is_low: false, quota, term: None }
+        Self {
+            demand,
+            max,
+            units: 0,
+            enough: 0,
+            under_way: 0,
+            is_low: false,
+            own_quota,
+            quota: counter.quota,
+            term: None,
+        }
     }
 
     /// A request needs `units`.

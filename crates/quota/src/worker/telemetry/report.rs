@@ -53,6 +53,8 @@ fn write_named(
     let mut report = Report {
         protocol: PROTOCOL,
         build: BUILD.to_owned(),
+        proxy: configured.process.clone().into(),
+        digest: configured.digest.clone().into(),
         policies: policies.collect(),
         refused,
         wrong_document: configured.refused.clone(),
@@ -223,7 +225,8 @@ mod tests {
         let text = r#"{"domain":"d","store":{"cluster":"s","on_failure":"deny"},"policies":[
             {"name":"a","partition_by":[],"quota":5,"window":"1m"},
             {"name":"b","partition_by":[],"quota":0,"window":"1h","stagger":true,"mode":"off","on_failure":"local"}]}"#;
-        let config = Config::parse(text.as_bytes()).unwrap();
+        let mut config = Config::parse(text.as_bytes()).unwrap();
+        (config.process, config.digest) = ("0123456789abcdef".into(), "0123456789ab".into());
         let refused = vec![Refusals { key: "d:a:{*}".to_owned(), requests: 7 }];
         let text = write(&config, &[[1, 2, 3, 4, 5, 6, 7], [0; 7]], refused, &mut 0).unwrap();
         assert_eq!(
@@ -231,7 +234,8 @@ mod tests {
             concat!(
                 r#"{"protocol":1,"build":""#,
                 env!("CARGO_PKG_VERSION"),
-                r#"","policies":[{"name":"a","quota":5,"window_s":60,"stagger":false,"mode":"enforce","#,
+                r#"","proxy":"0123456789abcdef","digest":"0123456789ab","#,
+                r#""policies":[{"name":"a","quota":5,"window_s":60,"stagger":false,"mode":"enforce","#,
                 r#""on_failure":"deny","partition_by":[],"admitted":1,"refused":2,"shadow_refused":3,"marked":7,"missing_identity":4,"#,
                 r#""store_error":5},{"name":"b","quota":0,"window_s":3600,"stagger":true,"mode":"off","#,
                 r#""on_failure":"local","partition_by":[]}],"refused":[{"key":"d:a:{*}","requests":7}]}"#

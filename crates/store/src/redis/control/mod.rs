@@ -10,15 +10,16 @@ mod search;
 use std::time::{Duration, Instant};
 
 use futures_util::future::FutureExt;
+use quotagate_protocol::MAX_UNITS;
 use redis::{Cmd, ServerError, Value};
 
 use super::backend::Redis;
 use super::node::Topology;
 use super::routing::{Router, Urgency};
-use super::script::{CONTROL, Form, lacks_rights, override_key, whole};
+use super::script::{CONTROL, Form, counter_key, lacks_rights, override_key, quota_key, whole};
 use crate::control::{
-    Change, ControlStore, FoundKeys, HashName, Key, KeyState, MAX_HISTORY, MAX_VALUE, Reply,
-    Snapshot, Upsert,
+    Change, ControlStore, CounterPage, FoundKeys, HashName, Key, KeyState, MAX_HISTORY, MAX_VALUE,
+    Reply, Snapshot, Upsert,
 };
 use crate::sliding::Slices;
 use crate::store::StoreError;
@@ -74,7 +75,7 @@ impl Redis {
     fn key_of(&self, key: Key<'_>) -> String {
         match key {
             Key::Override(key) => override_key(&self.prefix, key),
-            Key::Counter { key, id } => format!("{}:{key}:{id}", self.prefix),
+            Key::Counter { key, id } => counter_key(&self.prefix, key, id),
         }
     }
 }
@@ -179,48 +180,57 @@ impl ControlStore for Redis {
 
     fn get<'a>(&'a self, key: Key<'a>) -> Reply<'a, KeyState> {
         async move {
-            let name = self.key_of(key);
+            let name = &self.key_of(key);
             let home = self.owner(key.counter());
-            let simple = |name: &'static str| move |_| redis::cmd(name);
-            let of_key = |command: &'static str| {
-                let name = &name;
-                move |_| {
+            let run = async |command: &'static str, name: Option<&str>| {
+                let command = |_| {
                     let mut command = redis::cmd(command);
                     command.arg(name);
                     command
-                }
+                };
+                self.execute(key.counter(), command).await
             };
             // The clock of the server that counts this key. It is read even without a counter, to
             // see a window's end.
-            let now = match self.execute(key.counter(), simple("TIME")).await? {
+            let now = match run("TIME", None).await? {
                 Value::Array(parts) => clock(&parts).ok_or_else(unexpected)?,
                 _ => return Err(unexpected()),
             };
             home.inspect(|node| node.observe(now));
-            let Value::BulkString(value) = self.execute(key.counter(), of_key("GET")).await? else {
-                return Ok(KeyState { now, value: None, ttl_ms: None });
+            let none = KeyState { now, ..KeyState::default() };
+            let Value::BulkString(value) = run("GET", Some(name)).await? else { return Ok(none) };
+            let text = |value: Vec<u8>| Some(String::from_utf8_lossy(&value).into_owned());
+            let Key::Counter { id, .. } = key else {
+                let ttl_ms = whole(&run("PTTL", Some(name)).await?);
+                return Ok(KeyState { value: text(value), ttl_ms, ..none });
             };
-            if let Key::Counter { id: CounterId::Sliding(window), .. } = key {
-                let Some(mut slices) = Slices::parse(&value) else {
-                    return Ok(KeyState { now, value: None, ttl_ms: None });
-                };
-                slices.advance(window.slice_at(now));
-                let end = Duration::from_millis(slices.end_ms(window));
-                let left = u64::try_from(end.saturating_sub(now).as_millis()).ok();
-                return Ok(KeyState { now, value: Some(slices.used().to_string()), ttl_ms: left });
-            }
-            let value = Some(String::from_utf8_lossy(&value).into_owned());
-            let ttl_ms = match key {
-                Key::Override(_) => whole(&self.execute(key.counter(), of_key("PTTL")).await?),
-                Key::Counter { .. } => None,
+            let own_quota = match run("GET", Some(&quota_key(name))).await? {
+                Value::BulkString(quota) => str::from_utf8(&quota).ok().and_then(read_units),
+                _ => None,
             };
-            Ok(KeyState { now, value, ttl_ms })
+            let CounterId::Sliding(window) = id else {
+                return Ok(KeyState { value: text(value), own_quota, ..none });
+            };
+            let Some(mut slices) = Slices::parse(&value) else { return Ok(none) };
+            slices.advance(window.slice_at(now));
+            let end = Duration::from_millis(slices.end_ms(window));
+            let ttl_ms = u64::try_from(end.saturating_sub(now).as_millis()).ok();
+            Ok(KeyState { value: Some(slices.used().to_string()), ttl_ms, own_quota, ..none })
         }
         .boxed()
     }
 
     fn find<'a>(&'a self, domain: &'a str, entry: &'a str, max: usize) -> Reply<'a, FoundKeys> {
         self.search(domain, entry, max).boxed()
+    }
+
+    fn page<'a>(
+        &'a self,
+        domain: &'a str,
+        policy: &'a str,
+        from: Option<&'a str>,
+    ) -> Reply<'a, CounterPage> {
+        self.page_of(domain, policy, from).boxed()
     }
 
     fn set_override<'a>(
@@ -255,6 +265,10 @@ impl ControlStore for Redis {
         }
         .boxed()
     }
+}
+
+fn read_units(text: &str) -> Option<u64> {
+    text.parse().ok().filter(|units| *units <= MAX_UNITS)
 }
 
 fn clock(parts: &[Value]) -> Option<Duration> {

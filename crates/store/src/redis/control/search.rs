@@ -7,13 +7,14 @@ use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
 use futures_util::future::join_all;
+use quotagate_protocol::CounterKey;
 use redis::Value;
 use tokio::time::sleep;
 
 use super::super::backend::Redis;
 use super::super::node::Node;
 use super::{explain, unexpected};
-use crate::control::{FoundKeys, has_entry};
+use crate::control::{CounterPage, FoundKeys, has_entry, unknown_page};
 use crate::store::StoreError;
 use crate::window::is_counter_id;
 
@@ -23,6 +24,9 @@ const LIMIT: Duration = Duration::from_secs(2);
 const STEP: u64 = 1000;
 /// The pause between two steps, in which Redis serves other clients.
 const PAUSE: Duration = Duration::from_micros(500);
+/// A page ends with this many counters, or after this time.
+const MAX_PAGE: usize = 1000;
+const PAGE: Duration = Duration::from_secs(1);
 
 impl Redis {
     /// The counters of `domain` whose partition contains this entry, at most `max`.
@@ -63,24 +67,15 @@ impl Redis {
     ) -> Result<FoundKeys, StoreError> {
         let (mut cursor, mut keys) = ("0".to_owned(), BTreeSet::new());
         loop {
-            let mut scan = redis::cmd("SCAN");
-            scan.arg(&cursor).arg("MATCH").arg(pattern).arg("COUNT").arg(STEP);
-            let reply = match self.send_one(node, scan, false, deadline).await {
-                Ok((_, reply)) => reply,
+            let (next, found) = match self.step(node, pattern, &cursor, deadline).await {
+                Ok(step) => step,
+                Err(error @ StoreError::Refused(_)) => return Err(error),
                 Err(error) => {
                     let incomplete = Some(error.to_string());
                     return Ok(FoundKeys { keys: keys.into_iter().collect(), incomplete });
                 }
             };
-            let (next, found) = match reply {
-                Value::Array(parts) => page(&parts).ok_or_else(unexpected)?,
-                Value::ServerError(error) => {
-                    return Err(StoreError::Refused(explain(&error, pattern)));
-                }
-                _ => return Err(unexpected()),
-            };
-            let counters = found.iter().filter_map(|key| counter(&self.prefix, key));
-            keys.extend(counters.filter(|key| has_entry(key, entry)).map(str::to_owned));
+            keys.extend(found.into_iter().filter(|key| has_entry(key, entry)));
             cursor = next;
             let incomplete = if cursor == "0" {
                 None
@@ -98,6 +93,69 @@ impl Redis {
             };
             return Ok(FoundKeys { keys: keys.into_iter().collect(), incomplete });
         }
+    }
+}
+
+impl Redis {
+    /// A page of the counters of a policy: a part of those of one server. Its name is that of the
+    /// server and the cursor.
+    pub(super) async fn page_of(
+        &self,
+        domain: &str,
+        policy: &str,
+        from: Option<&str>,
+    ) -> Result<CounterPage, StoreError> {
+        let mut nodes = self.primaries();
+        nodes.sort_by(|one, other| one.name().cmp(other.name()));
+        let (name, mut cursor) = match from.map(|from| from.rsplit_once(' ')) {
+            None => (None, "0".to_owned()),
+            Some(Some((name, cursor))) => (Some(name), cursor.to_owned()),
+            Some(None) => return Err(unknown_page()),
+        };
+        let mut nodes =
+            nodes.iter().skip_while(|node| name.is_some_and(|name| node.name() != name));
+        let node = nodes.next().ok_or_else(unknown_page)?;
+        let pattern =
+            format!("{}:{}:{}:{{*}}:*", escaped(&self.prefix), escaped(domain), escaped(policy));
+        let deadline = Instant::now() + LIMIT;
+        let full = Instant::now() + PAGE;
+        let mut keys = BTreeSet::new();
+        loop {
+            let (next, found) = self.step(node, &pattern, &cursor, deadline).await?;
+            let own = |key: &String| {
+                CounterKey::split(key)
+                    .is_some_and(|key| (key.domain, key.policy) == (domain, policy))
+            };
+            keys.extend(found.into_iter().filter(own));
+            cursor = next;
+            if cursor == "0" {
+                let next = nodes.next().map(|node| format!("{} 0", node.name()));
+                return Ok(CounterPage { keys, next });
+            }
+            if keys.len() >= MAX_PAGE || Instant::now() >= full {
+                return Ok(CounterPage { keys, next: Some(format!("{} {cursor}", node.name())) });
+            }
+            sleep(PAUSE).await;
+        }
+    }
+
+    /// One step of a walk: the cursor of the next one, and the keys of counters.
+    async fn step(
+        &self,
+        node: &Node,
+        pattern: &str,
+        cursor: &str,
+        deadline: Instant,
+    ) -> Result<(String, Vec<String>), StoreError> {
+        let mut scan = redis::cmd("SCAN");
+        scan.arg(cursor).arg("MATCH").arg(pattern).arg("COUNT").arg(STEP);
+        let (next, found) = match self.send_one(node, scan, false, deadline).await?.1 {
+            Value::Array(parts) => page(&parts).ok_or_else(unexpected)?,
+            Value::ServerError(error) => return Err(StoreError::Refused(explain(&error, pattern))),
+            _ => return Err(unexpected()),
+        };
+        let counters = found.iter().filter_map(|key| counter(&self.prefix, key));
+        Ok((next, counters.map(str::to_owned).collect()))
     }
 }
 

@@ -1,7 +1,7 @@
 -- Counters of one server, each in one step.
 --
 -- KEYS[i] is <prefix>:<domain>:<policy>:{<partition>}:<counter>, and ARGV[i] the operation on it.
--- Further KEYS only declare the keys of overrides, for servers that demand it. The keys are
+-- Further KEYS only declare the keys of overrides and quotas, for servers that demand it. The keys are
 -- independent of each other: one that fails fails alone, so every command that may fail is called
 -- by pcall. An error in place of all replies means that nothing was done for any key.
 --
@@ -15,9 +15,10 @@
 --          charge.
 -- four:    adjust a slice of a sliding window: units, slice_ms, number of the slice, 0
 -- eight:   reserve: start_s and end_s of the window, or slice_ms and 0 for a sliding window; quota,
---          want, min, spare, count_denied (0|1), stem; and the override. stem is the length of the
---          key before the counter: the script reads the override from <stem>override. If stem is 0,
---          the override is the text after the numbers, and no text means no override.
+--          want, min, spare, flags, stem; and the override. stem is the length of the key before
+--          the counter: the script reads the override from <stem>override. If stem is 0, the
+--          override is the text after the numbers, and no text means no override. Flags are a sum:
+--          1 if refused units count, too, and 2 if <key>:quota keeps the quota for operators.
 --
 -- Replies doubles of eight bytes in one text, which costs the caller far less than an array: now_ms,
 -- then three numbers for each key, in their order:
@@ -33,6 +34,7 @@
 -- Numbers are at most 2^53 - 1: exact in Lua, and never sent to Redis in exponent form.
 local MOST = 9007199254740991
 local GRACE_MS = 10000 -- a counter outlives its window by this much
+local SLICES = 20 -- of a sliding window, before the current one
 local RESERVE = '<dddddddd'
 local RESERVE_BYTES = 64
 local ADJUST = '<ddd'
@@ -63,8 +65,6 @@ end
 -- The functions for sliding windows. Only the first sliding window of a call makes them, since that
 -- takes time.
 local function sliding_functions()
-  local SLICES = 20
-
   -- The slices in `value` that count at slice `now`, which `at` is one of: the number of the first
   -- one, their units, and the sum. Slices after `now` were counted before the clock went back. If
   -- they are too far ahead, nothing counts.
@@ -183,7 +183,7 @@ end
 
 -- Returns nothing if it needs the functions for sliding windows and `sliding` has none.
 local function reserve(key, operation, sliding)
-  local start_s, end_s, quota, want, min, spare, count_denied, stem = read(RESERVE, operation)
+  local start_s, end_s, quota, want, min, spare, flags, stem = read(RESERVE, operation)
   local slides = end_s == 0
   if slides then
     if not sliding then
@@ -193,7 +193,7 @@ local function reserve(key, operation, sliding)
     return -1, 0, 0
   end
 
-  local override
+  local own, override = quota, nil
   if stem > 0 then
     override = pcall('GET', string.sub(key, 1, stem) .. 'override')
     if fault_of(override) then
@@ -250,11 +250,22 @@ local function reserve(key, operation, sliding)
     granted = needed + least(spare, floor((left - needed) / 8))
   end
   local taken = granted
-  if count_denied == 1 then
+  if flags % 2 == 1 then
     -- In this order each step is exact: if units are refused, none are spare.
     taken = taken + (want - needed)
   end
   taken = least(taken, MOST - used)
+  if flags > 1 and (value or taken > 0) then
+    -- The quota lives as long as the counter: it is written with the first units of a window or a
+    -- slice. Whether that works decides nothing.
+    local name, is_first, until_ms = key .. ':quota', not value, end_s * 1000
+    if slides then
+      is_first, until_ms = units[now - first + 1] == 0, (now + SLICES + 1) * start_s
+    end
+    if is_first or tonumber(pcall('GET', name)) ~= own then
+      pcall('SET', name, own, 'PX', until_ms - now_ms + GRACE_MS)
+    end
+  end
   local fault
   if slides then
     units[now - first + 1] = units[now - first + 1] + taken

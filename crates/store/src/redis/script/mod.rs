@@ -8,7 +8,9 @@ use std::sync::LazyLock;
 use redis::Cmd;
 
 pub use self::answer::{Rejection, ScriptAnswer, lacks_rights, refuses_all, unexpected, whole};
-pub use self::operation::{MAX_OPERATIONS, Operation, OverrideSource, ScriptCall, override_key};
+pub use self::operation::{
+    MAX_OPERATIONS, Operation, OverrideSource, ScriptCall, counter_key, override_key, quota_key,
+};
 
 /// Reserves and refunds units of counters.
 pub static COUNTER: LazyLock<Script> = LazyLock::new(|| Script::new(include_str!("counter.lua")));

@@ -57,6 +57,16 @@ pub fn override_key(prefix: &str, key: &str) -> String {
     format!("{prefix}:{key}:override")
 }
 
+/// The key of a counter.
+pub fn counter_key(prefix: &str, key: &str, id: CounterId) -> String {
+    format!("{prefix}:{key}:{id}")
+}
+
+/// The key of the quota beside a counter.
+pub fn quota_key(counter: &str) -> String {
+    format!("{counter}:quota")
+}
+
 impl<'a> Operation<'a> {
     /// The counter's key.
     pub fn key(&self) -> &'a str {
@@ -78,6 +88,11 @@ impl<'a> Operation<'a> {
         }
     }
 
+    /// Whether a key beside the counter keeps the quota.
+    fn has_own_quota(&self) -> bool {
+        matches!(self, Self::Reserve { reservation, .. } if reservation.own_quota)
+    }
+
     /// The key whose override it needs.
     fn overridden(&self) -> Option<&'a str> {
         match self {
@@ -95,20 +110,24 @@ impl ScriptCall<'_> {
         let size = keys + operations.len() * (prefix.len() + NUMBERS * 8 + 24) + 64;
         let mut cmd = Cmd::with_capacity(3 + 2 * operations.len(), size);
         let declared: Vec<_> = match source {
-            OverrideSource::Declared => {
-                operations.iter().filter_map(Operation::overridden).collect()
-            }
+            OverrideSource::Declared => operations.iter().collect(),
             OverrideSource::Undeclared | OverrideSource::Argument(_) => Vec::new(),
         };
+        let overrides = declared.iter().filter_map(|operation| operation.overridden());
+        let quotas = declared.iter().filter(|operation| operation.has_own_quota());
         COUNTER.call(&mut cmd, form);
-        cmd.arg(operations.len() + declared.len());
+        cmd.arg(operations.len() + overrides.clone().count() + quotas.clone().count());
         let positions = operations.iter().map(|operation| operation.position(self.now));
         for (operation, position) in operations.iter().zip(positions.clone()) {
             let (key, counter) = (operation.key(), position.id);
             cmd.write_arg_fmt(format_args!("{prefix}:{key}:{counter}"));
         }
-        for key in declared {
+        for key in overrides {
             cmd.arg(override_key(prefix, key));
+        }
+        for operation in quotas {
+            let id = operation.position(self.now).id;
+            cmd.arg(quota_key(&counter_key(prefix, operation.key(), id)));
         }
         for (operation, position) in operations.iter().zip(positions) {
             match operation {
@@ -146,11 +165,12 @@ fn write_reservation(
     position: &Position,
     source: &OverrideSource,
 ) {
-    let (stem, value) = match source {
+    let (stem, value, keeps) = match source {
         OverrideSource::Undeclared | OverrideSource::Declared => {
-            (prefix.len() + reservation.key.len() + 2, &[][..])
+            (prefix.len() + reservation.key.len() + 2, &[][..], reservation.own_quota)
         }
-        OverrideSource::Argument(value) => (0, value.as_deref().unwrap_or_default()),
+        // This node may have no other key of the slot.
+        OverrideSource::Argument(value) => (0, value.as_deref().unwrap_or_default(), false),
     };
     let stem = u64::try_from(stem).unwrap_or_default();
     let (first, second) = match position.id {
@@ -166,7 +186,7 @@ fn write_reservation(
         reservation.want,
         reservation.min,
         reservation.spare,
-        reservation.count_denied.into(),
+        u64::from(reservation.count_denied) + 2 * u64::from(keeps),
         stem,
     ];
     let numbers = numbers.map(double);

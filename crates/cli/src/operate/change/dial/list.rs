@@ -61,7 +61,7 @@ fn table(board: &Board) -> Table {
             own.into_iter().chain(all.map(of).map(of_all)).collect::<Vec<_>>().join(", ")
         };
         let row = [
-            policy.name.clone(),
+            if policy.gone { format!("{} (gone)", policy.name) } else { policy.name.clone() },
             changed(own.and_then(|own| own.fields.quota).map(number), number(policy.quota), false),
             window(&policy.kind, policy.window_s),
             changed(

@@ -1,0 +1,23 @@
+//! The name of this process in reports.
+
+use std::hash::{BuildHasher, RandomState};
+
+use proxy_wasm::hostcalls;
+
+/// In the host's shared data, which all VMs with the same `vm_id` have in common.
+const KEY: &str = "quotagate.process";
+
+/// The name: 16 random hexadecimal digits. Envoy's main thread makes it before any worker starts.
+pub fn id() -> Box<str> {
+    let known = || {
+        let (id, version) = hostcalls::get_shared_data(KEY).unwrap_or_default();
+        (id.and_then(|id| String::from_utf8(id).ok()), version)
+    };
+    if let (Some(id), _) = known() {
+        return id.into();
+    }
+    let id = format!("{:016x}", RandomState::new().hash_one(KEY));
+    // If another thread was first, its name holds.
+    let _ = hostcalls::set_shared_data(KEY, Some(id.as_bytes()), known().1);
+    known().0.unwrap_or(id).into()
+}
