@@ -21,7 +21,7 @@ pub use self::dial::{ClearDial, DialEntry, SetDial};
 pub use self::domain::{Board, DomainInfo, ForgetDomain, PolicyInfo};
 pub use self::overrides::{Allow, ClearOverride, OverrideEntry, SetOverride};
 pub use self::top::{Publisher, PublisherKind, Rates, Refused, Snapshot, Top, Uncounted};
-pub use self::usage::{PartyUsage, QuotaFrom, Reset, Usage, UsageReply};
+pub use self::usage::{PartyUsage, PatternName, QuotaFrom, Reset, Usage, UsageReply};
 
 /// The first part of every path.
 pub const ROOT: &str = "/v1/";

@@ -2,8 +2,11 @@
 //! list of domains. Every change has an entry in history.
 
 pub mod counters;
+mod current;
 pub mod dials;
 pub mod domains;
 pub mod history;
 pub mod overrides;
+mod parties;
+mod remarks;
 pub mod shape;

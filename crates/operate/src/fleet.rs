@@ -9,7 +9,8 @@
 //!   written is spread over a cluster.
 //! * `<prefix>:publishers:{*}` lists the publishers. Each one renews its entry every minute.
 //!
-//! Bounds: 256 publishers; of each 48 partitions in each list, 61 policies and 52 KiB. What cannot
+//! Bounds: 256 publishers; of each 48 partitions in each list (24 of those that would be
+//! refused), 61 policies and 52 KiB. What cannot
 //! be read is ignored item by item.
 
 mod identity;
@@ -32,7 +33,7 @@ use self::requests::Requests;
 use crate::api::{PublisherKind, Rates, Refused, Top};
 use crate::control::ControlHandle;
 use crate::millis;
-use crate::watch::{Pace, RefusedDocumentSighting, Wanted, Watch};
+use crate::watch::{Beyond, Pace, RefusedDocumentSighting, Wanted, Watch};
 
 /// Most partitions in a list.
 const MAX_LISTED: usize = 100;
@@ -94,17 +95,18 @@ impl FleetSight<'_> {
         let them = self.others.pictures.iter().map(|(publisher, ..)| publisher.clone());
         Top {
             fullest: merge::fullest(watch, &others, limit, wanted),
-            refused: merge::refused(watch, &others, limit, wanted),
+            refused: merge::beyond(watch, &others, Beyond::Refused, limit, wanted),
+            would_refuse: merge::beyond(watch, &others, Beyond::LetThrough, limit, wanted),
             uncounted,
             publishers: std::iter::once(me).chain(them).collect(),
             incomplete: self.others.incomplete.clone(),
         }
     }
 
-    /// The refusals of the partition with this key. Of other processes, only those count that list
-    /// it among their most refused.
-    pub fn refused_of(&self, key: &str) -> Option<Refused> {
-        merge::refused_of(&self.fleet.watch, &self.aged(), key)
+    /// The requests of the partition with this key that were beyond its quota. Of other processes,
+    /// only those count that list it among those with the most.
+    pub fn beyond_of(&self, beyond: Beyond, key: &str) -> Option<Refused> {
+        merge::beyond_of(&self.fleet.watch, &self.aged(), beyond, key)
     }
 
     /// The documents that filters refused, a sentence for each domain.

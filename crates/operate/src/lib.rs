@@ -28,6 +28,7 @@ mod domain;
 mod fault;
 mod fleet;
 mod operate;
+mod pattern;
 mod record;
 pub mod watch;
 
@@ -35,7 +36,7 @@ use std::time::Duration;
 
 pub use quotagate_store::control::MAX_OVERRIDES;
 
-pub use self::change::counters::{CallSight, Counters, LastQuota, RefusedOf};
+pub use self::change::counters::{BeyondOf, CallSight, Counters, LastQuota};
 pub use self::change::dials::Dials;
 pub use self::change::domains::Domains;
 pub use self::change::history::History;
@@ -46,6 +47,7 @@ pub use self::domain::views::{Full, Views, Watched};
 pub use self::fault::Fault;
 pub use self::fleet::{Fleet, FleetSight};
 pub use self::operate::Operate;
+pub use self::record::share_words;
 
 /// Most domains whose dials are kept in memory.
 pub const MAX_DOMAINS: usize = 64;

@@ -22,8 +22,8 @@ pub(crate) struct PartitionArgs {
     /// label=value, joined by commas, as `top` and access logs show it: jwt.sub=alice,
     /// ip=192.0.2.7. * is the one counter of a policy without partitions. %XX is a byte, as in a
     /// URL
-    #[arg(required_unless_present = "secret", allow_hyphen_values = true)]
-    partition: Option<String>,
+    #[arg(allow_hyphen_values = true)]
+    pub(crate) partition: Option<String>,
     /// A label whose value is secret, such as header.x-api-key. The value is read without echo, or
     /// as a line from standard input, and only its digest is sent. It is the whole partition, or
     /// stands where PARTITION has the label alone
@@ -49,6 +49,11 @@ impl PartitionArgs {
     pub(crate) async fn encode(&self, session: &Session, policy: &str) -> Result<String, Failure> {
         let invalid =
             |error: quotagate_quota::request::naming::NameError| Failure::Usage(error.to_string());
+        if self.partition.is_none() && self.secret.is_empty() {
+            return Err(Failure::Usage(
+                "PARTITION is missing: name one as label=value, such as jwt.sub=alice".to_owned(),
+            ));
+        }
         let mut secrets = Vec::new();
         for label in &self.secret {
             // Checks the label before the operator types a secret.

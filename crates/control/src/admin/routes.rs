@@ -96,7 +96,7 @@ async fn usage(State(app): AdminState, asked: Asked) -> Reply<api::UsageReply> {
     let sight = app.operate.fleet.look().await;
     let calls = CallSight {
         last: &|key, number| app.operate.watch.quota(key, number),
-        refused: &|key| sight.refused_of(key),
+        beyond: &|beyond, key| sight.beyond_of(beyond, key),
     };
     let partition = asked.partition.as_deref().unwrap_or_default();
     Ok(Json(app.operate.counters.usage(asked.domain(), partition, calls).await?))
@@ -111,7 +111,7 @@ async fn top(State(app): AdminState, asked: Asked) -> Reply<api::Top> {
     let sight = app.operate.fleet.look().await;
     let top = sight.top(Wanted { domain, policy }, asked.limit.unwrap_or(LISTED));
     // An empty reply to a misspelt name would look like a policy without traffic.
-    if top.fullest.is_empty() && top.refused.is_empty() && top.uncounted.is_empty() {
+    if top.is_empty() {
         match (domain, policy) {
             (_, Some(policy)) => app.operate.directory.check_policy(domain, policy).await?,
             (Some(domain), None) => drop(app.operate.directory.domain(Some(domain)).await?),

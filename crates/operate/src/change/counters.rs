@@ -8,50 +8,51 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use futures_util::future::join_all;
-use quotagate_protocol::dials::DialFields;
+use quotagate_protocol::dials::{DialFields, DocumentOverrides};
 use quotagate_protocol::{CounterKey, Window};
 
+use super::current::{current, units, window};
 use super::history::History;
 use super::overrides::{
     Overrides, canonical, check_partition, counted, read_allow, unmatched as no_match,
 };
+use super::parties::is_pattern;
 use super::shape::arrange;
 use crate::api::{
-    Allow, Changed, Event, MAX_FOUND, OverrideEntry, PartyUsage, PolicyInfo, QuotaFrom, Refused,
-    Reset, Usage, UsageReply,
+    Allow, Changed, Event, MAX_FOUND, OverrideEntry, PartyUsage, PatternName, PolicyInfo,
+    QuotaFrom, Refused, Reset, Usage, UsageReply,
 };
 use crate::control::ControlHandle;
 use crate::domain::directory::clean;
 use crate::domain::view::in_force;
+use crate::pattern::{PatternOverride, PatternOverrides, contains, parts, party_of};
+use crate::watch::Beyond;
 use crate::{Fault, millis};
-use quotagate_store::control::{FoundKeys, HashName, Key, KeyState};
+use quotagate_store::control::{Field, FoundKeys, HashName, Key, Snapshot};
 use quotagate_store::store::StoreError;
-use quotagate_store::window::Position;
 
 /// Counters that are read together.
 const TOGETHER: usize = 16;
-/// How many times a counter is read if its window ends meanwhile.
-const TRIES: usize = 3;
 
 /// The quota that the last reservation of this key named in the window with this number, before any
 /// override.
 pub type LastQuota<'a> = dyn Fn(&str, u64) -> Option<u64> + Sync + 'a;
 
-/// The refusals of the partition with this key.
-pub type RefusedOf<'a> = dyn Fn(&str) -> Option<Refused> + Sync + 'a;
+/// The requests beyond the quota of the partition with this key.
+pub type BeyondOf<'a> = dyn Fn(Beyond, &str) -> Option<Refused> + Sync + 'a;
 
 /// What calls showed of counters. The rest is read from the backend.
 #[derive(Clone, Copy)]
 pub struct CallSight<'a> {
     /// The quota that calls named.
     pub last: &'a LastQuota<'a>,
-    /// What was refused lately.
-    pub refused: &'a RefusedOf<'a>,
+    /// What was beyond the quota lately.
+    pub beyond: &'a BeyondOf<'a>,
 }
 
 impl CallSight<'_> {
     /// Of a process that has seen no call.
-    pub const NONE: Self = Self { last: &|_, _| None, refused: &|_| None };
+    pub const NONE: Self = Self { last: &|_, _| None, beyond: &|_, _| None };
 }
 
 /// No search for a party begins later than this, over all domains: a command waits for 5 s.
@@ -62,7 +63,9 @@ const SEARCH: Duration = Duration::from_secs(2);
 struct Candidates {
     /// By policy and partition.
     partitions: BTreeSet<(String, String)>,
-    unmatched: Vec<(String, Vec<u8>)>,
+    unmatched: Vec<Field>,
+    /// The overrides of every partition that contains the party, or a part of it.
+    patterns: Vec<Field>,
     incomplete: Option<String>,
 }
 
@@ -96,9 +99,11 @@ impl Counters {
         let until = Instant::now() + SEARCH;
         for domain in &names {
             let dials = self.control.read(HashName::Dials, domain).await?;
+            let overrides = self.control.read(HashName::Overrides, domain).await?;
+            let patterns = PatternOverrides::of(&overrides.fields);
             let policies = self.overrides.directory.policies(domain).await?;
-            let Candidates { partitions, unmatched, incomplete } =
-                self.candidates(domain, party, &policies, until).await?;
+            let Candidates { partitions, unmatched, patterns: listed, incomplete } =
+                self.candidates(domain, party, &policies, &overrides, until).await?;
             reply.incomplete = reply.incomplete.or(incomplete);
             let mut partitions: Vec<_> = partitions.into_iter().collect();
             // If there are too many, keep those with the fewest entries besides the party.
@@ -114,11 +119,15 @@ impl Counters {
                         continue;
                     };
                     let dial = in_force(&dials, name);
-                    looks.push(self.counter(domain, policy, partition, dial, calls));
+                    let pattern = patterns.find(name, partition, millis(overrides.now));
+                    looks.push(self.counter(domain, policy, partition, dial, pattern, calls));
                 }
                 for usage in join_all(looks).await {
                     reply.found.extend(usage?);
                 }
+            }
+            for (field, value) in listed {
+                reply.overrides.extend(self.overrides.listed(domain, &field, &value).await?);
             }
             for (field, value) in unmatched {
                 let entry = self.overrides.listed(domain, &field, &value).await?;
@@ -138,7 +147,7 @@ impl Counters {
             (domain.clone(), policy.clone(), partition.clone())
         };
         reply.found.sort_by_cached_key(name);
-        if reply.found.is_empty() && reply.unmatched.is_empty() {
+        if reply.found.is_empty() && reply.unmatched.is_empty() && reply.overrides.is_empty() {
             let incomplete = reply
                 .incomplete
                 .map_or_else(String::new, |why| format!("; the search was not complete: {why}"));
@@ -154,6 +163,7 @@ impl Counters {
         domain: &str,
         party: &str,
         policies: &[PolicyInfo],
+        overrides: &Snapshot,
         until: Instant,
     ) -> Result<Candidates, StoreError> {
         let mut found = Candidates::default();
@@ -187,25 +197,27 @@ impl Counters {
                 Vec::new()
             }
         };
-        let contains = |partition: &str| {
-            entries.iter().all(|entry| partition.split(',').any(|own| own == *entry))
-        };
         for key in keys {
-            let parts = CounterKey::split(&key).filter(|key| contains(key.partition));
-            let Some(CounterKey { policy, partition, .. }) = parts else { continue };
+            let key = CounterKey::split(&key).filter(|key| contains(key.partition, party));
+            let Some(CounterKey { policy, partition, .. }) = key else { continue };
             found.partitions.insert((policy.to_owned(), partition.to_owned()));
         }
-        let snapshot = self.control.read(HashName::Overrides, domain).await?;
-        for (field, value) in snapshot.fields {
-            let parts = field.strip_suffix('}').and_then(|field| field.split_once(":{"));
-            let Some((policy, partition)) = parts.filter(|(_, partition)| contains(partition))
-            else {
+        for (field, value) in &overrides.fields {
+            let Some((policy, partition)) = parts(field) else { continue };
+            let covers = party_of(partition).is_some_and(|own| contains(party, own));
+            if !covers && !contains(partition, party) {
+                continue;
+            }
+            let list = if no_match(policies, policy, partition).is_some() {
+                &mut found.unmatched
+            } else if is_pattern(policy, partition) {
+                &mut found.patterns
+            } else {
+                found.partitions.insert((policy.to_owned(), partition.to_owned()));
                 continue;
             };
-            if no_match(policies, policy, partition).is_none() {
-                found.partitions.insert((policy.to_owned(), partition.to_owned()));
-            } else if found.unmatched.len() < MAX_FOUND {
-                found.unmatched.push((field, value));
+            if list.len() < MAX_FOUND {
+                list.push((field.clone(), value.clone()));
             }
         }
         Ok(found)
@@ -217,27 +229,39 @@ impl Counters {
         policy: &PolicyInfo,
         partition: &str,
         dial: DialFields,
+        pattern: Option<&PatternOverride>,
         calls: CallSight<'_>,
     ) -> Result<Option<PartyUsage>, Fault> {
         let key = check_partition(domain, &policy.name, partition)?;
         let Some(window) = window(policy, partition) else { return Ok(None) };
-        let (position, seen) = self.current(&key, &window).await?;
+        let (position, seen) = current(&self.control, &key, &window).await?;
         let counter = units(&seen);
         let over = self.control.get(Key::Override(&key)).await?;
-        let over = over.value.as_deref().and_then(read_allow);
-        let refused = (calls.refused)(&key);
-        if counter.is_none() && over.is_none() && refused.is_none() {
+        let own = over.value.as_deref().and_then(read_allow);
+        let pattern = pattern.filter(|_| own.is_none());
+        let over = own.or(pattern.map(|pattern| pattern.allow));
+        let refused = (calls.beyond)(Beyond::Refused, &key);
+        let let_through = (calls.beyond)(Beyond::LetThrough, &key);
+        let beyond = refused.as_ref().or(let_through.as_ref());
+        if counter.is_none() && over.is_none() && beyond.is_none() {
             return Ok(None);
         }
         let last = (calls.last)(&key, position.number);
-        let (quota, quota_from) = match (over, last, dial.quota) {
-            (Some(Allow::Unlimited), ..) => (None, QuotaFrom::Override),
-            (Some(Allow::Blocked), ..) => (Some(0), QuotaFrom::Override),
-            (Some(Allow::Quota(quota)), ..) => (Some(quota), QuotaFrom::Override),
-            (None, Some(quota), _) => (Some(quota), QuotaFrom::Reservation),
-            (None, None, Some(quota)) => (Some(quota), QuotaFrom::Dial),
-            (None, None, None) if policy.tiers => (None, QuotaFrom::Unknown),
-            (None, None, None) => (Some(policy.quota), QuotaFrom::Policy),
+        // What holds without a runtime override.
+        let (named, named_from) = match (last, dial.quota) {
+            (Some(quota), dialed) if dialed == Some(quota) => (Some(quota), QuotaFrom::Dial),
+            (Some(quota), _) => (Some(quota), QuotaFrom::Reservation),
+            // An override of the document comes before a dial.
+            (None, _) if policy.overrides != DocumentOverrides::None => (None, QuotaFrom::Unknown),
+            (None, Some(quota)) => (Some(quota), QuotaFrom::Dial),
+            (None, None) if policy.tiers => (None, QuotaFrom::Unknown),
+            (None, None) => (Some(policy.quota), QuotaFrom::Policy),
+        };
+        let (quota, quota_from) = match over {
+            Some(Allow::Unlimited) => (None, QuotaFrom::Override),
+            Some(Allow::Blocked) => (Some(0), QuotaFrom::Override),
+            Some(Allow::Quota(quota)) => (Some(quota), QuotaFrom::Override),
+            None => (named, named_from),
         };
         let used = counter.unwrap_or_default();
         let usage = Usage {
@@ -260,26 +284,17 @@ impl Counters {
         };
         Ok(Some(PartyUsage {
             usage,
-            mode: dial.mode.unwrap_or(policy.mode),
+            mode: dial.mode_of(partition).unwrap_or(policy.mode),
             refused: refused.as_ref().map_or(0, |refused| refused.requests),
-            refused_for_ms: refused.map(|refused| refused.for_ms),
+            would_refuse: let_through.as_ref().map_or(0, |of| of.requests),
+            refused_error: beyond.map_or(0, |of| of.error),
+            refused_for_ms: beyond.map(|of| of.for_ms),
+            without_override: named.filter(|_| over.is_some()),
+            pattern: pattern.map(|PatternOverride { policy, partition, .. }| PatternName {
+                policy: policy.clone(),
+                partition: partition.clone(),
+            }),
         }))
-    }
-
-    /// The current window, and what its counter holds.
-    async fn current(&self, key: &str, window: &Window) -> Result<(Position, KeyState), Fault> {
-        let (mut position, mut seen) = (Position::at(window, Duration::ZERO), KeyState::default());
-        for _ in 0..TRIES {
-            let key = Key::Counter { key, id: position.id };
-            seen = self.control.get(key).await?;
-            let (before, now) = (position.id, Position::at(window, seen.now));
-            position = now;
-            if now.id == before {
-                break;
-            }
-            seen.value = None;
-        }
-        Ok((position, seen))
     }
 
     /// Deletes the counter of a partition in its current window.
@@ -301,7 +316,7 @@ impl Counters {
             Fault::Absent(text)
         };
         let window = window(&policy, &partition).ok_or_else(absent)?;
-        let (position, seen) = self.current(&key, &window).await?;
+        let (position, seen) = current(&self.control, &key, &window).await?;
         let key = Key::Counter { key: &key, id: position.id };
         if !self.control.delete(key).await? {
             return Err(absent());
@@ -313,15 +328,4 @@ impl Counters {
         let made = self.history.record(&domain, event).await?;
         Ok(self.history.reply(domain, made, Some(partition)))
     }
-}
-
-/// The units that a counter holds.
-fn units(seen: &KeyState) -> Option<u64> {
-    seen.value.as_deref()?.parse().ok()
-}
-
-/// The windows of one partition.
-fn window(policy: &PolicyInfo, partition: &str) -> Option<Window> {
-    let window = Window::of(&policy.kind, policy.window_s, 0)?;
-    Some(if policy.stagger { window.staggered(partition) } else { window })
 }

@@ -49,6 +49,27 @@ pub fn arrange(policy: &PolicyInfo, partition: &str) -> Result<String, String> {
     Err(expected(policy, entries, &given))
 }
 
+/// Whether some partition of the policy can contain all entries of this party.
+pub fn can_contain(policy: &PolicyInfo, party: &str) -> bool {
+    let Some(entries) = &policy.partition_by else { return true };
+    let parts = || entries.iter().flat_map(|entry| &entry.forms).flat_map(|form| form.split(','));
+    party.split(',').all(|entry| parts().any(|part| is_of(part, entry)))
+}
+
+/// What a policy counts by, as a reason why it cannot contain a party.
+pub fn counts_by(policy: &PolicyInfo) -> String {
+    match policy.partition_by.as_deref() {
+        None | Some([]) => format!("policy {} has one counter for everybody", policy.name),
+        Some(entries) => {
+            let names: Vec<&str> = entries.iter().map(|entry| entry.name.as_str()).collect();
+            let examples: Vec<String> =
+                entries.iter().map(|entry| example_of(entry, &[])).collect();
+            let (names, examples) = (names.join(", "), examples.join(","));
+            format!("policy {} counts by {names}: its partitions look like {examples}", policy.name)
+        }
+    }
+}
+
 /// Matches the given entries to those of a policy.
 struct Search<'g> {
     given: &'g [&'g str],
@@ -190,6 +211,7 @@ fn made_up(label: &str) -> &'static str {
 
 #[cfg(test)]
 mod tests {
+    use quotagate_protocol::dials::DocumentOverrides;
     use quotagate_protocol::{Kind, Mode, OnFailure};
 
     use super::*;
@@ -211,6 +233,7 @@ mod tests {
             on_failure: OnFailure::Allow,
             partition_by: Some(entries.iter().map(entry).collect()),
             tiers: false,
+            overrides: DocumentOverrides::None,
             settles: false,
             seen_ms: 0,
         }
