@@ -252,3 +252,46 @@ fn malformed_dials_are_logged_once_and_ignored_and_the_others_apply() -> Result<
     rig.envoy.check()?;
     rig.store.check()
 }
+
+#[test]
+fn share_of_the_tenants_is_enforced_and_the_rest_is_in_shadow() -> Result<()> {
+    let rig = Rig::start(document(json!([{
+        "name": "trial", "partition_by": ["tenant"], "on_missing": "shared", "quota": 1, "window": "366d",
+        "mode": "shadow"
+    }])))?;
+    let tenants: Vec<String> = (0..40).map(|n| format!("t{n}")).collect();
+    let refused = || -> Result<Vec<String>> {
+        let mut client = rig.client()?;
+        let mut refused = Vec::new();
+        for tenant in &tenants {
+            // Those in shadow mode are not waited for, so one request may be the first.
+            let statuses = [client.send(&get(tenant))?.status, client.send(&get(tenant))?.status];
+            if statuses.contains(&429) {
+                refused.push(tenant.clone());
+            }
+        }
+        Ok(refused)
+    };
+    assert_eq!(refused()?, [""; 0]);
+    let dial = |fields: Value| -> Result<()> {
+        let mut wish = json!({"policy": "trial", "by": "a test", "enforced_for": fields});
+        if fields.is_null() {
+            wish.as_object_mut().context("an object")?.remove("enforced_for");
+            wish["mode"] = json!("enforce");
+        }
+        let set = || rig.store.operate("PUT", "/v1/dials", &wish).map(Some);
+        wait::until("the dial to be set", PATIENCE, set).map(drop)
+    };
+    // Whose first 64 bits of SHA-256("header.x-tenant=tN"), modulo 100, are below the percent.
+    let ten: &[u32] = &[7, 9, 20, 27, 30, 31];
+    let thirty: &[u32] = &[3, 5, 7, 9, 15, 18, 20, 24, 27, 30, 31, 35];
+    for (percent, expected) in [(10, ten), (30, thirty)] {
+        dial(json!({"percent": percent}))?;
+        let expected: Vec<String> = expected.iter().map(|n| format!("t{n}")).collect();
+        wait::until_true("the share to be refused", PATIENCE, || Ok(refused()? == expected))?;
+    }
+    dial(json!({"only": ["header.x-tenant=t5"]}))?;
+    wait::until_true("one tenant to be refused", PATIENCE, || Ok(refused()? == ["t5"]))?;
+    dial(Value::Null)?;
+    wait::until_true("all to be refused", PATIENCE, || Ok(refused()?.len() == tenants.len()))
+}

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use anyhow::{Context, Result};
-use quotagate_support::http::{Request, Response};
+use quotagate_support::http::{self, Request, Response};
 use quotagate_support::wait;
 use serde_json::{Value, json};
 
@@ -114,4 +114,60 @@ fn runtime_override_needs_no_extra_round_trip() -> Result<()> {
         assert!((REQUESTS as u64..=REQUESTS as u64 + looked).contains(&scripts), "{scripts}");
     }
     Ok(())
+}
+
+#[test]
+fn one_override_blocks_a_party_in_all_policies() -> Result<()> {
+    let on = |name: &str, entries: &[&str]| {
+        json!({
+            "name": name, "match": {"path": {"exact": format!("/{name}")}}, "partition_by": entries,
+            "quota": 1000, "window": "366d"
+        })
+    };
+    let policies =
+        json!([on("caller", &["tenant"]), on("both", &["method", "tenant"]), on("all", &[])]);
+    let rig = Rig::start(document(policies))?;
+    let statuses = |tenant: &str| {
+        ["caller", "both", "all"].map(|policy| send(&rig, policy, tenant).map(|reply| reply.status))
+    };
+    let all = |tenant: &str, expected: [u16; 3]| -> Result<bool> {
+        let statuses: Vec<u16> = statuses(tenant).into_iter().collect::<Result<_>>()?;
+        Ok(statuses == expected)
+    };
+    assert!(all("mallory", [200; 3])? && all("alice", [200; 3])?);
+    let mut wish = json!({"policy": "*", "partition": "header.x-tenant=mallory", "allow": "blocked", "by": "a test"});
+    let made = wait::until("the override to be set", PATIENCE, || {
+        rig.store.operate("PUT", "/v1/overrides", &wish).map(Some)
+    })?;
+    let remark = made["remark"].as_str().unwrap_or_default();
+    assert!(remark.starts_with("It changes nothing in all: "), "{made}");
+    let blocked = || all("mallory", [429, 429, 200]);
+    wait::until_true("the party to be refused", PATIENCE, blocked)?;
+    assert!(all("alice", [200; 3])?, "others keep their quota");
+    wish.as_object_mut().context("an object")?.remove("allow");
+    rig.store.operate("DELETE", "/v1/overrides", &wish)?;
+    wait::until_true("the party to be admitted again", PATIENCE, || all("mallory", [200; 3]))
+}
+
+#[test]
+fn shadow_policy_names_whom_it_would_refuse() -> Result<()> {
+    let trial = json!([{
+        "name": "trial", "match": {"path": {"exact": "/trial"}}, "partition_by": ["tenant"], "quota": 2,
+        "window": "366d", "mode": "shadow"
+    }]);
+    let rig = Rig::start(document(trial))?;
+    let would = || -> Result<Vec<(String, u64)>> {
+        assert_eq!(send(&rig, "trial", "alice")?.status, 200, "it refuses nobody");
+        let top = http::get(rig.store.admin_port(), "/v1/top")?.json()?;
+        assert_eq!(top["refused"], json!([]));
+        let listed = top["would_refuse"].as_array().context("a list")?.iter();
+        let named =
+            |of: &Value| Some((of["partition"].as_str()?.to_owned(), of["requests"].as_u64()?));
+        Ok(listed.filter_map(named).collect())
+    };
+    wait::until_true("the party to be named", PATIENCE, || {
+        Ok(would()?
+            .iter()
+            .any(|(partition, requests)| partition == "header.x-tenant=alice" && *requests > 3))
+    })
 }

@@ -9,7 +9,7 @@ use std::path::PathBuf;
 use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result};
-use quotagate_protocol::dials::{PolicyReport, Report, TELEMETRY_PATH};
+use quotagate_protocol::dials::{DocumentOverrides, PolicyReport, Report, TELEMETRY_PATH};
 use quotagate_protocol::{Kind, Mode, OnFailure};
 use quotagate_support::envoy::{Envoy, EnvoyOptions};
 use quotagate_support::http::{self, Request};
@@ -142,6 +142,7 @@ fn of_a_real_store() -> Result<BTreeSet<String>> {
         on_failure: OnFailure::Allow,
         partition_by: None,
         tiers: false,
+        overrides: DocumentOverrides::None,
         settles: false,
         admitted: 5,
         refused: 4,

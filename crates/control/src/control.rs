@@ -56,6 +56,10 @@ impl Hooks for Control {
         self.operate.observe(event);
     }
 
+    fn quota(&self, key: &str) -> Option<u64> {
+        self.operate.quota(key)
+    }
+
     fn version(&self, domain: &str) -> u64 {
         self.operate.version(domain)
     }

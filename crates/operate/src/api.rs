@@ -26,7 +26,7 @@ pub use self::domain::{
 };
 pub use self::overrides::{Allow, ClearOverride, OverrideEntry, SetOverride};
 pub use self::top::{Publisher, PublisherKind, Rates, Refused, Snapshot, Top, Uncounted};
-pub use self::usage::{PartiesPage, PartyUsage, QuotaFrom, Reset, Usage, UsageReply};
+pub use self::usage::{PartiesPage, PartyUsage, PatternName, QuotaFrom, Reset, Usage, UsageReply};
 
 /// The first part of every path.
 pub const ROOT: &str = "/v1/";

@@ -3,9 +3,12 @@
 
 pub mod author;
 pub mod counters;
+mod current;
 pub mod dials;
 pub mod domains;
 pub mod expiry;
 pub mod history;
 pub mod overrides;
+mod parties;
+mod remarks;
 pub mod shape;

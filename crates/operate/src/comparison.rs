@@ -5,6 +5,8 @@
 
 mod text;
 
+use std::collections::BTreeSet;
+
 use quotagate_protocol::Mode;
 use quotagate_quota::config::{Config, CounterPart, Policy};
 use quotagate_quota::request::continuity::Continuity;
@@ -31,6 +33,9 @@ pub struct DocumentComparison {
     pub added: Vec<String>,
     /// The domains that are only in the old list.
     pub removed: Vec<String>,
+    /// The domains with several documents in a list, so that nothing says which replaces which.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub ambiguous: Vec<String>,
 }
 
 /// What changes when a document replaces another one.
@@ -138,33 +143,72 @@ const NEW_DIGESTS: &str = "secret values, and values longer than 128 bytes, get 
 const NEW_STORE: &str = "if this leads to another Redis or prefix, all counters start from zero, and dials and runtime overrides stay \
                          behind";
 
-/// Compares documents, matched by domain. Two that are left over alone change their domain.
+/// Compares documents, matched by domain. Two that are left over alone change their domain. A
+/// document that a list repeats, such as for two listeners, is one document.
 pub fn compare(old: &[DocumentVersion], new: &[DocumentVersion]) -> DocumentComparison {
-    let mut left: Vec<&DocumentVersion> = old.iter().collect();
+    let (mut left, new) = (distinct(old), distinct(new));
+    let order = new.clone();
     let mut pairs = Vec::new();
+    // The same document in both lists is a pair, whatever else has its domain.
+    let (same, changed): (Vec<_>, Vec<_>) =
+        new.into_iter().partition(|new| left.iter().any(|old| old.value == new.value));
+    for new in same {
+        let index = left.iter().position(|old| old.value == new.value);
+        pairs.extend(index.map(|index| (left.remove(index), new)));
+    }
+    let mut ambiguous = BTreeSet::new();
     let mut unmatched = Vec::new();
-    for new in new {
-        match left.iter().position(|old| old.config.domain == new.config.domain) {
-            Some(index) => pairs.push((left.remove(index), new)),
-            None => unmatched.push(new),
+    for new in &changed {
+        let is_of = |of: &&&DocumentVersion| of.config.domain == new.config.domain;
+        let others = changed.iter().filter(is_of).count();
+        let paired = pairs.iter().any(|(_, other)| other.config.domain == new.config.domain);
+        match left.iter().filter(is_of).count() {
+            0 if !paired => unmatched.push(*new),
+            1 if others == 1 => {
+                let index = left.iter().position(|old| old.config.domain == new.config.domain);
+                pairs.extend(index.map(|index| (left.remove(index), *new)));
+            }
+            _ => {
+                ambiguous.insert(new.config.domain.to_string());
+            }
         }
     }
+    left.retain(|old| {
+        let is_known = pairs.iter().any(|(_, new)| new.config.domain == old.config.domain);
+        if is_known {
+            ambiguous.insert(old.config.domain.to_string());
+        }
+        !is_known && !ambiguous.contains(&*old.config.domain)
+    });
     if let ([old], [new]) = (left.as_slice(), unmatched.as_slice()) {
         pairs.push((old, new));
         left.clear();
         unmatched.clear();
     }
+    pairs.sort_by_key(|(_, new)| order.iter().position(|other| std::ptr::eq(*other, *new)));
     let domains = |documents: Vec<&DocumentVersion>| {
         documents.into_iter().map(|document| document.config.domain.to_string()).collect()
     };
     let documents: Vec<_> =
         pairs.into_iter().map(|(old, new)| DocumentDiff::of(old, new)).collect();
     DocumentComparison {
-        loses_counts: documents.iter().any(DocumentDiff::loses_counts),
+        loses_counts: !ambiguous.is_empty() || documents.iter().any(DocumentDiff::loses_counts),
         documents,
         added: domains(unmatched),
         removed: domains(left),
+        ambiguous: ambiguous.into_iter().collect(),
     }
+}
+
+/// The documents without repetitions.
+fn distinct(documents: &[DocumentVersion]) -> Vec<&DocumentVersion> {
+    let mut distinct: Vec<&DocumentVersion> = Vec::new();
+    for document in documents {
+        if distinct.iter().all(|known| known.value != document.value) {
+            distinct.push(document);
+        }
+    }
+    distinct
 }
 
 impl DocumentDiff {
@@ -205,7 +249,14 @@ impl DocumentDiff {
     pub fn loses_counts(&self) -> bool {
         use PolicyChange::{KeepsPart, StartsFromZero};
         self.policies.iter().any(|policy| matches!(policy.change, KeepsPart | StartsFromZero))
+            || self.may_rename()
             || self.settings.iter().any(|setting| setting.effect.is_some())
+    }
+
+    /// Whether a policy that is gone may be a new one, with another name and other fields.
+    pub(super) fn may_rename(&self) -> bool {
+        let has = |change| self.policies.iter().any(|policy| policy.change == change);
+        has(PolicyChange::Removed) && has(PolicyChange::Added)
     }
 }
 
@@ -294,6 +345,8 @@ fn fields(old: &Value, new: &Value, except: &str) -> Vec<FieldDiff> {
 /// What differs outside of policies: members of the document, and of its sections.
 fn settings(old: &DocumentVersion, new: &DocumentVersion) -> Vec<SettingDiff> {
     let new_digests = !old.config.same_digests(&new.config);
+    // A prefix that is written out may be the one that the other document has by default.
+    let moves_keys = old.config.store.reach.moves_keys(&new.config.store.reach);
     let (old, new) = (members(&old.value), members(&new.value));
     let mut paths = Vec::new();
     for name in names(old, new).filter(|name| !["domain", "policies"].contains(name)) {
@@ -310,7 +363,8 @@ fn settings(old: &DocumentVersion, new: &DocumentVersion) -> Vec<SettingDiff> {
     }
     let effect = |path: &str| match path {
         "digest_key" => new_digests.then_some(NEW_DIGESTS),
-        "store.cluster" | "store.redis" | "store.prefix" => Some(NEW_STORE),
+        "store.cluster" | "store.redis" => Some(NEW_STORE),
+        "store.prefix" => moves_keys.then_some(NEW_STORE),
         _ => None,
     };
     paths.into_iter().map(|path| SettingDiff { effect: effect(&path), path }).collect()

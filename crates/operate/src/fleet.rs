@@ -9,8 +9,8 @@
 //!   written is spread over a cluster.
 //! * `<prefix>:publishers:{*}` lists the publishers. Each one renews its entry every minute.
 //!
-//! Bounds: 256 publishers; of each 48 partitions in each list, 53 policies, 8 documents and 68 KiB.
-//! What cannot be read is ignored item by item.
+//! Bounds: 256 publishers; of each 48 partitions in each list (24 of those that would be refused), 53
+//! policies, 8 documents and 68 KiB. What cannot be read is ignored item by item.
 
 mod identity;
 mod index;
@@ -33,7 +33,9 @@ use self::requests::Requests;
 use crate::api::{DocumentInfo, DocumentsInForce, PublisherKind, Rates, Refused, Top};
 use crate::control::ControlHandle;
 use crate::millis;
-use crate::watch::{CallSight, DocumentSighting, Pace, RefusedDocumentSighting, Wanted, Watch};
+use crate::watch::{
+    Beyond, CallSight, DocumentSighting, Pace, RefusedDocumentSighting, Wanted, Watch,
+};
 use quotagate_store::server::DomainScope;
 
 /// Most partitions in a list.
@@ -96,7 +98,8 @@ impl FleetSight<'_> {
         let them = self.others.pictures.iter().map(|(publisher, ..)| publisher.clone());
         Top {
             fullest: merge::fullest(watch, &others, limit, wanted),
-            refused: merge::refused(watch, &others, limit, wanted),
+            refused: merge::beyond(watch, &others, Beyond::Refused, limit, wanted),
+            would_refuse: merge::beyond(watch, &others, Beyond::LetThrough, limit, wanted),
             uncounted,
             publishers: std::iter::once(me).chain(them).collect(),
             incomplete: self.others.incomplete.clone(),
@@ -187,9 +190,9 @@ impl CallSight for FleetSight<'_> {
         self.fleet.watch.quota(key, number)
     }
 
-    /// Of other processes, only those count that list it among their most refused.
-    fn refused(&self, key: &str) -> Option<Refused> {
-        merge::refused_of(&self.fleet.watch, &self.aged(), key)
+    /// Of other processes, only those count that list it among those with the most.
+    fn beyond(&self, beyond: Beyond, key: &str) -> Option<Refused> {
+        merge::beyond_of(&self.fleet.watch, &self.aged(), beyond, key)
     }
 
     fn is_in_force(&self, domain: &str, digest: &str) -> bool {

@@ -29,6 +29,7 @@ mod domain;
 mod fault;
 mod fleet;
 mod operate;
+mod pattern;
 mod record;
 pub mod watch;
 
@@ -48,6 +49,7 @@ pub use self::domain::views::{Full, Views, Watched};
 pub use self::fault::Fault;
 pub use self::fleet::{Fleet, FleetSight};
 pub use self::operate::Operate;
+pub use self::record::share_words;
 
 /// Most domains whose dials are kept in memory.
 pub const MAX_DOMAINS: usize = 64;

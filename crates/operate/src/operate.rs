@@ -87,7 +87,11 @@ impl Operate {
         let views = Arc::new(Views::new(control.clone()));
         let directory = Arc::new(Directory::new(control.clone(), Arc::clone(&views)));
         let history = Arc::new(History::new(control, Arc::clone(&views), Arc::clone(&directory)));
-        let overrides = Arc::new(Overrides::new(Arc::clone(&directory), Arc::clone(&history)));
+        let overrides = Arc::new(Overrides::new(
+            Arc::clone(&directory),
+            Arc::clone(&history),
+            Arc::clone(&watch),
+        ));
         let boards = Arc::new(Boards::new(Arc::clone(&directory), Arc::clone(&views)));
         Self {
             dials: Dials::new(Arc::clone(&directory), Arc::clone(&history)),
@@ -129,6 +133,10 @@ impl Hooks for Operate {
             Event::Answered { took, .. } => self.watch.calls.add(took),
             Event::Received { .. } | Event::Undone(_) => {}
         }
+    }
+
+    fn quota(&self, key: &str) -> Option<u64> {
+        self.views.quota(key)
     }
 
     fn version(&self, domain: &str) -> u64 {

@@ -2,7 +2,9 @@
 
 use std::time::Duration;
 
-use quotagate_protocol::dials::{ALL_POLICIES, DOCUMENT_DIGEST, Dial, DialFields, PROXY_ID};
+use quotagate_protocol::dials::{
+    ALL_POLICIES, DOCUMENT_DIGEST, Dial, DialFields, EnforcedShare, PROXY_ID,
+};
 use quotagate_protocol::{MAX_UNITS, Window, is_policy};
 use serde::{Deserialize, Serialize};
 
@@ -65,6 +67,9 @@ impl DialRecord {
             }
             Some(quota) if quota > MAX_UNITS => Err(format!("the quota is above {MAX_UNITS}")),
             _ if dial.fields.is_empty() => Err("it sets no field".to_owned()),
+            _ if dial.fields.enforced_for.as_ref().is_some_and(|share| !share.is_sound()) => {
+                Err("enforced_for is out of its bounds".to_owned())
+            }
             _ => Ok(dial),
         }
     }
@@ -77,14 +82,14 @@ impl DialRecord {
     /// The dial as filters read it.
     pub fn dial(&self, policy: &str, now: Duration) -> Option<Dial> {
         let for_ms = self.left_at(now)?;
-        Some(Dial { policy: policy.to_owned(), fields: self.fields, for_ms })
+        Some(Dial { policy: policy.to_owned(), fields: self.fields.clone(), for_ms })
     }
 
     /// The dial as operators read it.
     pub fn entry(&self, policy: &str, now: Duration) -> Option<DialEntry> {
         Some(DialEntry {
             policy: policy.to_owned(),
-            fields: self.fields,
+            fields: self.fields.clone(),
             remaining_ms: self.left_at(now)?,
             by: self.by.clone(),
             at_ms: self.at_ms,
@@ -93,12 +98,22 @@ impl DialRecord {
 }
 
 /// The fields that a dial sets, in words.
-pub fn dial_words(fields: DialFields) -> String {
-    let mode = fields.mode.map(|mode| format!("mode {}", word(&mode)));
+pub fn dial_words(fields: &DialFields) -> String {
+    let share = fields.enforced_for.as_ref().map(|share| format!(", {}", share_words(share)));
+    let share = share.unwrap_or_default();
+    let mode = fields.mode.map(|mode| format!("mode {}{share}", word(&mode)));
     let quota = fields.quota.map(|quota| format!("quota {quota}"));
     let on_failure =
         fields.on_failure.map(|on_failure| format!("on_failure {}", word(&on_failure)));
     [mode, quota, on_failure].into_iter().flatten().collect::<Vec<_>>().join(", ")
+}
+
+/// For whom a policy in mode shadow refuses all the same, in words.
+pub fn share_words(share: &EnforcedShare) -> String {
+    let percent = (share.percent > 0).then(|| format!("{} %", share.percent));
+    let named = (!share.only.is_empty()).then(|| share.only.join(" and "));
+    let parts: Vec<_> = percent.into_iter().chain(named).collect();
+    format!("enforced for {}", parts.join(" and "))
 }
 
 /// Milliseconds left at `now` until `until_ms`: `None` once that is past, `Some(None)` without an
@@ -180,7 +195,7 @@ mod tests {
         )
         .unwrap();
         assert_eq!(
-            (good.fields.mode, good.fields.quota, dial_words(good.fields)),
+            (good.fields.mode, good.fields.quota, dial_words(&good.fields)),
             (Some(Mode::Shadow), Some(8), "mode shadow, quota 8".into())
         );
         assert_eq!(good.dial("a-1", Duration::from_secs(9)).unwrap().for_ms, None);

@@ -1,9 +1,10 @@
-//! What a process observes in its calls: reservations and units per policy, how full the windows of
-//! partitions are, and the most refused partitions. It decides nothing.
+//! What a process observes in its calls: reservations and units per policy, how full the windows
+//! of partitions are, and the partitions with the most requests beyond their quota. It decides
+//! nothing.
 //!
 //! Bounds: `MAX_POLICIES` policies over all domains, the rest counts as `other`;
-//! `table::MAX_WATCHED` partitions in their current window; `top::KEPT` keys in each slice of the
-//! sketch of refusals. A process sees only its own calls: if several serve a partition, each knows
+//! `table::MAX_WATCHED` partitions in their current window; `top::KEPT` keys in each slice of both
+//! sketches. A process sees only its own calls: if several serve a partition, each knows
 //! its counter as of its own last call. [`Fleet`](crate::Fleet) merges what they saw.
 
 mod builds;
@@ -48,6 +49,15 @@ const MAX_POLICIES: usize = 1024;
 /// The domain and the policy under which the rest is counted.
 const OTHER: &str = "other";
 
+/// What happened to requests beyond their quota.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Beyond {
+    /// They were refused.
+    Refused,
+    /// The mode of the policy, shadow or mark, let them through.
+    LetThrough,
+}
+
 /// Everything that this process observes in its calls.
 #[derive(Default)]
 pub struct Watch {
@@ -56,6 +66,7 @@ pub struct Watch {
     policies: RwLock<HashMap<Box<str>, Arc<PolicyMetrics>>>,
     table: Table,
     refused: Mutex<Sketch>,
+    let_through: Mutex<Sketch>,
     watched: Gauge,
     unwatched: Counter,
     /// The calls that were answered.
@@ -85,9 +96,10 @@ impl Watch {
         metrics.reserved(ask, reserved);
         let Ok(grant) = reserved else { return };
         // A reservation does not say how many requests wait for it. If it is not granted in full,
-        // at least one of them is refused, except in shadow mode.
-        if grant.granted < ask.want && !ask.shadow {
-            self.sketch().add(&ask.key, 1, Instant::now());
+        // at least one of them is beyond the quota.
+        if grant.granted < ask.want {
+            let beyond = if ask.shadow { Beyond::LetThrough } else { Beyond::Refused };
+            self.sketch(beyond).add(&ask.key, 1, Instant::now());
         }
         if !partition.is_empty() {
             match self.table.see(ask, grant) {
@@ -129,7 +141,10 @@ impl Watch {
         for policy in &report.policies {
             self.metrics(&format!("{domain}:{}", policy.name)).reported(policy, now);
         }
-        for refusals in report.refused.iter().take(MAX_REFUSALS) {
+        let refused = report.refused.iter().take(MAX_REFUSALS).map(|of| (Beyond::Refused, of));
+        let let_through =
+            report.would_refuse.iter().take(MAX_REFUSALS).map(|of| (Beyond::LetThrough, of));
+        for (beyond, refusals) in refused.chain(let_through) {
             let own = refusals.key.strip_prefix(domain).is_some_and(|rest| rest.starts_with(':'));
             let graphic = refusals.key.bytes().all(|b| b.is_ascii_graphic());
             if own
@@ -137,7 +152,7 @@ impl Watch {
                 && refusals.key.len() <= MAX_REPORTED_KEY
                 && CounterKey::split(&refusals.key).is_some()
             {
-                self.sketch().add(&refusals.key, refusals.requests.min(policy::MOST), now);
+                self.sketch(beyond).add(&refusals.key, refusals.requests.min(policy::MOST), now);
             }
         }
     }
@@ -201,19 +216,24 @@ impl Watch {
         self.sighting_of(&key, self.table.get(&key)?, Instant::now())
     }
 
-    /// The most refused partitions, the most refused first.
-    pub fn refused(&self, limit: usize, wanted: Wanted<'_>) -> Vec<Refused> {
-        self.most_refused(limit, |key| is_wanted(key, wanted))
+    /// The partitions with the most requests beyond their quota, those with the most first.
+    pub fn beyond(&self, beyond: Beyond, limit: usize, wanted: Wanted<'_>) -> Vec<Refused> {
+        self.most_beyond(beyond, limit, |key| is_wanted(key, wanted))
     }
 
-    /// The refusals of the partition with this key.
-    pub fn refused_of(&self, key: &str) -> Option<Refused> {
-        self.most_refused(1, |other| other == key).pop()
+    /// The requests of the partition with this key that were beyond its quota.
+    pub fn beyond_of(&self, beyond: Beyond, key: &str) -> Option<Refused> {
+        self.most_beyond(beyond, 1, |other| other == key).pop()
     }
 
-    fn most_refused(&self, limit: usize, wanted: impl Fn(&str) -> bool) -> Vec<Refused> {
+    fn most_beyond(
+        &self,
+        beyond: Beyond,
+        limit: usize,
+        wanted: impl Fn(&str) -> bool,
+    ) -> Vec<Refused> {
         let now = Instant::now();
-        let most = self.sketch().most(limit, now, wanted);
+        let most = self.sketch(beyond).most(limit, now, wanted);
         let refused = |(key, tally): (Box<str>, Tally)| {
             let CounterKey { domain, policy, partition } = CounterKey::split(&key)?;
             let (domain, policy, partition) =
@@ -223,6 +243,35 @@ impl Watch {
             Some(Refused { domain, policy, partition, requests, error, for_ms })
         };
         most.into_iter().filter_map(refused).collect()
+    }
+
+    /// The partition of a policy, or an entry of the partitions of a domain, that differs from this
+    /// one by so few letters that an operator may have meant it.
+    pub fn similar(&self, domain: &str, policy: Option<&str>, typed: &str) -> Option<String> {
+        let (label, value) = typed.rsplit_once('=')?;
+        let most = value.len() / 3;
+        let mut best: Option<(usize, String)> = None;
+        self.table.each_key(|key| {
+            let of = CounterKey::split(key).filter(|of| of.domain == domain);
+            let Some(of) = of.filter(|of| policy.is_none_or(|policy| policy == of.policy)) else {
+                return;
+            };
+            let whole = std::iter::once(of.partition).filter(|_| policy.is_some());
+            let entries = of.partition.split(',').filter(|_| policy.is_none());
+            for known in whole.chain(entries) {
+                let Some((_, other)) = known.rsplit_once('=').filter(|(of, _)| *of == label) else {
+                    continue;
+                };
+                if other.len().abs_diff(value.len()) > most {
+                    continue;
+                }
+                let errors = strsim::damerau_levenshtein(value, other);
+                if errors <= most.min(2) && best.as_ref().is_none_or(|(least, _)| errors < *least) {
+                    best = Some((errors, known.to_owned()));
+                }
+            }
+        });
+        best.map(|(_, known)| known)
     }
 
     /// The requests of all policies within the last five minutes, as proxies reported them.
@@ -282,8 +331,12 @@ impl Watch {
     }
 
     /// No panic can happen while it is locked, so a poisoned lock guards nothing that is broken.
-    fn sketch(&self) -> MutexGuard<'_, Sketch> {
-        self.refused.lock().unwrap_or_else(PoisonError::into_inner)
+    fn sketch(&self, beyond: Beyond) -> MutexGuard<'_, Sketch> {
+        let sketch = match beyond {
+            Beyond::Refused => &self.refused,
+            Beyond::LetThrough => &self.let_through,
+        };
+        sketch.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

@@ -6,6 +6,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::window::share_of;
 use super::{Kind, Mode, OnFailure, is_default, lenient};
 
 /// The path of the call; its query is `domain=<domain>`. Its body is a [`Report`], or empty.
@@ -37,18 +38,22 @@ pub struct DialsReply {
     pub version: u64,
     /// The dials in force: at most one for each policy, and one for [`ALL_POLICIES`].
     pub dials: Vec<Dial>,
-    /// The policies with a runtime override of at least one partition. The store may grant a cost
-    /// above their quota.
+    /// The policies with a runtime override of at least one partition, and [`ALL_POLICIES`] if an
+    /// override holds for a party in all of them. The store may grant a cost above their quota.
     #[serde(default)]
     pub overridden: Vec<String>,
 }
 
 /// The fields of a policy that a dial sets. One that is absent stays as configured.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DialFields {
     /// Whether it refuses.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mode: Option<Mode>,
+    /// Whom it refuses although its mode is shadow. Part of the mode: only with a mode, which is
+    /// [`Mode::Shadow`].
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub enforced_for: Option<EnforcedShare>,
     /// Its quota, 0 to [`MAX_UNITS`](super::MAX_UNITS); a dial of [`ALL_POLICIES`] has none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub quota: Option<u64>,
@@ -63,11 +68,19 @@ impl DialFields {
         self.mode.is_none() && self.quota.is_none() && self.on_failure.is_none()
     }
 
+    /// The mode for this partition, if a mode is set.
+    pub fn mode_of(&self, partition: &str) -> Option<Mode> {
+        let is_enforced = self.enforced_for.as_ref().is_some_and(|of| of.has(partition));
+        if is_enforced { Some(Mode::Enforce) } else { self.mode }
+    }
+
     /// These fields, and those of `other` that are absent here.
     #[must_use]
     pub fn or(self, other: Self) -> Self {
+        let is_own = self.mode.is_some();
         Self {
             mode: self.mode.or(other.mode),
+            enforced_for: if is_own { self.enforced_for } else { other.enforced_for },
             quota: self.quota.or(other.quota),
             on_failure: self.on_failure.or(other.on_failure),
         }
@@ -75,12 +88,51 @@ impl DialFields {
 
     /// These fields, except those that `other` sets, too.
     #[must_use]
-    pub fn without(self, other: Self) -> Self {
+    pub fn without(self, other: &Self) -> Self {
         Self {
             mode: self.mode.filter(|_| other.mode.is_none()),
+            enforced_for: self.enforced_for.filter(|_| other.mode.is_none()),
             quota: self.quota.filter(|_| other.quota.is_none()),
             on_failure: self.on_failure.filter(|_| other.on_failure.is_none()),
         }
+    }
+}
+
+/// The partitions for which a policy in mode shadow refuses all the same.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct EnforcedShare {
+    /// How many of a hundred partitions, 0 to 100. The digest of a partition decides, so it is the
+    /// same in each proxy and policy, and a greater share keeps those of a smaller one.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub percent: u8,
+    /// Partitions by name, encoded as in keys: every one that contains all entries of one of these,
+    /// at most [`MAX_NAMED`](Self::MAX_NAMED).
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub only: Vec<String>,
+}
+
+impl EnforcedShare {
+    /// Most names.
+    pub const MAX_NAMED: usize = 32;
+    /// Most bytes of all names.
+    pub const MAX_BYTES: usize = 2048;
+
+    /// Whether all values are within their bounds.
+    pub fn is_sound(&self) -> bool {
+        let bytes: usize = self.only.iter().map(String::len).sum();
+        self.percent <= 100
+            && (self.percent > 0 || !self.only.is_empty())
+            && self.only.len() <= Self::MAX_NAMED
+            && bytes <= Self::MAX_BYTES
+    }
+
+    /// Whether a partition is one of them.
+    pub fn has(&self, partition: &str) -> bool {
+        let contains = |party: &String| {
+            party.split(',').all(|entry| partition.split(',').any(|own| own == entry))
+        };
+        share_of(partition) < u64::from(self.percent) || self.only.iter().any(contains)
     }
 }
 
@@ -122,6 +174,10 @@ pub struct Report {
     /// most [`MAX_REFUSALS`].
     #[serde(default, deserialize_with = "lenient::items")]
     pub refused: Vec<Refusals>,
+    /// The same of the counters for which it let requests through, because their policy is in
+    /// shadow mode or marks.
+    #[serde(default, deserialize_with = "lenient::items", skip_serializing_if = "Vec::is_empty")]
+    pub would_refuse: Vec<Refusals>,
     /// The document that was refused; absent if the worker runs the one that it was given.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub wrong_document: Option<RefusedDocument>,
@@ -168,6 +224,9 @@ pub struct PolicyReport {
     /// Whether a tier or `quota_from` can give a partition another quota.
     #[serde(default, skip_serializing_if = "is_default")]
     pub tiers: bool,
+    /// What the overrides of its document give some partitions.
+    #[serde(default, skip_serializing_if = "DocumentOverrides::is_none")]
+    pub overrides: DocumentOverrides,
     /// Whether the real cost of a request replaces the reserved one, so that a counter may have
     /// debt.
     #[serde(default, skip_serializing_if = "is_default")]
@@ -192,6 +251,26 @@ pub struct PolicyReport {
     pub store_error: u64,
 }
 
+/// What the `overrides` of a policy document give the partitions that they name.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum DocumentOverrides {
+    /// There are none.
+    #[default]
+    None,
+    /// Quotas of their own.
+    Quotas,
+    /// Some are not counted at all, so no runtime override and no dial reaches them.
+    Unlimited,
+}
+
+impl DocumentOverrides {
+    /// Whether there are none.
+    pub const fn is_none(&self) -> bool {
+        matches!(self, Self::None)
+    }
+}
+
 /// One entry of a policy's `partition_by`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PartitionEntry {
@@ -209,7 +288,7 @@ pub struct PartitionEntry {
 pub struct Refusals {
     /// `<domain>:<policy>:{<partition>}`.
     pub key: String,
-    /// Refused requests. Those that a policy in shadow mode let through do not count.
+    /// Requests beyond the quota.
     pub requests: u64,
 }
 

@@ -209,9 +209,7 @@ impl Fixed {
     /// `partition`, modulo the length.
     #[must_use]
     pub fn staggered(self, partition: &str) -> Self {
-        let first =
-            Sha256::digest(partition).first_chunk().map_or(0, |bytes| u64::from_be_bytes(*bytes));
-        let offset = u32::try_from(first % u64::from(self.seconds)).unwrap_or_default();
+        let offset = u32::try_from(digest(partition) % u64::from(self.seconds)).unwrap_or_default();
         Self { offset, ..self }
     }
 
@@ -330,6 +328,16 @@ impl Unit {
     }
 }
 
+/// The first 64 bits of a partition's SHA-256.
+fn digest(partition: &str) -> u64 {
+    Sha256::digest(partition).first_chunk().map_or(0, |bytes| u64::from_be_bytes(*bytes))
+}
+
+/// Which hundredth of all partitions this one belongs to: 0 to 99.
+pub(crate) fn share_of(partition: &str) -> u64 {
+    digest(partition) % 100
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -388,6 +396,21 @@ mod tests {
         for (partition, seconds, offset) in STAGGERED {
             let window = Fixed::new(seconds, 0).unwrap();
             assert_eq!(window.staggered(partition), Fixed { seconds, offset }, "{partition}");
+        }
+    }
+
+    #[test]
+    fn share_of_a_partition_never_changes() {
+        // From the same implementation, modulo 100.
+        for (partition, share) in [
+            ("*", 43),
+            ("jwt.sub=alice", 58),
+            ("ip=192.0.2.7", 32),
+            ("-", 49),
+            ("jwt.sub=bob", 50),
+            ("jwt.sub=carol", 70),
+        ] {
+            assert_eq!(share_of(partition), share, "{partition}");
         }
     }
 

@@ -24,6 +24,7 @@ fn every_dialed_configuration_equals_a_valid_document() {
                 let written = Config::parse(document.to_string().as_bytes())
                     .unwrap_or_else(|faults| panic!("{faults}"));
                 let dialed = Dialed {
+                    enforced_for: None,
                     mode: Some(mode),
                     quota: Some(quota),
                     on_failure: Some(on_failure),

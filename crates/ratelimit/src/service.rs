@@ -575,7 +575,7 @@ fn current_limit(domain: &Domain, limit: &AppliedLimit, quota: u64) -> CurrentLi
 /// The mode of a limit: its rule's, or that of a dial.
 fn dialed_mode(config: &Config, limit: &AppliedLimit) -> Mode {
     let policy = limit.rule.and_then(|_| config.policies.get(limit.policy));
-    policy.map_or(Mode::Enforce, |policy| policy.mode)
+    policy.map_or(Mode::Enforce, |policy| policy.mode_of(&limit.counter.key))
 }
 
 /// Whether a limit may refuse: by its rule, or by a dial.

@@ -156,6 +156,8 @@ pub struct Batch {
 pub struct CheckedReservation {
     reservation: Reservation,
     window: Window,
+    /// The quota that the caller named.
+    named_quota: u64,
 }
 
 impl CheckedReservation {
@@ -175,7 +177,21 @@ impl CheckedReservation {
 
     /// A reservation in `window`, which [`window_of`](Self::window_of) returned for it.
     pub(crate) const fn within(reservation: Reservation, window: Window) -> Self {
-        Self { reservation, window }
+        let named_quota = reservation.quota;
+        Self { reservation, window, named_quota }
+    }
+
+    /// The same with another quota, which an operator set. Such a quota is not kept with the
+    /// counter.
+    pub(crate) const fn overridden(mut self, quota: u64) -> Self {
+        self.reservation.quota = quota;
+        self.reservation.own_quota = false;
+        self
+    }
+
+    /// The quota that the caller named. An operator may have set another one since.
+    pub const fn named_quota(&self) -> u64 {
+        self.named_quota
     }
 
     /// The window that it counts in.

@@ -66,7 +66,10 @@ pub fn agree(browser: &Browser) -> Result<String> {
 }
 
 /// Sets a field of a form, a `select` by its value.
-fn set(browser: &Browser, selector: &str, value: &str) -> Result<()> {
+///
+/// # Errors
+/// When the field is not there.
+pub fn set(browser: &Browser, selector: &str, value: &str) -> Result<()> {
     let is_select = "return document.querySelector(arguments[0]).tagName === 'SELECT'";
     if browser.run(is_select, vec![json!(selector)])? == json!(true) {
         let choose = "const at = document.querySelector(arguments[0]); at.value = arguments[1]; \
@@ -134,6 +137,7 @@ pub fn full_snapshot(name: &str) -> Value {
             "shadow_refused": [0.0, 1.0, 0.5], "marked": [0.0, 0.0, 0.0], "missing_identity": [0.0, 0.2, 0.2], "store_error": [0.0, 8.0, 0.0]}],
         "top": {"fullest": [usage("per-caller", 8, Some(8)), usage("per-key", 3, None)],
             "refused": [{"domain": "shop", "policy": "per-caller", "partition": name, "requests": 9, "error": 2}],
+            "would_refuse": [{"domain": "shop", "policy": "per-key", "partition": name, "requests": 4, "error": 0}],
             "publishers": [publisher("store"), publisher("proxy")],
             "incomplete": "what 1 of 2 others counted cannot be read"}
     })

@@ -23,7 +23,7 @@ pub(crate) struct PartitionArgs {
     /// ip=192.0.2.7. * is the one counter of a policy without partitions. %XX is a byte, as in a
     /// URL
     #[arg(allow_hyphen_values = true)]
-    partition: Option<String>,
+    pub(crate) partition: Option<String>,
     /// A label whose value is secret, such as header.x-api-key. The value is read without echo, or
     /// as a line from standard input, and only its digest is sent. It is the whole partition, or
     /// stands where PARTITION has the label alone
@@ -51,7 +51,7 @@ impl PartitionArgs {
             |error: quotagate_quota::request::naming::NameError| Failure::Usage(error.to_string());
         if !self.is_given() {
             return Err(Failure::Usage(
-                "name a PARTITION, such as jwt.sub=alice, or a --secret LABEL".to_owned(),
+                "PARTITION is missing: name one as label=value, such as jwt.sub=alice".to_owned(),
             ));
         }
         let mut secrets = Vec::new();

@@ -199,7 +199,7 @@ async fn top(State(app): AdminState, asked: Asked) -> Reply<api::Top> {
     let wanted = Wanted { domain, policy, scope };
     let top = sight.top(wanted, asked.limit.unwrap_or(LISTED));
     // An empty reply to a misspelt name would look like a policy without traffic.
-    if top.fullest.is_empty() && top.refused.is_empty() && top.uncounted.is_empty() {
+    if top.is_empty() {
         match (domain, policy) {
             (_, Some(policy)) => check_policy(&app, &domains, policy).await?,
             (Some(domain), None) => drop(app.operate.directory.domain(Some(domain)).await?),

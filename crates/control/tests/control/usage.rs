@@ -86,7 +86,7 @@ async fn usage_shows_the_policys_quota_once_override_and_dial_are_cleared() {
     server.admin(Method::PUT, "/v1/dials", Some(dial)).await;
     assert_eq!(usage().await, (json!(8), "dial".to_owned()));
     reserve(8, 1).await;
-    assert_eq!(usage().await, (json!(8), "reservation".to_owned()));
+    assert_eq!(usage().await, (json!(8), "dial".to_owned()), "the call named the dial's quota");
     server.admin(Method::DELETE, "/v1/dials", Some(json!({"policy": "p", "by": "ann"}))).await;
     assert_eq!(usage().await, (json!(5), "policy".to_owned()));
 }

@@ -1,6 +1,6 @@
 //! Dials.
 
-use quotagate_protocol::dials::DialFields;
+use quotagate_protocol::dials::{DialFields, EnforcedShare};
 use quotagate_protocol::{Mode, OnFailure};
 use serde::{Deserialize, Serialize};
 
@@ -38,6 +38,9 @@ pub struct SetDial {
     /// Whether `*` with the mode `enforce` may also enforce policies in the modes shadow and mark.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub include_shadow: bool,
+    /// Refuse for these partitions only, and count the others in mode shadow; not with `*`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub enforced_for: Option<EnforcedShare>,
     /// Its quota; not with `*`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub quota: Option<u64>,
@@ -55,8 +58,13 @@ pub struct SetDial {
 impl SetDial {
     /// What it sets. They are no flattened field of the request, because reading one loses the path
     /// of a wrong value.
-    pub const fn fields(&self) -> DialFields {
-        DialFields { mode: self.mode, quota: self.quota, on_failure: self.on_failure }
+    pub fn fields(&self) -> DialFields {
+        DialFields {
+            mode: self.mode,
+            enforced_for: self.enforced_for.clone(),
+            quota: self.quota,
+            on_failure: self.on_failure,
+        }
     }
 }
 

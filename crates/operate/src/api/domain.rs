@@ -1,6 +1,6 @@
 //! Domains and their policies.
 
-use quotagate_protocol::dials::PartitionEntry;
+use quotagate_protocol::dials::{DocumentOverrides, PartitionEntry};
 use quotagate_protocol::{Kind, Mode, OnFailure};
 use serde::{Deserialize, Serialize};
 
@@ -47,6 +47,9 @@ pub struct PolicyInfo {
     /// Whether a tier or `quota_from` can give a partition another quota.
     #[serde(default)]
     pub tiers: bool,
+    /// What the overrides of its document give some partitions.
+    #[serde(default, skip_serializing_if = "DocumentOverrides::is_none")]
+    pub overrides: DocumentOverrides,
     /// Whether the real cost of a request replaces the reserved one, so that a counter may have
     /// debt.
     #[serde(default)]

@@ -15,6 +15,9 @@ pub struct Top {
     /// By refusals within about the last five minutes, the most refused first. Requests that a
     /// policy in shadow mode let through do not count.
     pub refused: Vec<Refused>,
+    /// The same by requests that a policy in shadow mode, or that marks, let through.
+    #[serde(default)]
+    pub would_refuse: Vec<Refused>,
     /// The policies with requests that they could not count or identify in the last five minutes,
     /// the most such requests first.
     #[serde(default)]
@@ -25,6 +28,16 @@ pub struct Top {
     /// Why some are missing; absent if all could be read.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub incomplete: Option<String>,
+}
+
+impl Top {
+    /// Whether no request was seen.
+    pub const fn is_empty(&self) -> bool {
+        self.fullest.is_empty()
+            && self.refused.is_empty()
+            && self.would_refuse.is_empty()
+            && self.uncounted.is_empty()
+    }
 }
 
 /// A process that counts, and publishes what it sees.
@@ -50,7 +63,7 @@ pub enum PublisherKind {
     Proxy,
 }
 
-/// A partition that was refused.
+/// A partition with requests beyond its quota, which were refused or let through.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Refused {
     /// The domain.
@@ -59,9 +72,9 @@ pub struct Refused {
     pub policy: String,
     /// The partition, encoded as in keys.
     pub partition: String,
-    /// Requests that filters refused on their own, and one for each reservation that was not
-    /// granted in full, however many requests waited for it. A sketch of bounded memory counts
-    /// them: at most `error` too many.
+    /// Requests that filters found to be beyond it on their own, and one for each reservation that
+    /// was not granted in full, however many requests waited for it. A sketch of bounded memory
+    /// counts them: at most `error` too many.
     pub requests: u64,
     /// How many of `requests` may belong to other partitions.
     pub error: u64,

@@ -50,8 +50,8 @@ pub struct PartyUsage {
     /// The counter.
     #[serde(flatten)]
     pub usage: Usage,
-    /// What the policy does with requests over its quota: by its dial, else by the dial of all
-    /// policies, else by its document.
+    /// What the policy does with requests of this partition over its quota: by its dial, else by
+    /// the dial of all policies, else by its document.
     pub mode: Mode,
     /// Whether no proxy has reported the policy for 15 minutes.
     #[serde(default, skip_serializing_if = "is_false")]
@@ -60,17 +60,42 @@ pub struct PartyUsage {
     /// [`Refused`](super::Refused).
     #[serde(default, skip_serializing_if = "is_zero")]
     pub refused: u64,
-    /// For how many milliseconds it has been refused, without a pause of about five minutes; absent
-    /// if it was not.
+    /// The same of requests that the policy let through, because it is in shadow mode or marks.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub would_refuse: u64,
+    /// How many of `refused` may belong to other partitions; of `would_refuse`, if none was
+    /// refused.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub refused_error: u64,
+    /// For how many milliseconds its requests have been beyond the quota, without a pause of about
+    /// five minutes; absent if they were not.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub refused_for_ms: Option<u64>,
+    /// The quota that would hold without its runtime override; absent without one, or if this store
+    /// does not know it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub without_override: Option<u64>,
+    /// Its runtime override, if that holds for every partition that contains a party.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pattern: Option<PatternName>,
+}
+
+/// An override of every partition that contains a party.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PatternName {
+    /// The policy, or `*`.
+    pub policy: String,
+    /// The party, with `,*` for any other entries.
+    pub partition: String,
 }
 
 impl PartyUsage {
     /// Whether the policy refuses requests of the partition now, or would in another mode than
     /// shadow or mark: the quota is used up, or requests were refused lately.
     pub fn is_over(&self) -> bool {
-        self.refused > 0 || self.usage.quota.is_some_and(|quota| self.usage.used >= quota)
+        self.refused > 0
+            || self.would_refuse > 0
+            || self.usage.quota.is_some_and(|quota| self.usage.used >= quota)
     }
 }
 
@@ -81,15 +106,16 @@ pub enum QuotaFrom {
     /// A runtime override.
     Override,
     /// The last reservation for the partition in this window, as the backend keeps it or this store
-    /// saw it. Its quota comes from a static override, a tier, `quota_from`, a dial or the policy.
+    /// saw it. Its quota comes from an override of the document, a tier, `quota_from` or the policy.
     /// If a dial has ended or changed since, the next reservation shows it.
     Reservation,
     /// A dial.
     Dial,
-    /// The policy's `quota`, as a proxy reported it. The policy has no tiers and no `quota_from`.
+    /// The policy's `quota`, as a proxy reported it. Its document gives no partition another one.
     Policy,
-    /// Nobody knows it: the policy has tiers or `quota_from`, and a filter or a store of an earlier
-    /// version counted the partition; or proxies have documents that name different quotas.
+    /// Nobody knows it: the policy has tiers, `quota_from` or overrides in its document, and no
+    /// filter and store of this version counted the partition in this window; or proxies have
+    /// documents that name different quotas.
     Unknown,
 }
 
@@ -99,6 +125,10 @@ pub struct UsageReply {
     /// The partitions that contain the party, by domain, policy and partition; at most
     /// [`MAX_FOUND`](super::MAX_FOUND).
     pub found: Vec<PartyUsage>,
+    /// The overrides of every partition that contains the party, or a part of it, whether counted
+    /// or not.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub overrides: Vec<OverrideEntry>,
     /// Its overrides that no request can match.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub unmatched: Vec<OverrideEntry>,

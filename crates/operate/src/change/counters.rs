@@ -8,31 +8,31 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use futures_util::future::join_all;
-use quotagate_protocol::dials::DialFields;
+use quotagate_protocol::dials::{DialFields, DocumentOverrides};
 use quotagate_protocol::{CounterKey, Window};
 
+use super::current::{current, units, window};
 use super::history::History;
 use super::overrides::{
     Overrides, canonical, check_partition, counted, read_allow, unmatched as no_match,
 };
+use super::parties::is_pattern;
 use super::shape::{arrange, may_contain};
 use crate::api::{
-    Allow, Changed, Event, MAX_FOUND, OverrideEntry, PartiesPage, PartyUsage, PolicyInfo,
-    QuotaFrom, Reset, Usage, UsageReply,
+    Allow, Changed, Event, MAX_FOUND, OverrideEntry, PartiesPage, PartyUsage, PatternName,
+    PolicyInfo, QuotaFrom, Reset, Usage, UsageReply,
 };
 use crate::control::ControlHandle;
 use crate::domain::directory::clean;
 use crate::domain::view::in_force;
-use crate::watch::CallSight;
+use crate::pattern::{PatternOverride, PatternOverrides, contains, parts, party_of};
+use crate::watch::{Beyond, CallSight};
 use crate::{Fault, millis};
-use quotagate_store::control::{FoundKeys, HashName, Key, KeyState};
+use quotagate_store::control::{Field, FoundKeys, HashName, Key, Snapshot};
 use quotagate_store::store::StoreError;
-use quotagate_store::window::Position;
 
 /// Counters that are read together.
 const TOGETHER: usize = 16;
-/// How many times a counter is read if its window ends meanwhile.
-const TRIES: usize = 3;
 
 /// No search for a party begins later than this, over all domains: a command waits for 5 s.
 const SEARCH: Duration = Duration::from_secs(2);
@@ -42,7 +42,9 @@ const SEARCH: Duration = Duration::from_secs(2);
 struct Candidates {
     /// By policy and partition.
     partitions: BTreeSet<(String, String)>,
-    unmatched: Vec<(String, Vec<u8>)>,
+    unmatched: Vec<Field>,
+    /// The overrides of every partition that contains the party, or a part of it.
+    patterns: Vec<Field>,
     incomplete: Option<String>,
 }
 
@@ -76,9 +78,11 @@ impl Counters {
         let until = Instant::now() + SEARCH;
         for domain in &names {
             let dials = self.control.read(HashName::Dials, domain).await?;
+            let overrides = self.control.read(HashName::Overrides, domain).await?;
+            let patterns = PatternOverrides::of(&overrides.fields);
             let policies = self.overrides.directory.policies(domain).await?;
-            let Candidates { partitions, unmatched, incomplete } =
-                self.candidates(domain, party, &policies, until).await?;
+            let Candidates { partitions, unmatched, patterns: listed, incomplete } =
+                self.candidates(domain, party, &policies, &overrides, until).await?;
             reply.incomplete = reply.incomplete.or(incomplete);
             let mut partitions: Vec<_> = partitions.into_iter().collect();
             // If there are too many, keep those with the fewest entries besides the party.
@@ -94,16 +98,21 @@ impl Counters {
                         continue;
                     };
                     let dial = in_force(&dials, name);
+                    let pattern = patterns.find(name, partition, millis(overrides.now));
                     for (form, window) in windows(policy, partition) {
+                        let dial = dial.clone();
                         looks.push(async move {
-                            let policy = (policy, form);
-                            self.counter(domain, policy, partition, &window, dial, calls).await
+                            let (policy, control) = ((policy, form), (&dial, pattern));
+                            self.counter(domain, policy, partition, &window, control, calls).await
                         });
                     }
                 }
                 for usage in join_all(looks).await {
                     reply.found.extend(usage?);
                 }
+            }
+            for (field, value) in listed {
+                reply.overrides.extend(self.overrides.listed(domain, &field, &value).await?);
             }
             for (field, value) in unmatched {
                 let entry = self.overrides.listed(domain, &field, &value).await?;
@@ -123,7 +132,7 @@ impl Counters {
             (domain.clone(), policy.clone(), partition.clone())
         };
         reply.found.sort_by_cached_key(name);
-        if reply.found.is_empty() && reply.unmatched.is_empty() {
+        if reply.found.is_empty() && reply.unmatched.is_empty() && reply.overrides.is_empty() {
             let incomplete = reply
                 .incomplete
                 .map_or_else(String::new, |why| format!("; the search was not complete: {why}"));
@@ -147,6 +156,8 @@ impl Counters {
         let (domain, policy) = self.overrides.directory.domain_and_policy(domain, policy).await?;
         let dials = self.control.read(HashName::Dials, &domain).await?;
         let dial = in_force(&dials, &policy.name);
+        let overrides = self.control.read(HashName::Overrides, &domain).await?;
+        let patterns = PatternOverrides::of(&overrides.fields);
         let page = self.control.page(&domain, &policy.name, from).await?;
         let partitions = page.keys.iter().filter_map(|key| CounterKey::split(key));
         let looks = partitions.flat_map(|CounterKey { partition, .. }| {
@@ -156,7 +167,8 @@ impl Counters {
         let mut found = Vec::with_capacity(looks.len());
         for some in looks.chunks(TOGETHER) {
             let looks = some.iter().map(|(partition, (form, window))| {
-                self.counter(&domain, (&policy, form), partition, window, dial, calls)
+                let pattern = patterns.find(&policy.name, partition, millis(overrides.now));
+                self.counter(&domain, (&policy, form), partition, window, (&dial, pattern), calls)
             });
             for usage in join_all(looks).await {
                 found.extend(usage?);
@@ -172,6 +184,7 @@ impl Counters {
         domain: &str,
         party: &str,
         policies: &[PolicyInfo],
+        overrides: &Snapshot,
         until: Instant,
     ) -> Result<Candidates, StoreError> {
         let mut found = Candidates::default();
@@ -211,25 +224,27 @@ impl Counters {
                 Vec::new()
             }
         };
-        let contains = |partition: &str| {
-            entries.iter().all(|entry| partition.split(',').any(|own| own == *entry))
-        };
         for key in keys {
-            let parts = CounterKey::split(&key).filter(|key| contains(key.partition));
-            let Some(CounterKey { policy, partition, .. }) = parts else { continue };
+            let key = CounterKey::split(&key).filter(|key| contains(key.partition, party));
+            let Some(CounterKey { policy, partition, .. }) = key else { continue };
             found.partitions.insert((policy.to_owned(), partition.to_owned()));
         }
-        let snapshot = self.control.read(HashName::Overrides, domain).await?;
-        for (field, value) in snapshot.fields {
-            let parts = field.strip_suffix('}').and_then(|field| field.split_once(":{"));
-            let Some((policy, partition)) = parts.filter(|(_, partition)| contains(partition))
-            else {
+        for (field, value) in &overrides.fields {
+            let Some((policy, partition)) = parts(field) else { continue };
+            let covers = party_of(partition).is_some_and(|own| contains(party, own));
+            if !covers && !contains(partition, party) {
+                continue;
+            }
+            let list = if no_match(policies, policy, partition).is_some() {
+                &mut found.unmatched
+            } else if is_pattern(policy, partition) {
+                &mut found.patterns
+            } else {
+                found.partitions.insert((policy.to_owned(), partition.to_owned()));
                 continue;
             };
-            if no_match(policies, policy, partition).is_none() {
-                found.partitions.insert((policy.to_owned(), partition.to_owned()));
-            } else if found.unmatched.len() < MAX_FOUND {
-                found.unmatched.push((field, value));
+            if list.len() < MAX_FOUND {
+                list.push((field.clone(), value.clone()));
             }
         }
         Ok(found)
@@ -242,16 +257,20 @@ impl Counters {
         (policy, form): (&PolicyInfo, &PolicyInfo),
         partition: &str,
         window: &Window,
-        dial: DialFields,
+        (dial, pattern): (&DialFields, Option<&PatternOverride>),
         calls: &dyn CallSight,
     ) -> Result<Option<PartyUsage>, Fault> {
         let key = check_partition(domain, &policy.name, partition)?;
-        let (position, seen) = self.current(&key, window).await?;
+        let (position, seen) = current(&self.control, &key, window).await?;
         let counter = units(&seen);
         let over = self.control.get(Key::Override(&key)).await?;
-        let over = over.value.as_deref().and_then(read_allow);
-        let refused = calls.refused(&key);
-        if counter.is_none() && over.is_none() && refused.is_none() {
+        let own = over.value.as_deref().and_then(read_allow);
+        let pattern = pattern.filter(|_| own.is_none());
+        let over = own.or(pattern.map(|pattern| pattern.allow));
+        let refused = calls.beyond(Beyond::Refused, &key);
+        let let_through = calls.beyond(Beyond::LetThrough, &key);
+        let beyond = refused.as_ref().or(let_through.as_ref());
+        if counter.is_none() && over.is_none() && beyond.is_none() {
             return Ok(None);
         }
         // A store that counted may have kept the quota. This one may have seen it itself.
@@ -262,14 +281,22 @@ impl Counters {
                 && window_of(other) == window_of(form)
                 && calls.is_in_force(domain, &other.digest)
         });
-        let (quota, quota_from) = match (over, last, dial.quota) {
-            (Some(Allow::Unlimited), ..) => (None, QuotaFrom::Override),
-            (Some(Allow::Blocked), ..) => (Some(0), QuotaFrom::Override),
-            (Some(Allow::Quota(quota)), ..) => (Some(quota), QuotaFrom::Override),
-            (None, Some(quota), _) => (Some(quota), QuotaFrom::Reservation),
-            (None, None, Some(quota)) => (Some(quota), QuotaFrom::Dial),
-            (None, None, None) if form.tiers || is_disputed => (None, QuotaFrom::Unknown),
-            (None, None, None) => (Some(form.quota), QuotaFrom::Policy),
+        // An override of the document comes before a dial. It is kept with its counter.
+        let is_hidden = counter.is_none() && form.overrides != DocumentOverrides::None;
+        // What holds without a runtime override.
+        let (named, named_from) = match (last, dial.quota) {
+            (Some(quota), dialed) if dialed == Some(quota) => (Some(quota), QuotaFrom::Dial),
+            (Some(quota), _) => (Some(quota), QuotaFrom::Reservation),
+            (None, _) if is_hidden => (None, QuotaFrom::Unknown),
+            (None, Some(quota)) => (Some(quota), QuotaFrom::Dial),
+            (None, None) if form.tiers || is_disputed => (None, QuotaFrom::Unknown),
+            (None, None) => (Some(form.quota), QuotaFrom::Policy),
+        };
+        let (quota, quota_from) = match over {
+            Some(Allow::Unlimited) => (None, QuotaFrom::Override),
+            Some(Allow::Blocked) => (Some(0), QuotaFrom::Override),
+            Some(Allow::Quota(quota)) => (Some(quota), QuotaFrom::Override),
+            None => (named, named_from),
         };
         let used = counter.unwrap_or_default();
         let usage = Usage {
@@ -292,27 +319,18 @@ impl Counters {
         };
         Ok(Some(PartyUsage {
             usage,
-            mode: dial.mode.unwrap_or(form.mode),
+            mode: dial.mode_of(partition).unwrap_or(form.mode),
             gone: policy.gone,
             refused: refused.as_ref().map_or(0, |refused| refused.requests),
-            refused_for_ms: refused.map(|refused| refused.for_ms),
+            would_refuse: let_through.as_ref().map_or(0, |of| of.requests),
+            refused_error: beyond.map_or(0, |of| of.error),
+            refused_for_ms: beyond.map(|of| of.for_ms),
+            without_override: named.filter(|_| over.is_some()),
+            pattern: pattern.map(|PatternOverride { policy, partition, .. }| PatternName {
+                policy: policy.clone(),
+                partition: partition.clone(),
+            }),
         }))
-    }
-
-    /// The current window, and what its counter holds.
-    async fn current(&self, key: &str, window: &Window) -> Result<(Position, KeyState), Fault> {
-        let (mut position, mut seen) = (Position::at(window, Duration::ZERO), KeyState::default());
-        for _ in 0..TRIES {
-            let key = Key::Counter { key, id: position.id };
-            seen = self.control.get(key).await?;
-            let (before, now) = (position.id, Position::at(window, seen.now));
-            position = now;
-            if now.id == before {
-                break;
-            }
-            seen.value = None;
-        }
-        Ok((position, seen))
     }
 
     /// Deletes the counter of a partition in its current window.
@@ -335,7 +353,7 @@ impl Counters {
         };
         let mut reset = None;
         for (_, window) in windows(&policy, &partition) {
-            let (position, seen) = self.current(&key, &window).await?;
+            let (position, seen) = current(&self.control, &key, &window).await?;
             if self.control.delete(Key::Counter { key: &key, id: position.id }).await? {
                 reset = Some(seen);
             }
@@ -353,11 +371,6 @@ impl Counters {
     }
 }
 
-/// The units that a counter holds.
-fn units(seen: &KeyState) -> Option<u64> {
-    seen.value.as_deref()?.parse().ok()
-}
-
 /// The windows of one partition, each with the latest document that has it.
 fn windows<'p>(policy: &'p PolicyInfo, partition: &str) -> Vec<(&'p PolicyInfo, Window)> {
     let mut windows: Vec<(&PolicyInfo, Window)> = Vec::new();
@@ -368,9 +381,4 @@ fn windows<'p>(policy: &'p PolicyInfo, partition: &str) -> Vec<(&'p PolicyInfo, 
         }
     }
     windows
-}
-
-fn window(form: &PolicyInfo, partition: &str) -> Option<Window> {
-    let window = Window::of(&form.kind, form.window_s, 0)?;
-    Some(if form.stagger { window.staggered(partition) } else { window })
 }

@@ -3,22 +3,21 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use quotagate_protocol::dials::ALL_POLICIES;
+use quotagate_protocol::dials::{ALL_POLICIES, EnforcedShare};
 use quotagate_protocol::{MAX_UNITS, Mode};
 
 use quotagate_protocol::is_policy;
 
 use super::history::{Edit, History};
+use super::overrides::{canonical, check_partition};
+use super::remarks::named;
 use crate::api::{Changed, ClearDial, Event, MAX_FOR_MS, SetDial};
 use crate::control::ControlHandle;
 use crate::domain::directory::{Directory, clean};
-use crate::domain::view::own_in_force;
+use crate::domain::view::own_record;
 use crate::record::{DialRecord, dial_words, span, write};
 use crate::{Fault, millis};
 use quotagate_store::control::{Change, HashName};
-
-/// Most policies that an error names.
-const NAMED: usize = 10;
 
 /// Dials: what operators change in a policy, or in all.
 pub struct Dials {
@@ -37,13 +36,13 @@ impl Dials {
     /// # Errors
     /// If a name is not known, a value is out of its bounds, or the backend fails.
     pub async fn set(&self, wish: &SetDial) -> Result<Changed, Fault> {
-        check(wish)?;
+        let wish = &checked(wish)?;
         let domain = match wish.policy.as_str() {
             ALL_POLICIES => self.directory.domain(wish.domain.as_deref()).await?,
             policy => self.directory.domain_and_policy(wish.domain.as_deref(), policy).await?.0,
         };
         if wish.policy == ALL_POLICIES && wish.mode == Some(Mode::Enforce) && !wish.include_shadow {
-            self.check_none_is_meant_otherwise(&domain).await?;
+            self.check_none_is_meant_otherwise(&domain, wish.for_ms).await?;
         }
         let by = clean(&wish.by);
         let set = |old: Option<&[u8]>, now: Duration| {
@@ -63,18 +62,21 @@ impl Dials {
                 ));
             }
             let time = wish.for_ms.map_or_else(String::new, |ms| format!(", for {}", span(ms)));
-            let done = format!("set dial {}: {}{time}", wish.policy, dial_words(dial.fields));
+            let done = format!("set dial {}: {}{time}", wish.policy, dial_words(&dial.fields));
             Ok(Edit { new: Some(write(&dial)), done })
         };
         let made = self.history.change(&domain, HashName::Dials, &wish.policy, &by, set).await?;
         Ok(self.history.reply(domain, made, None))
     }
 
-    /// Checks that enforcing all policies enforces none that is in another mode now.
-    async fn check_none_is_meant_otherwise(&self, domain: &str) -> Result<(), Fault> {
+    /// Checks that enforcing all policies for this time enforces none that is in another mode now.
+    async fn check_none_is_meant_otherwise(
+        &self,
+        domain: &str,
+        for_ms: Option<u64>,
+    ) -> Result<(), Fault> {
         let dials = self.control.read(HashName::Dials, domain).await?;
         let others = self.directory.policies(domain).await?.into_iter().filter_map(|policy| {
-            let own = own_in_force(&dials, &policy.name).mode;
             let word = match policy.mode {
                 // A policy that is off was no trial. An unlimited rule of the rate limit service is
                 // off, and no dial changes it.
@@ -82,18 +84,24 @@ impl Dials {
                 Mode::Mark => "mark",
                 Mode::Shadow => "shadow",
             };
-            // Its own dial comes before the dial of all policies.
-            own.is_none().then(|| format!("{} ({word})", policy.name))
+            // Its own dial comes before the dial of all policies, as long as it lasts.
+            let own = own_record(&dials, &policy.name).filter(|own| own.fields.mode.is_some());
+            match own.and_then(|own| own.left_at(dials.now)) {
+                Some(None) => None,
+                Some(Some(left)) if for_ms.is_some_and(|for_ms| for_ms <= left) => None,
+                Some(Some(left)) => Some(format!(
+                    "{} ({word}, once its own dial ends in {})",
+                    policy.name,
+                    span(left)
+                )),
+                None => Some(format!("{} ({word})", policy.name)),
+            }
         });
         let others: Vec<String> = others.collect();
         if others.is_empty() {
             return Ok(());
         }
-        let more = others.len().saturating_sub(NAMED);
-        let mut names = others.into_iter().take(NAMED).collect::<Vec<_>>().join(", ");
-        if more > 0 {
-            names = format!("{names} and {more} more");
-        }
+        let names = named(others);
         let reason = format!(
             "would also enforce {names}. Set include_shadow (--include-shadow) if that is meant, or dial \
              policies by name"
@@ -156,11 +164,11 @@ impl Dials {
 /// All fields of a dial end together. Rejects a change that would make a timed field permanent, or
 /// end a permanent one, unless it names that field.
 fn check_end(wish: &SetDial, held: &DialRecord, now: Duration) -> Result<(), Fault> {
-    let kept = held.fields.without(wish.fields());
+    let kept = held.fields.clone().without(&wish.fields());
     if kept.is_empty() || wish.fields().is_empty() {
         return Ok(());
     }
-    let (policy, kept) = (&wish.policy, dial_words(kept));
+    let (policy, kept) = (&wish.policy, dial_words(&kept));
     match (held.until_ms, wish.for_ms) {
         (Some(until), None) => {
             let left = span(until.saturating_sub(millis(now)));
@@ -179,6 +187,39 @@ fn check_end(wish: &SetDial, held: &DialRecord, now: Duration) -> Result<(), Fau
         }
         (Some(_), Some(_)) | (None, None) => Ok(()),
     }
+}
+
+/// The wish with all values within their bounds, and the mode and the names that `enforced_for`
+/// implies.
+fn checked(wish: &SetDial) -> Result<SetDial, Fault> {
+    let mut wish = wish.clone();
+    if let Some(share) = &mut wish.enforced_for {
+        if wish.policy == ALL_POLICIES {
+            return Err(Fault::invalid(
+                "enforced_for",
+                "belongs to one policy: name it instead of *",
+            ));
+        }
+        if wish.mode.is_some_and(|mode| mode != Mode::Shadow) {
+            let why = "is shadow for the rest of the partitions: leave it out";
+            return Err(Fault::invalid("mode", why));
+        }
+        for party in &mut share.only {
+            *party = canonical("", &wish.policy, party)?;
+            check_partition("", &wish.policy, party)?;
+        }
+        if !share.is_sound() {
+            let why = format!(
+                "must have a percent of 1 to 100, or at most {} names of {} bytes together in only",
+                EnforcedShare::MAX_NAMED,
+                EnforcedShare::MAX_BYTES
+            );
+            return Err(Fault::invalid("enforced_for", why));
+        }
+        wish.mode = Some(Mode::Shadow);
+    }
+    check(&wish)?;
+    Ok(wish)
 }
 
 fn check(wish: &SetDial) -> Result<(), Fault> {

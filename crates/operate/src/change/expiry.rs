@@ -66,7 +66,7 @@ impl Expiry {
                 ended.ok_or_else(|| Fault::Absent("it has no end, or none yet".to_owned()))?;
             Ok(Edit {
                 new: None,
-                done: format!("dial {policy} ended: {}", dial_words(ended.fields)),
+                done: format!("dial {policy} ended: {}", dial_words(&ended.fields)),
             })
         };
         let change = self.history.change(domain, HashName::Dials, policy, NOBODY, edit);

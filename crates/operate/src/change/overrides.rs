@@ -1,4 +1,5 @@
-//! Setting, clearing and listing the overrides of single partitions.
+//! Setting, clearing and listing the overrides of single partitions. [`parties`](super::parties)
+//! has those of every partition that contains a party.
 //!
 //! Index and override have different hash tags, so no step changes both.
 //!
@@ -13,21 +14,25 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::future::join_all;
-use quotagate_protocol::{CounterKey, MAX_KEY, MAX_UNITS, Mode};
+use quotagate_protocol::dials::ALL_POLICIES;
+use quotagate_protocol::{CounterKey, MAX_KEY, MAX_UNITS};
 use quotagate_quota::request::naming::{DigestKey, Name};
 
 use quotagate_protocol::is_policy;
 
 use super::dials::check_time;
 use super::history::{History, Made};
-use super::shape::arrange;
+use super::parties::is_pattern;
+use super::remarks::sentences;
+use super::shape::{arrange, can_contain, counts_by};
 use crate::api::{Allow, Changed, ClearOverride, Event, OverrideEntry, PolicyInfo, SetOverride};
 use crate::control::ControlHandle;
 use crate::domain::directory::{Directory, clean};
-use crate::domain::view::in_force;
+use crate::pattern::{MAX_PATTERNS, parts, party_of};
 use crate::record::{OverrideRecord, left_at, span, write};
+use crate::watch::Watch;
 use crate::{Fault, MAX_OVERRIDES, TRIES, millis};
-use quotagate_store::control::{Change, HashName, Key};
+use quotagate_store::control::{Change, HashName, Key, Snapshot};
 use quotagate_store::store::StoreError;
 
 /// Overrides that are read together.
@@ -37,25 +42,30 @@ const YOUNG: Duration = Duration::from_secs(10);
 
 /// Runtime overrides of single partitions.
 pub struct Overrides {
-    control: ControlHandle,
+    pub(super) control: ControlHandle,
     pub(crate) directory: Arc<Directory>,
-    history: Arc<History>,
+    pub(super) history: Arc<History>,
+    pub(super) watch: Arc<Watch>,
 }
 
 impl Overrides {
-    pub(crate) fn new(directory: Arc<Directory>, history: Arc<History>) -> Self {
-        Self { control: history.control.clone(), directory, history }
+    pub(crate) fn new(directory: Arc<Directory>, history: Arc<History>, watch: Arc<Watch>) -> Self {
+        Self { control: history.control.clone(), directory, history, watch }
     }
 
     /// Sets an override, and replaces an existing one.
     ///
     /// # Errors
-    /// If a name is not known, a value is out of its bounds, or the backend fails.
+    /// If a name is not known, a value is out of its bounds, an override with a time would be
+    /// replaced by one without, or the backend fails.
     pub async fn set(&self, wish: &SetOverride) -> Result<Changed, Fault> {
         if matches!(wish.allow, Allow::Quota(quota) if quota > MAX_UNITS) {
             return Err(Fault::invalid("allow", format!("a quota must be 0 to {MAX_UNITS}")));
         }
         check_time(wish.for_ms)?;
+        if is_pattern(&wish.policy, &wish.partition) {
+            return self.set_pattern(wish).await;
+        }
         check_partition("", &wish.policy, &canonical("", &wish.policy, &wish.partition)?)?;
         let (domain, policy) =
             self.directory.domain_and_policy(wish.domain.as_deref(), &wish.policy).await?;
@@ -68,20 +78,14 @@ impl Overrides {
             Allow::Unlimited => "unlimited".to_owned(),
             Allow::Blocked => "blocked".to_owned(),
         };
-        let time = wish.for_ms.map_or_else(String::new, |ms| format!(", for {}", span(ms)));
-        let what = format!("override {} {partition}: {}{time}", wish.policy, words(wish.allow));
+        let what = what(wish, &partition);
         for _ in 0..TRIES {
             let snapshot = self.control.read(HashName::Overrides, &domain).await?;
             let old = snapshot.get(&field).map(<[u8]>::to_vec);
-            if old.is_none() && snapshot.fields.len() >= MAX_OVERRIDES {
-                return Err(Fault::Full(format!(
-                    "{MAX_OVERRIDES} overrides are set in {domain}: clear some, or list them to drop those that ended"
-                )));
-            }
-            let until_ms = wish.for_ms.map(|for_ms| millis(snapshot.now).saturating_add(for_ms));
+            check_end(wish, old.as_deref(), snapshot.now)?;
+            check_room(&domain, &snapshot, &field)?;
             let at_ms = millis(snapshot.now);
-            let entry =
-                write(&OverrideRecord { allow: wish.allow, until_ms, by: by.clone(), at_ms });
+            let entry = record(wish, &by, snapshot.now);
             let listing = index(&field, old.clone(), Some(entry.clone()));
             if self.control.change(&domain, &listing).await?.is_none() {
                 continue;
@@ -118,27 +122,17 @@ impl Overrides {
             if let Some(version) = recorded
                 .map_err(|error| unrecorded(error, "the override is in force and listed"))?
             {
-                let remark = match wish.allow {
-                    Allow::Unlimited => None,
-                    Allow::Quota(_) | Allow::Blocked => self.not_enforced(&domain, &policy).await,
-                };
-                return Ok(Changed { remark, ..self.made(domain, version, set, partition).await });
+                let mut remarks = self
+                    .modes(wish.allow, &domain, std::slice::from_ref(&policy), &partition)
+                    .await;
+                remarks.extend(self.uncounted(&domain, &policy, &partition).await);
+                return Ok(Changed {
+                    remark: sentences(&remarks),
+                    ..self.made(domain, version, set, partition).await
+                });
             }
         }
         Err(Fault::Contended)
-    }
-
-    /// Why a policy refuses nobody, whatever its overrides say; `None` if it refuses, or if the
-    /// dials cannot be read.
-    async fn not_enforced(&self, domain: &str, policy: &PolicyInfo) -> Option<String> {
-        let dials = self.control.read(HashName::Dials, domain).await.ok()?;
-        let effect = match in_force(&dials, &policy.name).mode.unwrap_or(policy.mode) {
-            Mode::Enforce => return None,
-            Mode::Mark => "is in mode mark: it marks requests over the quota and refuses none",
-            Mode::Shadow => "is in mode shadow: it counts and refuses none",
-            Mode::Off => "is in mode off: it applies to no request",
-        };
-        Some(format!("{} {effect}.", policy.name))
     }
 
     /// Clears an override.
@@ -147,6 +141,9 @@ impl Overrides {
     /// If there is none, or the backend fails.
     pub async fn clear(&self, wish: &ClearOverride) -> Result<Changed, Fault> {
         let domain = self.directory.domain(wish.domain.as_deref()).await?;
+        if is_pattern(&wish.policy, &wish.partition) {
+            return self.clear_pattern(wish, domain).await;
+        }
         let partition = self.cleared(&domain, wish).await?;
         let key = check_partition(&domain, &wish.policy, &partition)?;
         let by = clean(&wish.by);
@@ -168,13 +165,7 @@ impl Overrides {
             was |= self.control.delete(Key::Override(&key)).await?;
             if old.is_none() && !was {
                 self.directory.check_policy(Some(&domain), &wish.policy).await?;
-                let Ok(shown) = serde_json::to_string(&partition) else {
-                    return Err(Fault::Contended);
-                };
-                return Err(Fault::Absent(format!(
-                    "{} has no override of {shown} in {domain}",
-                    wish.policy
-                )));
+                return Err(absent(&wish.policy, &partition, &domain));
             }
             let done = format!("cleared override {} {partition}", wish.policy);
             let event = Event::new(millis(snapshot.now), &by, done)
@@ -273,12 +264,14 @@ impl Overrides {
         field: &str,
         value: &[u8],
     ) -> Result<Option<OverrideEntry>, Fault> {
-        let (Some((policy, partition)), Ok(entry)) = (
-            field.strip_suffix('}').and_then(|field| field.split_once(":{")),
-            serde_json::from_slice::<OverrideRecord>(value),
-        ) else {
+        let (Some((policy, partition)), Ok(entry)) =
+            (parts(field), serde_json::from_slice::<OverrideRecord>(value))
+        else {
             return Ok(None);
         };
+        if is_pattern(policy, partition) {
+            return self.listed_pattern(domain, field, value, entry).await;
+        }
         let Ok(key) = check_partition(domain, policy, partition) else { return Ok(None) };
         let seen = self.control.get(Key::Override(&key)).await?;
         let Some(allow) = seen.value.as_deref().and_then(read_allow) else {
@@ -314,6 +307,65 @@ impl Overrides {
             unmatched: None,
         }))
     }
+}
+
+/// The change, in words.
+pub(super) fn what(wish: &SetOverride, partition: &str) -> String {
+    let time = wish.for_ms.map_or_else(String::new, |ms| format!(", for {}", span(ms)));
+    format!("override {} {partition}: {}{time}", wish.policy, words(wish.allow))
+}
+
+/// The entry of an override in the index.
+pub(super) fn record(wish: &SetOverride, by: &str, now: Duration) -> Vec<u8> {
+    let at_ms = millis(now);
+    let until_ms = wish.for_ms.map(|for_ms| at_ms.saturating_add(for_ms));
+    write(&OverrideRecord { allow: wish.allow, until_ms, by: by.to_owned(), at_ms })
+}
+
+/// Rejects an override without a time in place of one that ends by itself, because the new one
+/// would stay until an operator clears it.
+pub(super) fn check_end(
+    wish: &SetOverride,
+    old: Option<&[u8]>,
+    now: Duration,
+) -> Result<(), Fault> {
+    let held = old.and_then(|old| serde_json::from_slice::<OverrideRecord>(old).ok());
+    let left = held.as_ref().and_then(|held| left_at(held.until_ms, now)).flatten();
+    let (Some(held), Some(left), None) = (held, left, wish.for_ms) else { return Ok(()) };
+    let reason = format!(
+        "{} has an override of {} ({}) for another {}, and without a time the new one would stay until \
+         it is cleared. Give a time, or clear the other one first",
+        wish.policy,
+        wish.partition,
+        words(held.allow),
+        span(left)
+    );
+    Err(Fault::invalid("for_ms", reason))
+}
+
+/// Rejects a new override beyond the bounds of a domain.
+pub(super) fn check_room(domain: &str, snapshot: &Snapshot, field: &str) -> Result<(), Fault> {
+    if snapshot.get(field).is_some() {
+        return Ok(());
+    }
+    let is_of_party = |field: &str| parts(field).is_some_and(|(policy, of)| is_pattern(policy, of));
+    let full = |most: usize, which: &str| {
+        Err(Fault::Full(format!(
+            "{most} overrides{which} are set in {domain}: clear some, or list them to drop those that ended"
+        )))
+    };
+    if snapshot.fields.len() >= MAX_OVERRIDES {
+        return full(MAX_OVERRIDES, "");
+    }
+    let of_parties = snapshot.fields.iter().filter(|(field, _)| is_of_party(field));
+    if is_of_party(field) && of_parties.count() >= MAX_PATTERNS {
+        return full(MAX_PATTERNS, " of parties");
+    }
+    Ok(())
+}
+
+pub(super) fn absent(policy: &str, partition: &str, domain: &str) -> Fault {
+    Fault::Absent(format!("{policy} has no override of {partition:?} in {domain}"))
 }
 
 /// Reads the value of an override, as the script does.
@@ -354,9 +406,17 @@ pub(crate) fn counted(domain: &str, policy: &PolicyInfo, typed: &str) -> Result<
 /// Why no request can match an override of this policy and partition, judging by the reports of
 /// filters.
 pub(crate) fn unmatched(policies: &[PolicyInfo], name: &str, partition: &str) -> Option<String> {
+    let party = party_of(partition);
+    if let (ALL_POLICIES, Some(party)) = (name, party) {
+        let none = !policies.iter().any(|policy| can_contain(policy, party));
+        return none.then(|| format!("no policy counts by all of {party}"));
+    }
     let Some(policy) = policies.iter().find(|policy| policy.name == name) else {
         return Some(format!("no filter reports the policy {name} any more"));
     };
+    if let Some(party) = party {
+        return (!can_contain(policy, party)).then(|| counts_by(policy));
+    }
     match arrange(policy, partition) {
         Ok(ordered) if ordered == partition => None,
         Ok(ordered) => Some(format!("keys of {name} contain it as {ordered}")),
@@ -388,7 +448,7 @@ pub(crate) fn check_partition(
 }
 
 /// A change of the index without history.
-fn index(field: &str, old: Option<Vec<u8>>, new: Option<Vec<u8>>) -> Change {
+pub(super) fn index(field: &str, old: Option<Vec<u8>>, new: Option<Vec<u8>>) -> Change {
     Change { hash: HashName::Overrides, field: field.to_owned(), old, new, event: None }
 }
 
@@ -403,7 +463,7 @@ fn unrecorded(error: StoreError, done: &str) -> StoreError {
     }
 }
 
-fn field(policy: &str, partition: &str) -> String {
+pub(super) fn field(policy: &str, partition: &str) -> String {
     format!("{policy}:{{{partition}}}")
 }
 

@@ -73,6 +73,27 @@ fn arrange_in(policy: &PolicyInfo, partition: &str) -> Result<String, String> {
     Err(expected(policy, entries, &given))
 }
 
+/// Whether some partition of the policy can contain all entries of this party.
+pub fn can_contain(policy: &PolicyInfo, party: &str) -> bool {
+    let Some(entries) = &policy.partition_by else { return true };
+    let parts = || entries.iter().flat_map(|entry| &entry.forms).flat_map(|form| form.split(','));
+    party.split(',').all(|entry| parts().any(|part| is_of(part, entry)))
+}
+
+/// What a policy counts by, as a reason why it cannot contain a party.
+pub fn counts_by(policy: &PolicyInfo) -> String {
+    match policy.partition_by.as_deref() {
+        None | Some([]) => format!("policy {} has one counter for everybody", policy.name),
+        Some(entries) => {
+            let names: Vec<&str> = entries.iter().map(|entry| entry.name.as_str()).collect();
+            let examples: Vec<String> =
+                entries.iter().map(|entry| example_of(entry, &[])).collect();
+            let (names, examples) = (names.join(", "), examples.join(","));
+            format!("policy {} counts by {names}: its partitions look like {examples}", policy.name)
+        }
+    }
+}
+
 /// Matches the given entries to those of a policy.
 struct Search<'g> {
     given: &'g [&'g str],
@@ -214,6 +235,7 @@ fn made_up(label: &str) -> &'static str {
 
 #[cfg(test)]
 mod tests {
+    use quotagate_protocol::dials::DocumentOverrides;
     use quotagate_protocol::{Kind, Mode, OnFailure};
 
     use super::*;
@@ -238,6 +260,7 @@ mod tests {
             digest: String::new(),
             gone: false,
             also: Vec::new(),
+            overrides: DocumentOverrides::None,
             settles: false,
             seen_ms: 0,
         }

@@ -126,6 +126,15 @@ fn renamed_removed_and_added_policies_are_told_apart() {
         ]
     );
     assert_eq!(replaced.policies[2].orphans, [Orphan::Dial, Orphan::Overrides]);
+    // The one may be the other, renamed and changed at once.
+    assert!(
+        replaced.loses_counts() && replaced.to_string().contains("replaces one that is removed")
+    );
+    let removed = after(|new| {
+        new["policies"].as_array_mut().unwrap().remove(1);
+        new["identities"].as_object_mut().unwrap().remove("key");
+    });
+    assert!(!removed.loses_counts(), "{removed}");
 }
 
 #[test]
@@ -208,6 +217,48 @@ fn documents_are_matched_by_domain() {
     let renamed = compare(&[of("a", 1)], &[of("b", 1)]);
     assert_eq!(renamed.documents[0].old_domain.as_deref(), Some("a"));
     assert!(renamed.loses_counts);
+}
+
+#[test]
+fn several_documents_of_a_domain_are_not_guessed_at() {
+    let of = |domain: &str, quota: u64| {
+        let mut value = base();
+        value["domain"] = json!(domain);
+        value["policies"][0]["quota"] = json!(quota);
+        document(&value)
+    };
+    let compared = |old: &[DocumentVersion], new: &[DocumentVersion]| {
+        let compared = compare(old, new);
+        let pairs =
+            compared.documents.iter().map(|diff| diff.policies[0].quota).collect::<Vec<_>>();
+        (pairs, compared.ambiguous.len(), compared.removed.len() + compared.added.len())
+    };
+    let pair = |old, new| Some(QuotaPair { old, new });
+    // Two listeners with one document.
+    let twice = [of("a", 1), of("a", 1)];
+    assert_eq!(compared(&twice, &[of("a", 2), of("a", 2)]), (vec![pair(1, 2)], 0, 0));
+    assert_eq!(compared(&twice, &[of("a", 1)]), (vec![None], 0, 0));
+    // What is the same in both is matched, and so is what is left over alone.
+    let two = [of("a", 1), of("a", 2)];
+    assert_eq!(compared(&two, &[of("a", 3), of("a", 1)]), (vec![pair(2, 3), None], 0, 0));
+    for (old, new, pairs) in [
+        (&two[..], &[of("a", 3), of("a", 4)][..], 0),
+        (&two, &[of("a", 1)], 1),
+        (&[of("a", 1)], &two, 1),
+        (&[of("a", 5)], &two, 0),
+    ] {
+        let (found, ambiguous, others) = compared(old, new);
+        assert_eq!((found.len(), ambiguous, others), (pairs, 1, 0));
+        assert!(compare(old, new).loses_counts);
+        assert!(compare(old, new).to_string().contains("domain a: not compared"));
+    }
+}
+
+#[test]
+fn default_prefix_may_be_written_out() {
+    let spelled = after(|new| new["store"]["prefix"] = json!("qg"));
+    let effects: Vec<_> = spelled.settings.iter().map(|of| (&*of.path, of.effect)).collect();
+    assert_eq!((effects, spelled.loses_counts()), (vec![("store.prefix", None)], false));
 }
 
 #[test]

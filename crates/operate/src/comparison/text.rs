@@ -22,6 +22,13 @@ impl fmt::Display for DocumentComparison {
                  with their windows"
             )?;
         }
+        for domain in &self.ambiguous {
+            writeln!(
+                f,
+                "domain {domain}: not compared, because a file has several documents of it. Write each \
+                 pair into files of its own, and compare these"
+            )?;
+        }
         Ok(())
     }
 }
@@ -40,6 +47,12 @@ impl fmt::Display for DocumentDiff {
             self.policies.iter().filter(is_unchanged).map(|policy| &*policy.policy).collect();
         if !unchanged.is_empty() {
             writeln!(f, "  unchanged: {}", unchanged.join(", "))?;
+        }
+        if self.may_rename() {
+            writeln!(
+                f,
+                "  if a policy that is added replaces one that is removed, its counts start from zero"
+            )?;
         }
         if !self.settings.is_empty() {
             writeln!(f, "  outside of policies:")?;

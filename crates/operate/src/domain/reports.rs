@@ -126,7 +126,9 @@ fn is_sound(policy: &PolicyReport) -> bool {
 /// The entry of a policy after a report. If the report does not say what the policy counts by, the
 /// entry keeps what an earlier report `said`.
 fn info(policy: &PolicyReport, said: Option<Vec<PartitionEntry>>, seen_ms: u64) -> PolicyInfo {
-    let PolicyReport { quota, window_s, stagger, mode, on_failure, tiers, settles, .. } = *policy;
+    let PolicyReport {
+        quota, window_s, stagger, mode, on_failure, tiers, overrides, settles, ..
+    } = *policy;
     let partition_by = policy.partition_by.clone().filter(|entries| is_printable(entries)).or(said);
     let (name, kind) = (policy.name.clone(), policy.kind.clone());
     PolicyInfo {
@@ -139,6 +141,7 @@ fn info(policy: &PolicyReport, said: Option<Vec<PartitionEntry>>, seen_ms: u64) 
         on_failure,
         partition_by,
         tiers,
+        overrides,
         settles,
         seen_ms,
         digest: String::new(),

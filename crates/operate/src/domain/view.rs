@@ -13,6 +13,7 @@ use quotagate_protocol::dials::{ALL_POLICIES, Dial, DialFields, DialsReply, MAX_
 use quotagate_protocol::is_policy;
 
 use crate::millis;
+use crate::pattern::PatternOverrides;
 use crate::record::{DialRecord, OverrideRecord, left_at, write};
 use quotagate_store::control::{ControlStore, HashName, Snapshot};
 use quotagate_store::store::StoreError;
@@ -26,14 +27,14 @@ const ROOM: usize = MAX_REPLY - 256;
 
 /// What the dials in force set for a policy: its own dial, else the dial of all policies.
 pub fn in_force(dials: &Snapshot, policy: &str) -> DialFields {
-    own_in_force(dials, policy).or(own_in_force(dials, ALL_POLICIES))
+    let of = |name| own_record(dials, name).map(|dial| dial.fields).unwrap_or_default();
+    of(policy).or(of(ALL_POLICIES))
 }
 
-/// What the dial with this name sets, if it is in force.
-pub fn own_in_force(dials: &Snapshot, name: &str) -> DialFields {
+/// The dial with this name, if it is in force.
+pub fn own_record(dials: &Snapshot, name: &str) -> Option<DialRecord> {
     let record = dials.get(name).and_then(|value| DialRecord::read(name, value).ok());
-    let record = record.filter(|dial| dial.left_at(dials.now).is_some());
-    record.map_or_else(DialFields::default, |dial| dial.fields)
+    record.filter(|dial| dial.left_at(dials.now).is_some())
 }
 
 /// A domain as last read.
@@ -56,6 +57,8 @@ pub struct Index {
     endless: usize,
     /// When each of the others ends.
     ends: Vec<u64>,
+    /// Those of every partition that contains a party.
+    pub patterns: PatternOverrides,
 }
 
 impl Index {
@@ -66,9 +69,11 @@ impl Index {
             policies: BTreeMap::new(),
             endless: 0,
             ends: Vec::new(),
+            patterns: PatternOverrides::of(&snapshot.fields),
         };
         for (field, value) in &snapshot.fields {
-            let Some((policy, _)) = field.split_once(":{").filter(|(policy, _)| is_policy(policy))
+            let is_known = |policy: &str| policy == ALL_POLICIES || is_policy(policy);
+            let Some((policy, _)) = field.split_once(":{").filter(|(policy, _)| is_known(policy))
             else {
                 continue;
             };

@@ -6,11 +6,12 @@
 //! data is logged once, not once a second.
 
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use std::time::{Duration, Instant};
 
 use futures_util::future::join_all;
+use quotagate_protocol::CounterKey;
 use quotagate_protocol::dials::{DialsReply, Report};
 use quotagate_store::control::Field;
 use quotagate_store::store::StoreError;
@@ -18,9 +19,9 @@ use tokio::time::{timeout, timeout_at};
 
 use super::reports::Known;
 use super::view::View;
-use crate::MAX_DOMAINS;
 use crate::api::PolicyInfo;
 use crate::control::ControlHandle;
+use crate::{MAX_DOMAINS, millis};
 
 /// How long a domain is read after a proxy last asked for it.
 const WANTED: Duration = Duration::from_secs(60);
@@ -39,6 +40,8 @@ const TRY: Duration = Duration::from_millis(600);
 pub struct Views {
     control: ControlHandle,
     watched: RwLock<HashMap<Box<str>, Arc<Watched>>>,
+    /// Whether some domain has overrides of every partition that contains a party.
+    has_patterns: AtomicBool,
 }
 
 /// Proxies ask for too many domains at once.
@@ -166,7 +169,7 @@ impl Watched {
 
 impl Views {
     pub(crate) fn new(control: ControlHandle) -> Self {
-        Self { control, watched: RwLock::default() }
+        Self { control, watched: RwLock::default(), has_patterns: AtomicBool::new(false) }
     }
 
     /// Reads a domain; `last` is the previous view.
@@ -207,6 +210,18 @@ impl Views {
     pub fn version(&self, domain: &str) -> u64 {
         let domains = self.watched.read().unwrap_or_else(PoisonError::into_inner);
         domains.get(domain).map_or(0, |cached| cached.version.load(Relaxed))
+    }
+
+    /// The quota that an override of every partition with some party sets for this counter. Runs on
+    /// the path of every reservation.
+    pub(crate) fn quota(&self, key: &str) -> Option<u64> {
+        if !self.has_patterns.load(Relaxed) {
+            return None;
+        }
+        let CounterKey { domain, policy, partition } = CounterKey::split(key)?;
+        let view = self.get(domain)?.view()?;
+        let found = view.overrides.patterns.find(policy, partition, millis(view.now()))?;
+        Some(found.quota())
     }
 
     /// A domain that a filter asks for, at most two seconds old if the backend can be read.
@@ -264,7 +279,14 @@ impl Views {
             Ok(view) => {
                 cached.complain(view.complaint.clone());
                 cached.version.store(view.version(), Relaxed);
+                let has_patterns = !view.overrides.patterns.is_empty();
                 cached.state().view = Some(Arc::new(view));
+                if has_patterns || self.has_patterns.load(Relaxed) {
+                    let has = |view: Arc<View>| !view.overrides.patterns.is_empty();
+                    let any =
+                        has_patterns || self.all().iter().any(|of| of.view().is_some_and(has));
+                    self.has_patterns.store(any, Relaxed);
+                }
             }
             Err(StoreError::Refused(reason)) => {
                 cached.complain(format!("they cannot be read: {reason}"));
@@ -312,6 +334,7 @@ mod tests {
             policy: "p".to_owned(),
             mode: None,
             include_shadow: false,
+            enforced_for: None,
             quota: Some(7),
             on_failure: None,
             for_ms: None,

@@ -10,17 +10,19 @@ use serde::{Deserialize, Serialize};
 
 use crate::api::{Refused, Usage};
 use crate::watch::{
-    DocumentSighting, MAX_REFUSED_DOCUMENTS, MAX_SHOWN_PROXIES, Pace, RefusedDocumentSighting,
-    STEPS, Series, Sighting, Wanted, Watch,
+    Beyond, DocumentSighting, MAX_REFUSED_DOCUMENTS, MAX_SHOWN_PROXIES, Pace,
+    RefusedDocumentSighting, STEPS, Series, Sighting, Wanted, Watch,
 };
 
 /// Most partitions in each list of a picture.
 pub const LISTED: usize = 48;
+/// Most partitions in the list of those that would be refused.
+const LET_THROUGH: usize = 24;
 /// Most policies of a picture.
-const POLICIES: usize = MAX_PUBLISHED - 2 * LISTED - IN_FORCE - 3;
+const POLICIES: usize = MAX_PUBLISHED - 2 * LISTED - LET_THROUGH - IN_FORCE - 3;
 /// Most documents of a picture.
 const IN_FORCE: usize = 8;
-/// Most bytes of both lists, of all policies, and of the documents.
+/// Most bytes of all lists, of all policies, and of the documents.
 const LISTS_BYTES: usize = 32 * 1024;
 const POLICIES_BYTES: usize = 16 * 1024;
 const IN_FORCE_BYTES: usize = 16 * 1024;
@@ -38,6 +40,8 @@ pub struct Picture {
     pub fullest: Vec<Sighting>,
     /// The most refused partitions.
     pub refused: Vec<Refused>,
+    /// Those that would be refused most, but for the mode of their policy.
+    pub would_refuse: Vec<Refused>,
     /// Requests of policies.
     pub series: Vec<Series>,
     /// The documents that filters refused.
@@ -53,6 +57,7 @@ enum Item {
     Pace(Pace),
     Fullest(Sighting),
     Refused(Refused),
+    WouldRefuse(Refused),
     Series(Series),
     Documents(Vec<RefusedDocumentSighting>),
     InForce(DocumentSighting),
@@ -72,18 +77,21 @@ impl Picture {
         });
         series.truncate(POLICIES);
         let all = Wanted::default();
-        let (fullest, refused) = (watch.fullest(LISTED, all), watch.refused(LISTED, all));
+        let (fullest, refused) =
+            (watch.fullest(LISTED, all), watch.beyond(Beyond::Refused, LISTED, all));
+        let would_refuse = watch.beyond(Beyond::LetThrough, LET_THROUGH, all);
         let documents = watch.documents.seen(Instant::now());
         let mut in_force = watch.in_force.seen(Instant::now());
         in_force.truncate(IN_FORCE);
         in_force.iter_mut().for_each(|of| of.proxies.truncate(MAX_SHOWN_PROXIES));
-        Self { at_ms, pace, fullest, refused, series, documents, in_force }
+        Self { at_ms, pace, fullest, refused, would_refuse, series, documents, in_force }
     }
 
     /// Whether nothing was seen.
     pub const fn is_empty(&self) -> bool {
         self.fullest.is_empty()
             && self.refused.is_empty()
+            && self.would_refuse.is_empty()
             && self.series.is_empty()
             && self.documents.is_empty()
             && self.in_force.is_empty()
@@ -92,10 +100,11 @@ impl Picture {
     /// Its fields: at most [`MAX_PUBLISHED`], and at most [`BYTES`].
     pub fn fields(self) -> Vec<Field> {
         let head = [Item::AtMs(self.at_ms), Item::Pace(self.pace), Item::Documents(self.documents)];
-        let lists = interleave(
-            self.fullest.into_iter().map(Item::Fullest),
+        let beyond = interleave(
             self.refused.into_iter().map(Item::Refused),
+            self.would_refuse.into_iter().map(Item::WouldRefuse),
         );
+        let lists = interleave(self.fullest.into_iter().map(Item::Fullest), beyond.into_iter());
         let values = values(head, MAX_VALUE)
             .chain(values(lists, LISTS_BYTES))
             .chain(values(self.series.into_iter().map(Item::Series), POLICIES_BYTES))
@@ -118,6 +127,9 @@ impl Picture {
                 }
                 Ok(Item::Refused(refused)) if is_sound_refused(&refused) => {
                     picture.refused.push(refused);
+                }
+                Ok(Item::WouldRefuse(refused)) if is_sound_refused(&refused) => {
+                    picture.would_refuse.push(refused);
                 }
                 Ok(Item::Series(series)) if is_sound_series(&series) => picture.series.push(series),
                 Ok(Item::Documents(documents)) => picture.documents = documents,
@@ -258,6 +270,7 @@ mod tests {
             pace: Pace { per_s: 2.5, ms: None },
             fullest: vec![sighting("a"), sliding, daily],
             refused: vec![refused("c")],
+            would_refuse: vec![refused("t")],
             series: vec![series("p")],
             documents: vec![refused_document("d", 9)],
             in_force: vec![in_force("d")],
@@ -294,10 +307,11 @@ mod tests {
         let picture = Picture {
             fullest: (0..LISTED).map(|n| sighting(&short(n))).collect(),
             refused: (0..LISTED).map(|n| refused(&short(n))).collect(),
+            would_refuse: (0..LET_THROUGH).map(|n| refused(&short(n))).collect(),
             ..Picture::default()
         };
-        assert_eq!(picture.fields().len(), 2 * LISTED + 3);
-        assert_eq!(POLICIES + 2 * LISTED + IN_FORCE + 3, MAX_PUBLISHED);
+        assert_eq!(picture.fields().len(), 2 * LISTED + LET_THROUGH + 3);
+        assert_eq!(POLICIES + 2 * LISTED + LET_THROUGH + IN_FORCE + 3, MAX_PUBLISHED);
     }
 
     fn refused_document(domain: &str, age_ms: u64) -> RefusedDocumentSighting {
@@ -311,7 +325,7 @@ mod tests {
         let with = |item: &str, field: &str, value: Value| {
             let mut wrong = match item {
                 "fullest" => json!({"fullest": sighting("a")}),
-                "refused" => json!({"refused": refused("a")}),
+                "refused" | "would_refuse" => json!({item: refused("a")}),
                 _ => json!({"series": series("p")}),
             };
             wrong[item][field] = value;
@@ -336,6 +350,7 @@ mod tests {
             with("refused", "partition", json!("a b")),
             with("refused", "requests", json!(u64::MAX)),
             with("refused", "error", json!(10)),
+            with("would_refuse", "error", json!(10)),
             with("series", "counts", json!([[u64::MAX], [], [], [], [], []])),
             with("series", "counts", json!([vec![1; STEPS + 1], [], [], [], [], []])),
             with("series", "counts", json!([[], []])),

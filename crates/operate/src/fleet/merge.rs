@@ -6,7 +6,7 @@ use quotagate_protocol::{CounterKey, Kind, MAX_UNITS};
 
 use super::item::Picture;
 use crate::api::{Refused, Usage};
-use crate::watch::{Sighting, Wanted, Watch, are_alike};
+use crate::watch::{Beyond, Sighting, Wanted, Watch, are_alike};
 
 /// A picture and its age in milliseconds.
 pub type Aged<'a> = (u64, &'a Picture);
@@ -42,16 +42,18 @@ pub fn fullest(watch: &Watch, others: &[Aged<'_>], limit: usize, wanted: Wanted<
     fullest
 }
 
-/// The most refused partitions, the most refused first: the sums of what all processes counted.
-pub fn refused(
+/// The partitions with the most requests beyond their quota, those with the most first: the sums of
+/// what all processes counted.
+pub fn beyond(
     watch: &Watch,
     others: &[Aged<'_>],
+    beyond: Beyond,
     limit: usize,
     wanted: Wanted<'_>,
 ) -> Vec<Refused> {
     // All that this process knows, so that its part of a sum is complete.
-    let mut all = watch.refused(usize::MAX, wanted);
-    all.extend(theirs(others, |of| wanted.has(&of.domain, &of.policy)));
+    let mut all = watch.beyond(beyond, usize::MAX, wanted);
+    all.extend(theirs(others, beyond, |of| wanted.has(&of.domain, &of.policy)));
     all.sort_by(|one, other| name_of(one).cmp(&name_of(other)));
     all.dedup_by(|next, sum| {
         let same = name_of(next) == name_of(sum);
@@ -66,11 +68,12 @@ pub fn refused(
     all
 }
 
-/// The refusals of one partition: this process' own, and those of the others that list it.
-pub fn refused_of(watch: &Watch, others: &[Aged<'_>], key: &str) -> Option<Refused> {
+/// The requests of one partition beyond its quota: what this process counted, and what the others
+/// list.
+pub fn beyond_of(watch: &Watch, others: &[Aged<'_>], beyond: Beyond, key: &str) -> Option<Refused> {
     let CounterKey { domain, policy, partition } = CounterKey::split(key)?;
-    let listed = theirs(others, |of| name_of(of) == (domain, policy, partition));
-    watch.refused_of(key).into_iter().chain(listed).reduce(|mut sum, next| {
+    let listed = theirs(others, beyond, |of| name_of(of) == (domain, policy, partition));
+    watch.beyond_of(beyond, key).into_iter().chain(listed).reduce(|mut sum, next| {
         add(&mut sum, &next);
         sum
     })
@@ -79,10 +82,15 @@ pub fn refused_of(watch: &Watch, others: &[Aged<'_>], key: &str) -> Option<Refus
 /// What the other processes list, as of now.
 fn theirs<'a>(
     others: &'a [Aged<'_>],
+    beyond: Beyond,
     wanted: impl Fn(&Refused) -> bool + 'a,
 ) -> impl Iterator<Item = Refused> + 'a {
-    let listed = others.iter().flat_map(|(age_ms, picture)| {
-        picture.refused.iter().map(move |of| (of, of.for_ms.saturating_add(*age_ms)))
+    let listed = others.iter().flat_map(move |(age_ms, picture)| {
+        let list = match beyond {
+            Beyond::Refused => &picture.refused,
+            Beyond::LetThrough => &picture.would_refuse,
+        };
+        list.iter().map(move |of| (of, of.for_ms.saturating_add(*age_ms)))
     });
     let wanted = listed.filter(move |(of, _)| wanted(of));
     wanted.map(|(of, for_ms)| Refused { for_ms, ..of.clone() })
@@ -201,7 +209,7 @@ mod tests {
         let other = picture(vec![refusals("a", 4, 2), refusals("c", MAX_UNITS, 0)]);
         let twice = picture(vec![refusals("c", MAX_UNITS, MAX_UNITS)]);
         let others = [(0, &one), (9, &other), (0, &twice)];
-        let found = refused(&Watch::default(), &others, 3, Wanted::default());
+        let found = beyond(&Watch::default(), &others, Beyond::Refused, 3, Wanted::default());
         let older = |partition: &str, requests, error| Refused {
             for_ms: 16,
             ..refusals(partition, requests, error)
@@ -209,7 +217,13 @@ mod tests {
         let expected = [older("c", MAX_UNITS, MAX_UNITS), older("a", 9, 3), refusals("b", 6, 0)];
         assert_eq!(found, expected, "the other picture is 9 ms old");
         let watch = Watch::default();
-        assert_eq!(refused_of(&watch, &others, "d:p:{a}"), Some(older("a", 9, 3)));
-        assert_eq!(refused_of(&watch, &others, "d:q:{a}"), None);
+        let of = |beyond, key| beyond_of(&watch, &others, beyond, key);
+        assert_eq!(of(Beyond::Refused, "d:p:{a}"), Some(older("a", 9, 3)));
+        assert_eq!(of(Beyond::Refused, "d:q:{a}"), None);
+        // Requests that were let through are a list of their own.
+        assert_eq!(of(Beyond::LetThrough, "d:p:{a}"), None);
+        let trial = Picture { would_refuse: vec![refusals("a", 2, 0)], ..Picture::default() };
+        let trial = beyond_of(&watch, &[(0, &trial)], Beyond::LetThrough, "d:p:{a}");
+        assert_eq!(trial, Some(refusals("a", 2, 0)));
     }
 }

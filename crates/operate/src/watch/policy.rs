@@ -303,6 +303,7 @@ fn advance(recent: &mut VecDeque<Step>, now: Instant) {
 
 #[cfg(test)]
 mod tests {
+    use quotagate_protocol::dials::DocumentOverrides;
     use quotagate_protocol::{Kind, Mode, OnFailure};
 
     use super::*;
@@ -320,6 +321,7 @@ mod tests {
             on_failure: OnFailure::Allow,
             partition_by: None,
             tiers: false,
+            overrides: DocumentOverrides::None,
             settles: false,
             admitted,
             refused: 5,

@@ -1,5 +1,6 @@
 //! What an operator who looks at a counter learns from calls.
 
+use super::Beyond;
 use crate::api::Refused;
 
 /// What calls showed of counters. The rest is read from the backend.
@@ -8,8 +9,8 @@ pub trait CallSight: Sync {
     /// any override.
     fn last(&self, key: &str, number: u64) -> Option<u64>;
 
-    /// What was refused lately of the partition with this key.
-    fn refused(&self, key: &str) -> Option<Refused>;
+    /// The requests beyond the quota lately of the partition with this key.
+    fn beyond(&self, beyond: Beyond, key: &str) -> Option<Refused>;
 
     /// Whether proxies have a document of this domain and this digest in force.
     fn is_in_force(&self, domain: &str, digest: &str) -> bool;

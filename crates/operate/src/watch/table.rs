@@ -72,7 +72,7 @@ impl Seen {
         Self {
             used: grant.used,
             quota: grant.quota,
-            asked: Some(ask.quota),
+            asked: Some(ask.named_quota()),
             kind: ask.kind.clone(),
             window_s: if grant.window_s > 0 { grant.window_s } else { ask.window_s },
             number,
@@ -177,6 +177,13 @@ impl Table {
             for (key, seen) in lock(shard).iter().filter(|(_, seen)| seen.used > seen.quota) {
                 over(key, seen.used - seen.quota);
             }
+        }
+    }
+
+    /// Names the partitions.
+    pub fn each_key(&self, mut key_of: impl FnMut(&str)) {
+        for shard in &self.shards {
+            lock(shard).keys().for_each(|key| key_of(key));
         }
     }
 

@@ -1,7 +1,7 @@
 //! What calls showed, for tests in which the process that operates has answered none.
 
 use quotagate_operate::api::Refused;
-use quotagate_operate::watch::CallSight;
+use quotagate_operate::watch::{Beyond, CallSight};
 
 /// A process that has seen the quotas of these keys.
 pub struct SeenQuotas(pub fn(&str) -> Option<u64>);
@@ -14,7 +14,7 @@ impl CallSight for SeenQuotas {
         self.0(key)
     }
 
-    fn refused(&self, _: &str) -> Option<Refused> {
+    fn beyond(&self, _: Beyond, _: &str) -> Option<Refused> {
         None
     }
 

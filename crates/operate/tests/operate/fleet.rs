@@ -11,6 +11,7 @@ use quotagate_store::server::{Event, Hooks};
 use quotagate_store::store::{CheckedReservation, Store};
 use quotagate_support::cluster::Cluster;
 use quotagate_support::redis::Redis;
+use serde_json::json;
 use tokio::time::timeout;
 
 use crate::common::{one, open, take, until};
@@ -40,15 +41,23 @@ async fn suite(store: &Arc<dyn Store>) {
     work(&proxy).await;
     count(&other, store, take("jwt.sub=a", 3, 1)).await;
     count(&other, store, take("jwt.sub=b", 3, 1)).await;
+    // A policy in shadow mode lets requests through, and names whom it would refuse.
+    count(&other, store, Reservation { shadow: true, ..take("jwt.sub=t", 3, 4) }).await;
+    let let_through =
+        json!({"policies": [], "would_refuse": [{"key": "test:p:{jwt.sub=t}", "requests": 5}]});
+    other.dials("test", let_through.to_string().as_bytes()).await.unwrap();
     work(&other).await;
     let third = Operate::new(Arc::clone(store));
     let seen = top(&third).await;
     assert_eq!(seen.incomplete, None);
     let fullest: Vec<_> = seen.fullest.iter().map(|of| (of.partition.as_str(), of.used)).collect();
-    assert_eq!(fullest, [("jwt.sub=a", 3), ("jwt.sub=b", 1)]);
+    assert_eq!(fullest, [("jwt.sub=a", 3), ("jwt.sub=t", 3), ("jwt.sub=b", 1)]);
     let refused: Vec<_> =
         seen.refused.iter().map(|of| (of.partition.as_str(), of.requests)).collect();
     assert_eq!(refused, [("jwt.sub=a", 2)], "the sum");
+    let would_refuse: Vec<_> =
+        seen.would_refuse.iter().map(|of| (of.partition.as_str(), of.requests)).collect();
+    assert_eq!(would_refuse, [("jwt.sub=t", 6)]);
     let kinds: Vec<_> = seen.publishers.iter().map(|publisher| publisher.kind).collect();
     assert_eq!(kinds, [PublisherKind::Store, PublisherKind::Store, PublisherKind::Proxy]);
     let sight = third.fleet.look().await;

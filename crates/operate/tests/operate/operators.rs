@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use quotagate_operate::Operate;
 use quotagate_operate::api::{ClearDial, SetDial};
-use quotagate_protocol::dials::{DialsReply, PolicyReport, Report};
+use quotagate_protocol::dials::{DialsReply, DocumentOverrides, PolicyReport, Report};
 use quotagate_protocol::{Kind, Mode, OnFailure};
 use quotagate_store::store::Store;
 
@@ -20,6 +20,7 @@ pub fn report(names: &[&str]) -> Vec<u8> {
         on_failure: OnFailure::Allow,
         partition_by: None,
         tiers: false,
+        overrides: DocumentOverrides::None,
         settles: false,
         admitted: 1,
         refused: 0,
@@ -50,6 +51,7 @@ pub fn set(domain: &str, policy: &str) -> SetDial {
         policy: policy.to_owned(),
         mode: None,
         include_shadow: false,
+        enforced_for: None,
         quota: None,
         on_failure: None,
         for_ms: None,

@@ -83,7 +83,8 @@ async fn failed_replacement_leaves_the_old_override_listed() {
         .unwrap();
     let before = store.control().read(HashName::Overrides, "d").await.unwrap().fields;
     fails.store(true, Relaxed);
-    operate.overrides.set(&set(Allow::Blocked)).await.unwrap_err();
+    let timed = SetOverride { for_ms: Some(60_000), ..set(Allow::Blocked) };
+    operate.overrides.set(&timed).await.unwrap_err();
     assert_eq!(store.control().read(HashName::Overrides, "d").await.unwrap().fields, before);
     assert_eq!(in_force(&store).await.as_deref(), Some("7"));
     assert_eq!(history(&operate).await, ["set override p jwt.sub=mallory: quota 7, for 1m"]);

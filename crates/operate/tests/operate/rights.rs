@@ -34,6 +34,7 @@ async fn operate_all(store: &Arc<dyn Store>) -> Vec<String> {
         policy: policy.clone(),
         mode: None,
         include_shadow: false,
+        enforced_for: None,
         quota: Some(7),
         on_failure: None,
         for_ms: None,

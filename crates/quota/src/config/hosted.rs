@@ -114,6 +114,7 @@ impl HostedPolicy {
             name,
             quota,
             dialed_quota: None,
+            enforced_for: None,
             is_overridden: false,
             window,
             stagger: false,

@@ -72,7 +72,7 @@ impl Reach {
 
     /// Whether every key of the same counter differs in Redis. A store behind an Envoy cluster
     /// chooses the prefix itself.
-    pub(super) fn moves_keys(&self, new: &Self) -> bool {
+    pub fn moves_keys(&self, new: &Self) -> bool {
         matches!((self, new), (Self::Redis(old), Self::Redis(new)) if old.prefix != new.prefix)
     }
 

@@ -144,8 +144,9 @@ impl Config {
                         Allowance::Unlimited => continue,
                     };
                     let window = policy.window_of(partition_of(&key));
+                    let mode = policy.mode_of(&key);
                     let counter = Counter { key, quota, window };
-                    let (cost, mode) = (policy.cost.of(facts), policy.mode);
+                    let cost = policy.cost.of(facts);
                     checks.push(Check { policy: index, counter, cost, mode });
                 }
                 Party::Denied if policy.mode == Mode::Enforce => {

@@ -11,6 +11,7 @@ use std::num::NonZeroU64;
 use std::sync::Arc;
 
 use quotagate_protocol::MAX_UNITS;
+use quotagate_protocol::dials::DocumentOverrides;
 
 use crate::request::fact::{Fact, Found, ValueType};
 use crate::request::facts::Facts;
@@ -140,6 +141,15 @@ impl QuotaOverrides {
     pub(crate) fn allowances(&self) -> impl Iterator<Item = Allowance> {
         let by_key = self.by_key.values().map(|(_, allowance)| *allowance);
         by_key.chain(self.networks.iter().map(|(.., allowance)| *allowance))
+    }
+
+    /// What they give, as reports to operators say it.
+    pub(crate) fn reported(&self) -> DocumentOverrides {
+        match self.allowances().any(|allowance| allowance == Allowance::Unlimited) {
+            true => DocumentOverrides::Unlimited,
+            false if self.allowances().next().is_some() => DocumentOverrides::Quotas,
+            false => DocumentOverrides::None,
+        }
     }
 
     fn find(&self, key: &str, address: Option<IpAddr>) -> Option<Allowance> {

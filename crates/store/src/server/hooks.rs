@@ -13,6 +13,13 @@ pub trait Hooks: Send + Sync + 'static {
     /// Something happened. Runs on the path of every call, so it must be quick and must not block.
     fn observe(&self, event: Event<'_>);
 
+    /// The quota of this counter instead of the one that its reservation names, if an operator set
+    /// one for every partition that contains a party. An override of the counter itself precedes
+    /// it. Runs for each reservation, so it must be quick and must not block.
+    fn quota(&self, _key: &str) -> Option<u64> {
+        None
+    }
+
     /// The version of a domain's dials and runtime overrides; 0 if it is not known.
     fn version(&self, domain: &str) -> u64;
 

@@ -176,6 +176,63 @@ fn override_set_on_the_page_applies_to_one_partition() -> Result<()> {
 }
 
 #[test]
+fn shadow_policy_is_shown_with_its_victims_and_enforced_only_if_that_is_meant() -> Result<()> {
+    let mut document = per_caller(1);
+    document["policies"][0]["mode"] = json!("shadow");
+    let rig = Rig::start(document)?;
+    let traffic = rig.traffic(vec![of("alice")?, of("bob")?], Duration::from_millis(50));
+    let browser = opened(&rig)?;
+    browser.wait_for("#would", "jwt.sub=alice")?;
+    page::review_override(&browser, "jwt.sub=alice", "1", "1h")?;
+    let outcome = page::agree(&browser)?;
+    assert!(
+        outcome.contains("per-caller: in mode shadow, which counts and refuses none"),
+        "{outcome}"
+    );
+    browser.click("#outcome button")?;
+
+    browser.click("#new-dial")?;
+    for (field, value) in [("policy", "all policies"), ("mode", "enforce"), ("by", "ada")] {
+        page::set(&browser, &format!("#dial-{field}"), value)?;
+    }
+    browser.click("#dial-form button.main")?;
+    browser.wait_for("#confirm-words", "every policy")?;
+    browser.click("#confirm-do")?;
+    browser.wait_for("#dial-error", "also enforce per-caller (shadow)")?;
+    browser.click("#dial-shadow")?;
+    browser.click("#dial-form button.main")?;
+    browser.wait_for("#confirm-words", "every policy")?;
+    page::agree(&browser)?;
+    until_refused(&rig, "bob")?;
+    traffic.end()
+}
+
+#[test]
+fn one_override_on_the_page_covers_a_party_in_all_policies() -> Result<()> {
+    let rig = Rig::start(per_caller(1000))?;
+    assert_eq!(rig.status(&of("mallory")?)?, 200);
+    let browser = opened(&rig)?;
+    browser.click("#new-override")?;
+    for (field, value) in
+        [("policy", "all policies"), ("partition", "jwt.sub=mallory,*"), ("by", "ada")]
+    {
+        page::set(&browser, &format!("#override-{field}"), value)?;
+    }
+    browser.click("#allow-blocked")?;
+    browser.click("#override-form button.main")?;
+    browser
+        .wait_for("#confirm-words", "will be refused everything by all policies of domain shop")?;
+    page::agree(&browser)?;
+    until_refused(&rig, "mallory")?;
+    assert_eq!(rig.status(&of("alice")?)?, 200);
+    browser.wait_for("#overrides", "jwt.sub=mallory,*")?;
+    browser.click("#overrides td button")?;
+    browser.wait_for("#confirm-words", "returns to what each policy of domain shop grants")?;
+    page::agree(&browser)?;
+    wait::until_true("mallory to be admitted", LIMIT, || Ok(rig.status(&of("mallory")?)? == 200))
+}
+
+#[test]
 fn client_names_are_rendered_as_text() -> Result<()> {
     let mut document = per_caller(1);
     document["identities"] = json!({"caller": [{"header": {"name": "x-tenant"}}]});

@@ -3,14 +3,18 @@
 use clap::ArgGroup;
 use hyper::Method;
 use quotagate_operate::api::{self, Allow, Changed, ClearOverride, OverrideEntry, SetOverride};
+use quotagate_protocol::dials::ALL_POLICIES;
 
 use super::undo::{self, Before, remark, until};
-use crate::operate::display::{Table, Weight, ends, say, without_effect};
+use crate::operate::display::{Table, Weight, allows, ends, say, without_effect};
 use crate::operate::failure::Failure;
 use crate::operate::partition::PartitionArgs;
 use crate::operate::session::{Common, Session};
 use crate::text::{duration, number};
 use crate::values::{for_ms, units};
+
+/// What stands for any further entries of a partition.
+const REST: &str = ",*";
 
 /// The flags of `quotagate override`.
 #[derive(Debug, clap::Args)]
@@ -34,10 +38,8 @@ enum OverrideCommand {
 #[derive(Debug, clap::Args)]
 #[command(group(ArgGroup::new("allowed").args(["quota", "unlimited", "blocked"]).required(true)))]
 struct Set {
-    /// The name of a policy
-    policy: String,
     #[command(flatten)]
-    partition: PartitionArgs,
+    whom: Whom,
     /// Units per window
     #[arg(long, value_name = "N", value_parser = units)]
     quota: Option<u64>,
@@ -54,10 +56,68 @@ struct Set {
 
 #[derive(Debug, clap::Args)]
 struct ClearOverrideArgs {
-    /// The name of a policy
-    policy: String,
+    #[command(flatten)]
+    whom: Whom,
+}
+
+/// Whom an override is for: a partition of a policy, or every partition that contains a party.
+#[derive(Clone, Debug, clap::Args)]
+struct Whom {
+    /// The name of a policy; left out with --all-policies
+    policy: Option<String>,
     #[command(flatten)]
     partition: PartitionArgs,
+    /// In all policies of the domain, every partition that contains PARTITION. In one policy, that
+    /// is written PARTITION,*
+    #[arg(long)]
+    all_policies: bool,
+}
+
+/// The policy and the partition of an override, as the store writes them.
+struct Subject {
+    policy: String,
+    partition: String,
+}
+
+impl Whom {
+    async fn encode(&self, session: &Session) -> Result<Subject, Failure> {
+        let Self { policy, mut partition, all_policies } = self.clone();
+        let (policy, mut partition) = match (all_policies, policy, partition.partition.is_some()) {
+            (false, Some(policy), _) => (policy, partition),
+            (false, None, _) => {
+                return Err(Failure::Usage("POLICY and PARTITION are missing".to_owned()));
+            }
+            (true, Some(_), true) => {
+                let why = "--all-policies stands for the name of a policy: leave POLICY out";
+                return Err(Failure::Usage(why.to_owned()));
+            }
+            // The only word is the partition.
+            (true, only, _) => {
+                partition.partition = only;
+                (ALL_POLICIES.to_owned(), partition)
+            }
+        };
+        let party = partition.partition.as_deref().and_then(|text| text.strip_suffix(REST));
+        let party = party.map(str::to_owned);
+        let is_pattern = all_policies || party.is_some();
+        partition.partition = party.or(partition.partition);
+        let mut encoded = partition.encode(session, &policy).await?;
+        if is_pattern {
+            encoded.push_str(REST);
+        }
+        Ok(Subject { policy, partition: encoded })
+    }
+
+    /// The words that name the same on the command line.
+    fn words<'a>(&self, policy: &'a str, partition: &'a str) -> Vec<&'a str> {
+        let name = match policy {
+            ALL_POLICIES => {
+                vec!["--all-policies", partition.strip_suffix(REST).unwrap_or(partition)]
+            }
+            policy => vec![policy, partition],
+        };
+        [&name[..], self.partition.flags()].concat()
+    }
 }
 
 #[derive(Debug, clap::Args)]
@@ -85,10 +145,10 @@ async fn set(args: &Set, session: &Session) -> Result<(), Failure> {
         None if args.unlimited => Allow::Unlimited,
         None => Allow::Blocked,
     };
-    let partition = args.partition.encode(session, &args.policy).await?;
+    let Subject { policy, partition } = args.whom.encode(session).await?;
     let change = SetOverride {
         domain: session.client.domain.clone(),
-        policy: args.policy.clone(),
+        policy: policy.clone(),
         partition: partition.clone(),
         allow,
         for_ms: args.for_ms,
@@ -98,7 +158,7 @@ async fn set(args: &Set, session: &Session) -> Result<(), Failure> {
         let answer = session.client.change(Method::PUT, api::OVERRIDES, &change).await?;
         return session.changed(&answer);
     }
-    let parameters = [("policy", Some(args.policy.as_str()))];
+    let parameters = [("policy", Some(policy.as_str()).filter(|policy| *policy != ALL_POLICIES))];
     // An error here is reported by the change, which meets it too.
     let listed = session.client.get::<Vec<OverrideEntry>>(api::OVERRIDES, &parameters).await.ok();
     let answer = session.client.change::<Changed>(Method::PUT, api::OVERRIDES, &change).await?;
@@ -107,9 +167,16 @@ async fn set(args: &Set, session: &Session) -> Result<(), Failure> {
     // The store puts the entries into the order of the policy.
     let partition = answer.value.partition.clone().unwrap_or(partition);
     let before = Before::found(listed.map(|answer| answer.value), |was: &OverrideEntry| {
-        was.domain == *domain && was.policy == args.policy && was.partition == partition
+        was.domain == *domain && was.policy == policy && was.partition == partition
     });
+    let is_pattern = partition.ends_with(REST);
+    if is_pattern {
+        say(
+            "It applies within 10 s to each partition that contains the party, and each has this quota for itself.",
+        );
+    }
     say(match allow {
+        _ if is_pattern => "Units that proxies have leased may still be spent.",
         Allow::Quota(_) => {
             "It applies from the next call for this partition; units already used in this window count."
         }
@@ -126,41 +193,37 @@ async fn set(args: &Set, session: &Session) -> Result<(), Failure> {
         None => say("The override stays until it is cleared."),
     }
     session.warn_unless_durable(&answer.value);
-    say_undo(args, &partition, &before, session);
+    say_undo(args.for_ms, &args.whom.words(&policy, &partition), &before, session);
     Ok(())
 }
 
 /// Says what the override was before, and the command that restores it.
-fn say_undo(args: &Set, partition: &str, before: &Before<OverrideEntry>, session: &Session) {
-    let flags = args.partition.flags();
-    let clear = session.command(&[&["override", "clear", &args.policy, partition], flags].concat());
+fn say_undo(for_ms: Option<u64>, whom: &[&str], before: &Before<OverrideEntry>, session: &Session) {
+    let clear = session.command(&[&["override", "clear"], whom].concat());
     match before {
         Before::Nothing => say(&format!("Undo it: {clear}")),
         Before::Unknown => say(&format!(
             "The override before this change is not known: see `quotagate history`. Clear it: {clear}"
         )),
         Before::Was(was) => {
-            let allowed = match was.allow {
-                Allow::Quota(quota) => format!("quota {}", number(quota)),
-                Allow::Unlimited => "unlimited".to_owned(),
-                Allow::Blocked => "blocked".to_owned(),
-            };
+            let allowed = allows(was.allow);
             let until = until(was.remaining_ms);
             say(&format!("Before, {} had set {allowed}, {until}.", was.by));
-            say(&format!(
-                "Undo it{}: {}",
-                remark(was.remaining_ms),
-                undo::set_override(session, was, flags)
-            ));
+            let again = undo::set_override(session, was, whom);
+            // One without a time takes the place of no timed one.
+            let stays = was.remaining_ms.is_none() && for_ms.is_some();
+            let whole = if stays { format!("{clear} && {again}") } else { again };
+            say(&format!("Undo it{}: {whole}", remark(was.remaining_ms)));
         }
     }
 }
 
 async fn clear(args: &ClearOverrideArgs, session: &Session) -> Result<(), Failure> {
+    let Subject { policy, partition } = args.whom.encode(session).await?;
     let change = ClearOverride {
         domain: session.client.domain.clone(),
-        policy: args.policy.clone(),
-        partition: args.partition.encode(session, &args.policy).await?,
+        policy,
+        partition,
         by: session.by.clone(),
     };
     let answer = session.client.change::<Changed>(Method::DELETE, api::OVERRIDES, &change).await?;

@@ -1,7 +1,7 @@
 //! Commands that undo a change on the same store, quoted for a shell.
 
 use quotagate_operate::api::{Allow, DialEntry, OverrideEntry};
-use quotagate_protocol::dials::DialFields;
+use quotagate_protocol::dials::{DialFields, EnforcedShare};
 
 use crate::operate::display::{mode, on_failure};
 use crate::operate::session::Session;
@@ -33,15 +33,28 @@ impl<T> Before<T> {
 }
 
 /// The fields that a dial sets: the flag, its value for a shell, and both in words.
-pub(crate) fn fields(dial: DialFields) -> Vec<(&'static str, String, String)> {
+pub(crate) fn fields(dial: &DialFields) -> Vec<(&'static str, String, String)> {
     let quota =
         dial.quota.map(|quota| ("--quota", quota.to_string(), format!("quota {}", number(quota))));
     let word = |flag: &'static str, name: &str, word: &str| {
         (flag, word.to_owned(), format!("{name} {word}"))
     };
-    let new_mode = dial.mode.map(|m| word("--mode", "mode", mode(m)));
+    let new_mode = match &dial.enforced_for {
+        None => dial.mode.map(|m| word("--mode", "mode", mode(m))).into_iter().collect(),
+        Some(share) => shares(share),
+    };
     let new_failure = dial.on_failure.map(|f| word("--on-failure", "on_failure", on_failure(f)));
-    [new_mode, quota, new_failure].into_iter().flatten().collect()
+    new_mode.into_iter().chain(quota).chain(new_failure).collect()
+}
+
+/// The same for the partitions for which a policy in mode shadow refuses.
+fn shares(share: &EnforcedShare) -> Vec<(&'static str, String, String)> {
+    let percent = (share.percent > 0).then(|| {
+        ("--percent", share.percent.to_string(), format!("enforced for {} %", share.percent))
+    });
+    let only = share.only.iter();
+    let only = only.map(|party| ("--only", party.clone(), format!("enforced for {party}")));
+    percent.into_iter().chain(only).collect()
 }
 
 /// How long an entry would have stayed in force.
@@ -74,14 +87,15 @@ pub(crate) fn set_dial(
 }
 
 /// The command that sets an override as it was.
-pub(crate) fn set_override(session: &Session, was: &OverrideEntry, flags: &[&str]) -> String {
-    let mut words = ["override", "set", &was.policy, &was.partition].map(str::to_owned).to_vec();
+/// `whom` are the words that name its partition.
+pub(crate) fn set_override(session: &Session, was: &OverrideEntry, whom: &[&str]) -> String {
+    let mut words = ["override", "set"].map(str::to_owned).to_vec();
+    words.extend(whom.iter().map(|word| (*word).to_owned()));
     match was.allow {
         Allow::Quota(quota) => words.extend(["--quota".to_owned(), quota.to_string()]),
         Allow::Unlimited => words.push("--unlimited".to_owned()),
         Allow::Blocked => words.push("--blocked".to_owned()),
     }
     words.extend(time(was.remaining_ms));
-    words.extend(flags.iter().map(|flag| (*flag).to_owned()));
     session.command(&words)
 }

@@ -7,5 +7,6 @@ mod words;
 pub(crate) use self::output::{Output, say, size};
 pub(crate) use self::table::{Table, Weight};
 pub(crate) use self::words::{
-    debt, end, ends, full, mode, on_failure, quota, weight, window, without_effect,
+    allows, at_most, covered, debt, end, ends, full, mode, on_failure, quota, weight, window,
+    without_effect,
 };

@@ -1,6 +1,7 @@
 //! How values of the admin API are written in tables and sentences.
 
-use quotagate_operate::api::{OverrideEntry, QuotaFrom, Usage};
+use quotagate_operate::api::{Allow, OverrideEntry, QuotaFrom, Usage};
+use quotagate_protocol::dials::ALL_POLICIES;
 use quotagate_protocol::{Calendar, Kind, Mode, OnFailure};
 
 use super::Weight;
@@ -77,6 +78,34 @@ pub(crate) fn weight(usage: &Usage) -> Weight {
         Some(quota) if usage.used >= quota - quota / 10 => Weight::Notable,
         Some(_) | None => Weight::Plain,
     }
+}
+
+/// A count of a sketch, which may be too high by `error`.
+pub(crate) fn at_most(requests: u64, error: u64) -> String {
+    match error {
+        0 => number(requests),
+        error => format!("{} to {}", number(requests.saturating_sub(error)), number(requests)),
+    }
+}
+
+/// What an override grants.
+pub(crate) fn allows(allow: Allow) -> String {
+    match allow {
+        Allow::Quota(quota) => format!("quota {}", number(quota)),
+        Allow::Unlimited => "unlimited".to_owned(),
+        Allow::Blocked => "blocked".to_owned(),
+    }
+}
+
+/// An override of every partition that contains a party, in a sentence.
+pub(crate) fn covered(entry: &OverrideEntry) -> String {
+    let OverrideEntry { domain, policy, partition, allow, remaining_ms, by, .. } = entry;
+    let policies = if policy == ALL_POLICIES { "all policies" } else { policy };
+    let allows = allows(*allow);
+    let ends = ends(*remaining_ms);
+    format!(
+        "An override by {by} covers {partition} in {policies} of {domain}: {allows}, ends {ends}."
+    )
 }
 
 /// A warning about an override that matches no request, with the reason.

@@ -3,11 +3,13 @@
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use console::truncate_str;
-use quotagate_operate::api::{self, Publisher, PublisherKind, Top, Uncounted};
+use quotagate_operate::api::{self, Publisher, PublisherKind, Refused, Top, Uncounted};
 use tokio::time::{Instant, sleep_until};
 
 use crate::operate::client::Answer;
-use crate::operate::display::{Output, Table, Weight, debt, full, quota, say, size, weight};
+use crate::operate::display::{
+    Output, Table, Weight, at_most, debt, full, quota, say, size, weight,
+};
 use crate::operate::failure::Failure;
 use crate::operate::session::{Common, Session};
 use crate::text::{clean, count, duration, moment, number};
@@ -99,7 +101,7 @@ fn show(answer: &Answer<Top>, output: Output) -> Result<(), Failure> {
         return output.json(&answer.raw);
     }
     let top = &answer.value;
-    if top.fullest.is_empty() && top.refused.is_empty() && top.uncounted.is_empty() {
+    if top.is_empty() {
         say(&format!(
             "Stores and proxies have counted no requests lately. {}",
             publishers(&top.publishers, now_ms())
@@ -119,11 +121,13 @@ fn screen(heading: &str, top: &Top, colour: bool, size: Option<(usize, usize)>) 
     let Some((rows, columns)) = size else { return draw(top) };
     let mut top = top.clone();
     let mut drawn = draw(&top);
-    let longest = top.fullest.len().max(top.refused.len()).max(top.uncounted.len());
+    let lists = [top.fullest.len(), top.refused.len(), top.would_refuse.len(), top.uncounted.len()];
+    let longest = lists.into_iter().max().unwrap_or_default();
     let mut kept = longest.min(rows);
     while drawn.lines().count() > rows && kept > 0 {
         top.fullest.truncate(kept);
         top.refused.truncate(kept);
+        top.would_refuse.truncate(kept);
         top.uncounted.truncate(kept);
         drawn = draw(&top);
         kept -= 1;
@@ -133,7 +137,8 @@ fn screen(heading: &str, top: &Top, colour: bool, size: Option<(usize, usize)>) 
 
 /// All tables. Policies are shown with their domains if there are several.
 fn text(top: &Top, colour: bool) -> String {
-    let listed = top.fullest.iter().map(|u| &u.domain).chain(top.refused.iter().map(|r| &r.domain));
+    let beyond = top.refused.iter().chain(&top.would_refuse).map(|r| &r.domain);
+    let listed = top.fullest.iter().map(|u| &u.domain).chain(beyond);
     let mut domains = listed.chain(top.uncounted.iter().map(|u| &u.domain));
     let first = domains.next();
     let several = domains.any(|domain| Some(domain) != first);
@@ -171,7 +176,13 @@ fn text(top: &Top, colour: bool) -> String {
     if top.refused.is_empty() {
         out.push_str(" (none)\n");
     } else {
-        out.push_str(&refusals(top, colour, name));
+        out.push_str(&refusals(&top.refused, colour, name));
+    }
+    if !top.would_refuse.is_empty() {
+        out.push_str(
+            "\nWould be refused most, but for mode shadow or mark, in the last five minutes\n",
+        );
+        out.push_str(&refusals(&top.would_refuse, colour, name));
     }
     if !top.uncounted.is_empty() {
         out.push_str("\nNot counted, or without an identity, in the last five minutes\n");
@@ -218,19 +229,10 @@ fn now_ms() -> u64 {
     u64::try_from(now.as_millis()).unwrap_or(u64::MAX)
 }
 
-fn refusals(top: &Top, colour: bool, name: impl Fn(&str, &str) -> String) -> String {
+fn refusals(list: &[Refused], colour: bool, name: impl Fn(&str, &str) -> String) -> String {
     let mut table = Table::new(&["requests", "policy", "partition"], &[0]);
-    for refused in &top.refused {
-        let requests = match refused.error {
-            0 => number(refused.requests),
-            error => {
-                format!(
-                    "{} to {}",
-                    number(refused.requests.saturating_sub(error)),
-                    number(refused.requests)
-                )
-            }
-        };
+    for refused in list {
+        let requests = at_most(refused.requests, refused.error);
         table.row(
             Weight::Plain,
             [requests, name(&refused.domain, &refused.policy), refused.partition.clone()],

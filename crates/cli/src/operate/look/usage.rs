@@ -8,7 +8,8 @@ use quotagate_protocol::Kind;
 
 use crate::operate::client::Answer;
 use crate::operate::display::{
-    Table, debt, full, mode as mode_word, quota, say, weight, window, without_effect,
+    Table, at_most, covered, debt, full, mode as mode_word, quota, say, weight, window,
+    without_effect,
 };
 use crate::operate::failure::Failure;
 use crate::operate::partition::PartitionArgs;
@@ -49,12 +50,13 @@ pub(crate) async fn run(args: &UsageArgs, session: Session) -> Result<(), Failur
     }
     let partition = args.partition.encode(&session, "").await?;
     let answer = ask(&session, &partition).await?;
-    let UsageReply { found, unmatched, incomplete } = &answer.value;
+    let UsageReply { found, overrides, unmatched, incomplete } = &answer.value;
     if session.output.json {
         session.output.json(&answer.raw)?;
     } else {
         say(&format!("{partition} in the current window of each policy:"));
         session.output.print(&table(found).render(session.output.colour))?;
+        overrides.iter().for_each(|entry| say(&covered(entry)));
         unmatched.iter().filter_map(without_effect).for_each(|text| say(&text));
     }
     whole(incomplete.as_deref())
@@ -179,7 +181,8 @@ fn table(found: &[PartyUsage]) -> Table {
     let numbers = shown.iter().enumerate().filter(|(_, (_, is_number, _))| *is_number);
     let numbers: Vec<usize> = numbers.map(|(index, _)| index).collect();
     let mut table = Table::new(&headings, &numbers);
-    for PartyUsage { usage, mode, gone, refused, refused_for_ms } in found {
+    for found in found {
+        let PartyUsage { usage, mode, gone, refused_for_ms, .. } = found;
         let row = [
             usage.domain.clone(),
             usage.policy.clone(),
@@ -189,7 +192,7 @@ fn table(found: &[PartyUsage]) -> Table {
             quota(usage),
             full(usage),
             source(usage.quota_from).to_owned(),
-            if *refused > 0 { number(*refused) } else { String::new() },
+            beyond(found),
             refused_for_ms.map(duration).unwrap_or_default(),
             window(&usage.kind, usage.window_s),
             duration(usage.reset_ms),
@@ -213,6 +216,16 @@ fn runs_out_ms(usage: &Usage) -> Option<u64> {
     let elapsed = window_ms.checked_sub(usage.reset_ms)?;
     let ms = (u128::from(left) * u128::from(elapsed)).checked_div(u128::from(usage.used))?;
     u64::try_from(ms).ok().filter(|ms| *ms < usage.reset_ms)
+}
+
+/// The requests beyond the quota; empty without any. `would be` says that they were let through.
+fn beyond(found: &PartyUsage) -> String {
+    let PartyUsage { refused, would_refuse, refused_error, .. } = *found;
+    match (refused, would_refuse) {
+        (0, 0) => String::new(),
+        (0, let_through) => format!("{} would be", at_most(let_through, refused_error)),
+        (refused, _) => at_most(refused, refused_error),
+    }
 }
 
 /// Why a partition may not be found.

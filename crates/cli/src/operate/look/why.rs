@@ -1,15 +1,18 @@
 //! `quotagate why`: the policies that refuse a party now, or would in another mode, and what helps.
 
-use quotagate_operate::api::{PartyUsage, QuotaFrom};
+use quotagate_operate::api::{OverrideEntry, PartyUsage, PatternName, QuotaFrom, UsageReply};
+use quotagate_protocol::dials::ALL_POLICIES;
 use quotagate_protocol::{MAX_UNITS, Mode};
 use quotagate_quota::request::naming::Name;
 
 use super::usage::{ask, whole};
-use crate::operate::display::{end, full, mode as mode_word, quota, say};
+use crate::operate::display::{
+    at_most, covered, end, full, mode as mode_word, quota, say, without_effect,
+};
 use crate::operate::failure::Failure;
 use crate::operate::partition::PartitionArgs;
 use crate::operate::session::{Common, Session};
-use crate::text::{count, duration, number};
+use crate::text::{duration, number};
 
 /// The flags of `quotagate why`.
 #[derive(Debug, clap::Args)]
@@ -32,24 +35,42 @@ pub(crate) async fn run(args: &WhyArgs, session: Session) -> Result<(), Failure>
         session.output.json(&answer.raw)?;
         return whole(incomplete);
     }
-    let over: Vec<_> = answer.value.found.iter().filter(|found| found.is_over()).collect();
+    let UsageReply { found, overrides, unmatched, .. } = &answer.value;
+    let over: Vec<_> = found.iter().filter(|found| found.is_over()).collect();
     if over.is_empty() {
         session.output.sentence(&format!("No policy refuses {partition} now."))?;
         let usage = [&["usage", &partition], plain(&partition)].concat();
         say(&format!("See its counters: {}", session.command(&usage)));
     }
-    for found in over {
+    for found in &over {
         session.output.sentence(&explained(found))?;
         for command in remedies(found, &session) {
             session.output.sentence(&format!("  {command}"))?;
         }
+    }
+    let is_explained = |entry: &OverrideEntry| {
+        over.iter().any(|found| {
+            found
+                .pattern
+                .as_ref()
+                .is_some_and(|of| (&of.policy, &of.partition) == (&entry.policy, &entry.partition))
+        })
+    };
+    let covering = overrides.iter().filter(|entry| !is_explained(entry));
+    let covering = covering.map(|entry| (covered(entry), entry));
+    let useless = unmatched.iter().filter_map(|entry| Some((without_effect(entry)?, entry)));
+    for (text, entry) in covering.chain(useless) {
+        session.output.sentence(&text)?;
+        let clear = clear(&entry.domain, &entry.policy, &entry.partition, &session);
+        session.output.sentence(&format!("  {clear}"))?;
     }
     whole(incomplete)
 }
 
 /// Why a policy refuses a partition, in sentences.
 fn explained(found: &PartyUsage) -> String {
-    let PartyUsage { usage, mode, refused, refused_for_ms, .. } = found;
+    let PartyUsage { usage, mode, refused, would_refuse, refused_error, refused_for_ms, .. } =
+        found;
     let policy = format!("{} in {}", usage.policy, usage.domain);
     let verb = match mode {
         Mode::Enforce if passes(found) || usage.quota.is_none() => "refused",
@@ -69,13 +90,24 @@ fn explained(found: &PartyUsage) -> String {
         ": {} of {} units are used{share}. {} {}.",
         number(usage.used),
         quota(usage),
-        source(usage.quota_from),
+        source(found),
         capital(&end(usage)),
     ));
-    if let Some(for_ms) = refused_for_ms {
+    let happened = [
+        (*refused, "refusal", "refusals", "it has been refused"),
+        (
+            *would_refuse,
+            "request let through",
+            "requests let through",
+            "it would have been refused",
+        ),
+    ];
+    let happened = happened.into_iter().find(|(requests, ..)| *requests > 0);
+    if let (Some(for_ms), Some((requests, one, many, verb))) = (refused_for_ms, happened) {
+        let word = if requests == 1 { one } else { many };
         text.push_str(&format!(
-            " {} in the last five minutes; it has been refused for {}, without a long pause.",
-            count(*refused, "refusal", "refusals"),
+            " {} {word} in the last five minutes; {verb} for {}, without a long pause.",
+            at_most(requests, *refused_error),
             duration(*for_ms)
         ));
     }
@@ -115,7 +147,13 @@ fn remedies(found: &PartyUsage, session: &Session) -> Vec<String> {
     let set = [&["override", "set", policy, partition], allow, &["--for", "1h"]].concat();
     let mut commands = Vec::new();
     match usage.quota_from {
-        QuotaFrom::Override => commands.push(command(&["override", "clear", policy, partition])),
+        // Without a raised override, the party would get less.
+        QuotaFrom::Override if usage.quota == Some(0) || found.without_override > usage.quota => {
+            let own = PatternName { policy: policy.to_owned(), partition: partition.to_owned() };
+            let PatternName { policy, partition } = found.pattern.as_ref().unwrap_or(&own);
+            commands.push(clear(&usage.domain, policy, partition, session));
+        }
+        QuotaFrom::Override => {}
         // A dial belongs to a policy, so a partition's flags mean nothing to it.
         QuotaFrom::Dial => {
             commands.push(session.command(&[&["dial", "clear", policy], domain].concat()))
@@ -129,19 +167,40 @@ fn remedies(found: &PartyUsage, session: &Session) -> Vec<String> {
     commands
 }
 
+/// The command that clears an override.
+fn clear(domain: &str, policy: &str, partition: &str, session: &Session) -> String {
+    let name = match policy {
+        ALL_POLICIES => ["--all-policies", party(partition)],
+        policy => [policy, partition],
+    };
+    let domain: &[&str] = if session.client.domain.is_some() { &[] } else { &["--domain", domain] };
+    session.command(&[&["override", "clear"], &name[..], plain(party(partition)), domain].concat())
+}
+
+/// The party of an override of every partition that contains it; else the partition.
+fn party(partition: &str) -> &str {
+    partition.strip_suffix(",*").unwrap_or(partition)
+}
+
 /// Where the quota comes from, in a sentence.
-const fn source(from: QuotaFrom) -> &'static str {
-    match from {
-        QuotaFrom::Override => "The quota is a runtime override.",
-        QuotaFrom::Reservation => {
-            "The last call named this quota: it is the policy's, a tier's, a claim's or a dial's."
+fn source(found: &PartyUsage) -> String {
+    let text = match (found.usage.quota_from, &found.pattern) {
+        (QuotaFrom::Override, Some(PatternName { policy, partition })) => {
+            let policies = if policy == ALL_POLICIES { "all policies" } else { policy };
+            return format!("The quota is a runtime override of {partition} in {policies}.");
         }
-        QuotaFrom::Dial => "The quota is a dial.",
-        QuotaFrom::Policy => "The quota is the policy's, unless its document overrides it.",
-        QuotaFrom::Unknown => {
-            "A tier or a claim decides the quota, and this store has not seen it."
+        (QuotaFrom::Override, None) => "The quota is a runtime override.",
+        (QuotaFrom::Reservation, _) => {
+            "The last call named this quota: it is the policy's, a tier's, a claim's, or one of its document's \
+             overrides."
         }
-    }
+        (QuotaFrom::Dial, _) => "The quota is a dial.",
+        (QuotaFrom::Policy, _) => "The quota is the policy's.",
+        (QuotaFrom::Unknown, _) => {
+            "A tier, a claim or an override of the document decides the quota, and this store has not seen it."
+        }
+    };
+    text.to_owned()
 }
 
 fn capital(text: &str) -> String {
@@ -170,14 +229,22 @@ mod tests {
             window_s: 60,
             reset_ms: 12_000,
         };
-        let (mode, refused, refused_for_ms) = (Mode::Enforce, 2, Some(120_000));
-        let gone = false;
-        let text = explained(&PartyUsage { usage, mode, gone, refused, refused_for_ms });
-        let expected = "tiered in shop refused jwt.sub=a: 3 of unknown units are used. A tier or a claim \
-                        decides the quota, and this store has not seen it. Its window ends in 12 s. 2 \
-                        refusals in the last five minutes; it has been refused for 2 min, without a \
-                        long pause.";
-        assert_eq!(text, expected);
+        let found = PartyUsage {
+            usage,
+            mode: Mode::Enforce,
+            gone: false,
+            refused: 5,
+            would_refuse: 0,
+            refused_error: 3,
+            refused_for_ms: Some(120_000),
+            without_override: None,
+            pattern: None,
+        };
+        let expected = "tiered in shop refused jwt.sub=a: 3 of unknown units are used. A tier, a claim or an \
+                        override of the document decides the quota, and this store has not seen it. Its \
+                        window ends in 12 s. 2 to 5 refusals in the last five minutes; it has been refused \
+                        for 2 min, without a long pause.";
+        assert_eq!(explained(&found), expected);
     }
 
     #[test]

@@ -340,3 +340,38 @@ fn hostile_names_are_escaped() {
     let wrong = fleet.run(&["dial", "set", "\u{1b}[31mx", "--mode", "off"]);
     assert!(wrong.status == 1 && !wrong.err.contains('\u{1b}'), "{wrong:?}");
 }
+
+#[test]
+fn a_policy_is_enforced_for_a_share_of_its_partitions() {
+    let fleet = Fleet::memory();
+    let set = fleet.done(&["dial", "set", "per-key", "--percent", "5", "--only", "jwt.sub=ann"]);
+    let says = "mode: requests over the quota are refused for 5 % of the partitions and jwt.sub=ann; the rest is in mode shadow";
+    assert!(set.err.contains(says), "{set:?}");
+    let list = fleet.done(&["dial", "list"]);
+    let mode = "enforce → shadow, enforced for 5 % and jwt.sub=ann";
+    assert_eq!(row(&list.out, "per-key")[3], mode, "{list:?}");
+    let enforced = fleet.done(&["dial", "set", "per-key", "--mode", "enforce"]);
+    assert!(
+        enforced.err.contains("had set enforced for 5 %, enforced for jwt.sub=ann"),
+        "{enforced:?}"
+    );
+    undo(&fleet, &enforced);
+    assert_eq!(row(&fleet.done(&["dial", "list"]).out, "per-key")[3], mode);
+    // Who is in shadow mode, who is not.
+    for (partition, mode) in [("jwt.sub=ann", "enforce"), ("jwt.sub=bob", "shadow")] {
+        fleet.reserve("per-key", partition, 10, 1);
+        assert_eq!(row(&fleet.done(&["usage", partition]).out, "shop")[2], mode);
+    }
+    for (arguments, why) in [
+        (&["--percent", "0"][..], "--percent"),
+        (&["--percent", "101"], "--percent"),
+        (&["--only", "ann"], "lacks its label"),
+        (&["--only", "header.x-key=secret"], "--plain"),
+    ] {
+        let wrong = fleet.run(&[&["dial", "set", "per-key"], arguments].concat());
+        assert!(wrong.status == 2 && wrong.err.contains(why), "{wrong:?}");
+        assert!(!wrong.err.contains("=secret"), "{wrong:?}");
+    }
+    let wrong = fleet.run(&["dial", "set", "per-key", "--mode", "enforce", "--percent", "5"]);
+    assert!(wrong.status == 1 && wrong.err.contains("is shadow for the rest"), "{wrong:?}");
+}

@@ -5,7 +5,9 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use quotagate_protocol::dials::{PartitionEntry, PolicyReport, Report, TELEMETRY_PATH};
+use quotagate_protocol::dials::{
+    DocumentOverrides, PartitionEntry, PolicyReport, Report, TELEMETRY_PATH,
+};
 use quotagate_protocol::{Kind, Mode, OnFailure};
 use quotagate_support::http::{self, Client, Request};
 use quotagate_support::redis::Redis;
@@ -78,8 +80,12 @@ impl Fleet {
 
     /// Reports policies, as a filter does.
     pub fn report(&self, domain: &str, policies: Vec<PolicyReport>) {
-        let report = Report { policies, ..Report::default() };
-        let report = serde_json::to_vec(&report).unwrap();
+        self.send(domain, &Report { policies, ..Report::default() });
+    }
+
+    /// Sends a report, as a filter does.
+    pub fn send(&self, domain: &str, report: &Report) {
+        let report = serde_json::to_vec(report).unwrap();
         let request = Request::post(&format!("{TELEMETRY_PATH}?domain={domain}"), &report);
         let response = Client::connect(self.store.port()).unwrap().send(&request).unwrap();
         assert_eq!(response.status, 200, "{}", response.text());
@@ -149,6 +155,7 @@ pub fn policy(name: &str) -> PolicyReport {
         on_failure: OnFailure::Allow,
         partition_by: None,
         tiers: false,
+        overrides: DocumentOverrides::None,
         settles: false,
         admitted: 0,
         refused: 0,
@@ -184,14 +191,19 @@ pub fn run(command: &mut Command, input: &[u8]) -> Done {
 pub fn undo(fleet: &Fleet, done: &Done) {
     let line = done.err.lines().find(|line| line.starts_with("Undo it")).unwrap();
     let (_, commands) = line.split_once(": ").unwrap();
+    paste(fleet, commands);
+}
+
+/// Runs commands in a shell, as an operator pastes them, and asserts that they succeed.
+pub fn paste(fleet: &Fleet, commands: &str) {
     let program = Path::new(env!("CARGO_BIN_EXE_quotagate"));
     let mut shell = Command::new("/bin/sh");
     shell
         .args(["-c", commands])
         .env("QUOTAGATE_ADMIN", fleet.admin())
         .env("PATH", program.parent().unwrap());
-    let undone = run(&mut shell, b"");
-    assert_eq!(undone.status, 0, "{commands}: {undone:?}");
+    let done = run(&mut shell, b"");
+    assert_eq!(done.status, 0, "{commands}: {done:?}");
 }
 
 /// The cells of the row that begins with `first`. Columns are two spaces apart.

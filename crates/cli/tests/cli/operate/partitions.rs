@@ -3,12 +3,13 @@
 use std::io::{BufRead as _, BufReader};
 use std::process::Stdio;
 
-use quotagate_protocol::dials::{PartitionEntry, PolicyReport};
+use quotagate_protocol::Mode;
+use quotagate_protocol::dials::{PartitionEntry, PolicyReport, Refusals, Report};
 use quotagate_support::store::StoreOptions;
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 
-use super::fleet::{self, Fleet, command, row, run, undo};
+use super::fleet::{self, Fleet, command, paste, row, run, undo};
 
 #[test]
 fn usage_finds_a_partition_by_its_plain_or_encoded_name() {
@@ -93,21 +94,139 @@ fn why_names_who_refuses_and_the_command_that_helps() {
         starts("per-key in shop would refuse jwt.sub=alice, but is in mode shadow: 0 of 0 units");
         assert!(!why.out.contains("per-caller"), "{why:?}");
         // The commands work as they are printed, and the party passes again.
-        let commands = lines.iter().filter_map(|line| line.strip_prefix("  quotagate "));
-        let commands: Vec<Vec<_>> = commands.map(|line| line.split(' ').collect()).collect();
+        let commands = lines.iter().filter_map(|line| line.strip_prefix("  "));
+        let commands: Vec<_> = commands.collect();
         assert_eq!(commands.len(), 4, "{why:?}");
-        let admin = fleet.admin();
-        for mut command in commands {
-            if command.contains(&"reset") {
-                command.push("--yes");
-            }
-            assert!(command.contains(&admin.as_str()) || !command.contains(&"--admin"));
-            fleet.done(&command);
+        for command in commands {
+            let agrees = if command.contains(" reset ") { " --yes" } else { "" };
+            paste(&fleet, &format!("{command}{agrees}"));
         }
         let passes = fleet.reserve("log-ins", "jwt.sub=alice", 3, 4);
         assert_eq!(passes["granted"], 4, "the override raised its quota");
         assert_eq!(fleet.run(&["why", "jwt.sub=nobody"]).status, 1);
     }
+}
+
+#[test]
+fn why_offers_to_clear_only_what_holds_a_party_back() {
+    let fleet = Fleet::memory();
+    fleet.tell_of("shop", &["per-caller"], Some(&caller_and_method()[..1]));
+    // Raised and used up: without the override, the party would get less.
+    fleet.reserve("per-caller", "jwt.sub=alice", 10, 10);
+    fleet.done(&["override", "set", "per-caller", "jwt.sub=alice", "--quota", "12"]);
+    fleet.reserve("per-caller", "jwt.sub=alice", 10, 5);
+    let why = fleet.done(&["why", "jwt.sub=alice"]);
+    assert!(why.out.contains("12 of 12 units are used"), "{why:?}");
+    assert!(!why.out.contains("override clear"), "{why:?}");
+    fleet.done(&["override", "set", "per-caller", "jwt.sub=alice", "--quota", "2"]);
+    let why = fleet.done(&["why", "jwt.sub=alice"]);
+    assert!(why.out.contains("quotagate override clear per-caller jwt.sub=alice"), "{why:?}");
+    // An override that no request can match helps nobody, and why says so.
+    fleet.done(&["override", "set", "log-ins", "jwt.sub=alice", "--blocked"]);
+    fleet.tell_of("shop", &["log-ins"], Some(&caller_and_method()[1..]));
+    let why = fleet.done(&["why", "jwt.sub=alice"]);
+    let unmatched = "The override of jwt.sub=alice in log-ins matches no request: policy log-ins counts by method";
+    let mut lines = why.out.lines().skip_while(|line| !line.starts_with(unmatched)).skip(1);
+    paste(&fleet, lines.next().unwrap());
+    assert!(!fleet.done(&["override", "list"]).out.contains("log-ins"));
+}
+
+#[test]
+fn search_that_finds_only_a_part_fails() {
+    let fleet = Fleet::memory();
+    fleet.tell_of("shop", &["per-method"], Some(&caller_and_method()));
+    for path in 0..101 {
+        fleet.reserve("per-method", &format!("jwt.sub=bob,method=M{path}"), 1, 2);
+    }
+    for command in ["usage", "why"] {
+        for json in [&[][..], &["--json"]] {
+            let part = fleet.run(&[&[command, "jwt.sub=bob"], json].concat());
+            assert_eq!(part.status, 1, "{part:?}");
+            assert!(part.err.contains("there may be more partitions"), "{part:?}");
+            assert!(part.out.contains("jwt.sub=bob,method=M"), "the part is shown: {part:?}");
+        }
+    }
+}
+
+#[test]
+fn one_command_blocks_a_party_in_all_policies() {
+    for fleet in [Fleet::memory(), Fleet::redis()] {
+        fleet.tell_of("shop", &["per-caller", "log-ins"], Some(&caller_and_method()[..1]));
+        fleet.tell_of("shop", &["per-method"], Some(&caller_and_method()));
+        fleet.tell_of("shop", &["per-key"], Some(&[]));
+        let granted = |policy: &str, partition: &str| {
+            let grant = fleet.reserve(policy, partition, 10, 1);
+            (grant["granted"].clone(), grant["quota"].clone())
+        };
+        let (passes, blocked) = ((json!(1), json!(10)), (json!(0), json!(0)));
+        assert_eq!(granted("per-method", "jwt.sub=mallory,method=GET"), passes);
+        let set =
+            fleet.done(&["override", "set", "--all-policies", "jwt.sub=mallory", "--blocked"]);
+        assert_eq!(set.out, "set override * jwt.sub=mallory,*: blocked\n");
+        assert!(set.err.contains("It changes nothing in per-key: they do not count by"), "{set:?}");
+        for (policy, partition, expected) in [
+            ("per-method", "jwt.sub=mallory,method=GET", &blocked),
+            ("per-caller", "jwt.sub=mallory", &blocked),
+            ("log-ins", "jwt.sub=mallory", &blocked),
+            ("log-ins", "jwt.sub=mallory2", &passes),
+            ("per-key", "*", &passes),
+        ] {
+            assert_eq!(granted(policy, partition), *expected, "{policy} {partition}");
+        }
+        let list = fleet.done(&["override", "list"]);
+        assert_eq!(row(&list.out, "shop")[1..3], ["*", "blocked"], "{list:?}");
+        let why = fleet.done(&["why", "jwt.sub=mallory"]);
+        let said = "The quota is a runtime override of jwt.sub=mallory,* in all policies.";
+        assert!(why.out.contains(said), "{why:?}");
+        let clear = "  quotagate override clear --all-policies jwt.sub=mallory --domain shop";
+        assert!(why.out.lines().any(|line| line == clear), "{why:?}");
+        undo(&fleet, &set);
+        assert_eq!(granted("per-caller", "jwt.sub=mallory"), passes);
+        // One policy, and a quota for each partition.
+        let set = fleet.done(&["override", "set", "per-method", "jwt.sub=ann,*", "--quota", "3"]);
+        assert!(set.err.contains("quotagate override clear per-method 'jwt.sub=ann,*'"), "{set:?}");
+        for method in ["GET", "PUT"] {
+            let grant = fleet.reserve("per-method", &format!("jwt.sub=ann,method={method}"), 10, 9);
+            assert_eq!((&grant["granted"], &grant["quota"]), (&json!(3), &json!(3)));
+        }
+        // Nothing has counted this party, and nothing says that it is misspelt.
+        let why = fleet.done(&["why", "jwt.sub=ann,method=HEAD"]);
+        assert!(why.out.contains("covers jwt.sub=ann,* in per-method of shop: quota 3"), "{why:?}");
+        undo(&fleet, &set);
+        let typo =
+            fleet.done(&["override", "set", "--all-policies", "jwt.sub=malory", "--blocked"]);
+        assert!(typo.err.contains("did you mean jwt.sub=mallory?"), "{typo:?}");
+        for (arguments, why) in [
+            (&["--all-policies", "per-key", "jwt.sub=a"][..], "leave POLICY out"),
+            (&["per-key"], "PARTITION"),
+            (&[], "POLICY"),
+        ] {
+            let wrong = fleet.run(&[&["override", "set", "--blocked"], arguments].concat());
+            assert!(wrong.status == 2 && wrong.err.contains(why), "{wrong:?}");
+        }
+    }
+}
+
+#[test]
+fn shadow_policies_name_whom_they_would_refuse() {
+    let fleet = Fleet::memory();
+    let shadow = PolicyReport { mode: Mode::Shadow, ..fleet::policy("trial") };
+    let report = Report {
+        policies: vec![shadow],
+        would_refuse: vec![Refusals { key: "shop:trial:{jwt.sub=eve}".to_owned(), requests: 7 }],
+        ..Report::default()
+    };
+    fleet.send("shop", &report);
+    fleet.reserve("per-caller", "jwt.sub=bob", 1, 2);
+    let top = fleet.done(&["top"]);
+    let (_, would) =
+        top.out.split_once("Would be refused most, but for mode shadow or mark").unwrap();
+    assert_eq!(row(would, "7")[1..], ["trial", "jwt.sub=eve"], "{top:?}");
+    assert!(!would.contains("jwt.sub=bob"), "{top:?}");
+    assert!(fleet.done(&["usage", "jwt.sub=eve"]).out.contains("7 would be"));
+    let why = fleet.done(&["why", "jwt.sub=eve"]);
+    let said = " 7 requests let through in the last five minutes; it would have been refused for ";
+    assert!(why.out.contains("but is in mode shadow") && why.out.contains(said), "{why:?}");
 }
 
 #[test]
@@ -234,7 +353,9 @@ fn an_override_is_restored_by_the_printed_command() {
     undo(&fleet, &timed);
     assert_eq!(fleet.json(&["override", "list"])[0]["allow"], json!({"quota": 1500}));
     fleet.done(&["override", "set", "per-key", name, "--unlimited", "--for", "1h"]);
-    let blocked = fleet.done(&["override", "set", "per-key", name, "--blocked"]);
+    let stays = fleet.run(&["override", "set", "per-key", name, "--blocked"]);
+    assert!(stays.status == 1 && stays.err.contains("would stay until it is cleared"), "{stays:?}");
+    let blocked = fleet.done(&["override", "set", "per-key", name, "--blocked", "--for", "2h"]);
     assert!(blocked.err.contains("had set unlimited, for another 1 h."), "{blocked:?}");
     assert!(blocked.err.contains("Undo it (its time starts when you run that): "), "{blocked:?}");
     undo(&fleet, &blocked);

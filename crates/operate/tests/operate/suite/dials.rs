@@ -4,9 +4,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::future::join_all;
-use quotagate_operate::api::{MAX_FOR_MS, SetDial};
+use quotagate_operate::api::{Allow, MAX_FOR_MS, SetDial, SetOverride};
 use quotagate_operate::{Fault, Operate};
-use quotagate_protocol::dials::DialsReply;
+use quotagate_protocol::dials::{DialsReply, EnforcedShare};
 use quotagate_protocol::{Mode, OnFailure};
 use quotagate_store::store::Store;
 use serde_json::json;
@@ -70,6 +70,18 @@ pub async fn enforces_no_shadow_policy_by_the_way(store: &Arc<dyn Store>) {
     let fault = operate.dials.set(&wish).await.unwrap_err().to_string();
     assert!(fault.contains("marked (mark), tried (shadow). Set include_shadow"), "{fault}");
     assert!(!fault.contains("own (") && !fault.contains("refuses"), "{fault}");
+    // A dial of its own protects a policy only until it ends.
+    operate.dials.set(&SetDial { for_ms: Some(60_000), ..own }).await.unwrap();
+    let fault = async |for_ms| {
+        let timed = SetDial { for_ms, ..wish.clone() };
+        operate.dials.set(&timed).await.unwrap_err().to_string()
+    };
+    for for_ms in [None, Some(3_600_000)] {
+        let fault = fault(for_ms).await;
+        assert!(fault.contains("own (shadow, once its own dial ends in "), "{fault}");
+    }
+    let fault = fault(Some(30_000)).await;
+    assert!(!fault.contains("own ("), "{fault}");
     let meant = SetDial { include_shadow: true, ..wish };
     assert_eq!(operate.dials.set(&meant).await.unwrap().done, "set dial *: mode enforce");
     let only_failure = SetDial { on_failure: Some(OnFailure::Deny), ..set("shadows", "*") };
@@ -205,4 +217,54 @@ pub async fn keeps_every_one_of_many_concurrent_changes(store: &Arc<dyn Store>) 
         "no change was lost: {dial:?}"
     );
     assert_eq!(operate.history.list(Some("many"), 100).await.unwrap().len(), 8);
+}
+
+pub async fn enforces_a_policy_for_a_share(store: &Arc<dyn Store>) {
+    let operate = reported(store, "share", &["p"]).await;
+    let share = |percent, only: &[&str]| SetDial {
+        enforced_for: Some(EnforcedShare {
+            percent,
+            only: only.iter().map(|party| (*party).to_owned()).collect(),
+        }),
+        ..set("share", "p")
+    };
+    let made = operate.dials.set(&share(5, &["jwt.sub=Ann Smith"])).await.unwrap();
+    let words = "set dial p: mode shadow, enforced for 5 % and jwt.sub=Ann%20Smith";
+    assert_eq!(made.done, words);
+    let sent = reply(&operate, "share").await.dials.remove(0).fields;
+    assert_eq!(sent.mode, Some(Mode::Shadow));
+    let mode = |partition: &str| sent.mode_of(partition).unwrap();
+    assert_eq!(mode("jwt.sub=Ann%20Smith,method=GET"), Mode::Enforce);
+    assert_eq!(mode("jwt.sub=Ann"), Mode::Shadow);
+    // An override says whether it refuses this party.
+    let over = |partition: &str| SetOverride {
+        domain: Some("share".to_owned()),
+        policy: "p".to_owned(),
+        partition: partition.to_owned(),
+        allow: Allow::Blocked,
+        for_ms: None,
+        by: "ann".to_owned(),
+    };
+    for (partition, is_shadow) in [("jwt.sub=Ann Smith", false), ("jwt.sub=Ann", true)] {
+        let remark = operate.overrides.set(&over(partition)).await.unwrap().remark.unwrap();
+        assert_eq!(remark.contains("in mode shadow"), is_shadow, "{remark}");
+    }
+    // It is a part of the mode: another field keeps it, another mode ends it.
+    operate.dials.set(&SetDial { quota: Some(8), ..set("share", "p") }).await.unwrap();
+    let fields = async || reply(&operate, "share").await.dials.remove(0).fields;
+    assert_eq!(fields().await.enforced_for.map(|share| share.percent), Some(5));
+    let enforce = SetDial { mode: Some(Mode::Enforce), ..set("share", "p") };
+    operate.dials.set(&enforce).await.unwrap();
+    assert_eq!((fields().await.mode, fields().await.enforced_for), (Some(Mode::Enforce), None));
+    for (wish, wrong) in [
+        (share(101, &[]), "enforced_for"),
+        (share(0, &[]), "enforced_for"),
+        (share(0, &["jwt.sub=a"; 33]), "enforced_for"),
+        (share(0, &["alice"]), "partition"),
+        (SetDial { policy: "*".to_owned(), ..share(5, &[]) }, "enforced_for"),
+        (SetDial { mode: Some(Mode::Enforce), ..share(5, &[]) }, "mode"),
+    ] {
+        let fault = operate.dials.set(&wish).await.unwrap_err();
+        assert!(matches!(&fault, Fault::Invalid { field, .. } if *field == wrong), "{fault:?}");
+    }
 }

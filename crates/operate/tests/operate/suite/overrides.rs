@@ -4,12 +4,15 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use quotagate_operate::Fault;
+use quotagate_operate::Operate;
 use quotagate_operate::api::{
     Allow, ClearOverride, MAX_FOUND, QuotaFrom, Reset, SetDial, SetOverride,
 };
-use quotagate_protocol::{Fixed, MAX_UNITS, Mode, Reservation};
+use quotagate_protocol::{Fixed, Grant, MAX_UNITS, Mode, Reservation};
 use quotagate_store::control::HashName;
-use quotagate_store::store::Store;
+use quotagate_store::server::Hooks as _;
+use quotagate_store::store::{CheckedReservation, Store};
+use serde_json::json;
 
 use crate::calls::{NO_CALLS, SeenQuotas};
 use crate::common::{one, take, until};
@@ -206,13 +209,17 @@ pub async fn says_where_an_override_refuses_nobody(store: &Arc<dyn Store>) {
     let operate = reported(store, "remarks", &["p"]).await;
     let block = over("remarks", "jwt.sub=a", Allow::Blocked);
     let remark = async || operate.overrides.set(&block).await.unwrap().remark;
+    let unknown = over("remarks", "jwt.sub=u", Allow::Blocked);
+    let said = operate.overrides.set(&unknown).await.unwrap().remark;
+    assert_eq!(said.as_deref(), Some("p has counted nothing of jwt.sub=u in this window."));
+    grant(&**store, "remarks", "jwt.sub=a", 1).await;
     assert_eq!(remark().await, None);
     let modes = [("*", Mode::Shadow, "shadow"), ("p", Mode::Mark, "mark"), ("p", Mode::Off, "off")];
     for (policy, mode, word) in modes {
         let dial = SetDial { mode: Some(mode), ..set("remarks", policy) };
         operate.dials.set(&dial).await.unwrap();
         let said = remark().await.unwrap();
-        assert!(said.starts_with(&format!("p is in mode {word}: ")), "{said}");
+        assert!(said.starts_with(&format!("p: in mode {word}, which ")), "{said}");
     }
     operate.dials.set(&SetDial { mode: Some(Mode::Enforce), ..set("remarks", "p") }).await.unwrap();
     assert_eq!(remark().await, None, "the dial of the policy comes before the dial of all");
@@ -263,4 +270,180 @@ pub async fn finds_composite_partitions(store: &Arc<dyn Store>) {
     assert_eq!(many.found.len(), MAX_FOUND);
     assert!(many.incomplete.is_some());
     assert!(many.found.iter().any(|of| of.usage.policy == "q"), "{:?}", many.found);
+}
+
+pub async fn overrides_every_partition_of_a_party(store: &Arc<dyn Store>) {
+    let operate = Operate::new(Arc::clone(store));
+    let cached = operate.views.wanted("party").await.unwrap();
+    let policy = |name: &str, mode: &str, forms: &[&str]| {
+        let entries: Vec<_> =
+            forms.iter().map(|form| json!({"name": form, "forms": [form]})).collect();
+        json!({"name": name, "quota": 5, "window_s": 3600, "stagger": false, "mode": mode,
+               "on_failure": "allow", "partition_by": entries})
+    };
+    let report = json!({"policies": [
+        policy("all", "enforce", &[]), policy("caller", "enforce", &["jwt.sub"]),
+        policy("method", "shadow", &["method", "jwt.sub"]), policy("net", "enforce", &["ip"])]});
+    cached.learn(report.to_string().as_bytes()).unwrap();
+    operate.directory.write_down(&cached).await;
+    let over = |policy: &str, partition: &str, allow| SetOverride {
+        policy: policy.to_owned(),
+        ..over("party", partition, allow)
+    };
+    let quota = |key: &str| operate.quota(&format!("party:{key}"));
+    assert_eq!(quota("caller:{jwt.sub=x}"), None);
+    // One command for all policies.
+    operate.overrides.set(&over("caller", "jwt.sub=x", Allow::Quota(9))).await.unwrap();
+    let made = operate.overrides.set(&over("*", "jwt.sub=x", Allow::Blocked)).await.unwrap();
+    assert_eq!(made.done, "set override * jwt.sub=x,*: blocked");
+    assert_eq!(made.partition.as_deref(), Some("jwt.sub=x,*"));
+    let remark = made.remark.unwrap();
+    for part in [
+        "It changes nothing in all, net: they do not count by jwt.sub=x.",
+        "Overrides of their own come first, and stay: caller jwt.sub=x.",
+        "method: in mode shadow, which counts and refuses none.",
+        "No policy has counted anything of jwt.sub=x in its current window.",
+    ] {
+        assert!(remark.contains(part), "{remark}");
+    }
+    for (key, expected) in [
+        ("caller:{jwt.sub=x}", Some(0)),
+        ("method:{method=GET,jwt.sub=x}", Some(0)),
+        ("method:{method=GET,jwt.sub=xx}", None),
+        ("all:{*}", None),
+    ] {
+        assert_eq!(quota(key), expected, "{key}");
+    }
+    // Filters send costs above the quota of each policy to the store.
+    assert_eq!(reply(&operate, "party").await.overridden, ["*", "caller"]);
+    // One policy, with its entries in any order.
+    let pattern = over("method", "method=get,jwt.sub=x,*", Allow::Unlimited);
+    operate.overrides.set(&pattern).await.unwrap();
+    assert_eq!(quota("method:{method=GET,jwt.sub=x}"), Some(MAX_UNITS));
+    assert_eq!(quota("method:{method=PUT,jwt.sub=x}"), Some(0));
+    let listed = operate.overrides.list(Some("party"), None, 9).await.unwrap();
+    let listed: Vec<_> = listed
+        .iter()
+        .map(|of| (of.policy.as_str(), of.partition.as_str(), &of.unmatched))
+        .collect();
+    let named = [
+        ("*", "jwt.sub=x,*", &None),
+        ("caller", "jwt.sub=x", &None),
+        ("method", "jwt.sub=x,method=GET,*", &None),
+    ];
+    assert_eq!(listed, named);
+    // What a party is counted by, and why.
+    let usage = operate.counters.usage(Some("party"), "jwt.sub=x", &NO_CALLS).await.unwrap();
+    assert_eq!(usage.overrides.len(), 2, "{usage:?}");
+    let key = "party:method:{method=PUT,jwt.sub=x}";
+    one(&**store, &Reservation { key: key.into(), window_s: 3600, ..take("", 5, 1) }).await;
+    let usage = operate.counters.usage(Some("party"), "jwt.sub=x", &NO_CALLS).await.unwrap();
+    let found = usage.found.iter().find(|found| found.usage.policy == "method").unwrap();
+    assert_eq!((found.usage.quota, found.usage.quota_from), (Some(0), QuotaFrom::Override));
+    assert_eq!(found.without_override, Some(5));
+    assert_eq!(found.pattern.as_ref().unwrap().policy, "*");
+    let own = usage.found.iter().find(|found| found.usage.policy == "caller").unwrap();
+    assert_eq!((own.usage.quota, &own.pattern), (Some(9), &None));
+    let clear = |policy: &str, partition: &str| ClearOverride {
+        domain: Some("party".to_owned()),
+        policy: policy.to_owned(),
+        partition: partition.to_owned(),
+        by: "ben".to_owned(),
+    };
+    let cleared = operate.overrides.clear(&clear("*", "jwt.sub=x")).await.unwrap();
+    assert_eq!(cleared.done, "cleared override * jwt.sub=x,*");
+    assert_eq!(quota("method:{method=PUT,jwt.sub=x}"), None);
+    let absent = operate.overrides.clear(&clear("*", "jwt.sub=x,*")).await.unwrap_err();
+    assert!(matches!(absent, Fault::Absent(_)), "{absent:?}");
+    operate.overrides.clear(&clear("method", "jwt.sub=x,method=GET,*")).await.unwrap();
+    assert_eq!(quota("method:{method=GET,jwt.sub=x}"), None);
+    for (policy, partition, why) in [
+        ("net", "jwt.sub=x,*", "policy net counts by ip: its partitions look like ip=192.0.2.7"),
+        ("all", "jwt.sub=x,*", "policy all has one counter for everybody"),
+        ("*", "host=shop", "no policy of party counts by all of host=shop"),
+        ("*", "*", "* is in no other partition"),
+        ("caller", "-,*", "- is in no other partition"),
+        ("caller", ",*", "partition"),
+    ] {
+        let wish = over(policy, partition, Allow::Blocked);
+        let fault = operate.overrides.set(&wish).await.unwrap_err();
+        assert!(matches!(&fault, Fault::Invalid { field: "partition", .. }), "{fault:?}");
+        assert!(fault.to_string().contains(why), "{policy} {partition}: {fault}");
+    }
+}
+
+pub async fn keeps_the_time_of_an_override(store: &Arc<dyn Store>) {
+    let operate = reported(store, "timed", &["p"]).await;
+    for partition in ["jwt.sub=a", "jwt.sub=a,*"] {
+        let over = |allow, for_ms| SetOverride { for_ms, ..over("timed", partition, allow) };
+        operate.overrides.set(&over(Allow::Quota(7), Some(60_000))).await.unwrap();
+        let fault = operate.overrides.set(&over(Allow::Blocked, None)).await.unwrap_err();
+        assert!(matches!(fault, Fault::Invalid { field: "for_ms", .. }), "{fault:?}");
+        let text = fault.to_string();
+        assert!(
+            text.contains("(quota 7) for another ") && text.contains("clear the other"),
+            "{text}"
+        );
+        operate.overrides.set(&over(Allow::Blocked, Some(1000))).await.unwrap();
+        // One that has ended is in nobody's way.
+        until("it ends", Duration::from_secs(5), async || {
+            operate.overrides.set(&over(Allow::Blocked, None)).await.ok()
+        })
+        .await;
+        operate.overrides.set(&over(Allow::Unlimited, None)).await.unwrap();
+    }
+}
+
+pub async fn says_where_a_quota_comes_from(store: &Arc<dyn Store>) {
+    let operate = Operate::new(Arc::clone(store));
+    let cached = operate.views.wanted("from").await.unwrap();
+    let policy = |name: &str, overrides: &str| {
+        json!({"name": name, "quota": 5, "window_s": 3600, "stagger": false, "mode": "enforce",
+               "on_failure": "allow", "overrides": overrides})
+    };
+    let report = json!({"policies": [policy("p", "none"), policy("q", "unlimited")]});
+    cached.learn(report.to_string().as_bytes()).unwrap();
+    operate.directory.write_down(&cached).await;
+    for name in ["p", "q"] {
+        let key = format!("from:{name}:{{jwt.sub=a}}");
+        one(&**store, &Reservation { key: key.into(), window_s: 3600, ..take("", 5, 1) }).await;
+        let dial = SetDial { quota: Some(8), ..set("from", name) };
+        operate.dials.set(&dial).await.unwrap();
+    }
+    let from = async |calls: SeenQuotas| {
+        let reply = operate.counters.usage(Some("from"), "jwt.sub=a", &calls).await.unwrap();
+        let [p, q] = reply.found.try_into().unwrap();
+        [p, q].map(|found| (found.usage.quota, found.usage.quota_from))
+    };
+    let dialed = (Some(8), QuotaFrom::Dial);
+    assert_eq!(from(NO_CALLS).await, [dialed; 2], "a quota of the document would be kept");
+    assert_eq!(from(SeenQuotas(|_| Some(8))).await, [dialed; 2]);
+    assert_eq!(from(SeenQuotas(|_| Some(5))).await, [(Some(5), QuotaFrom::Reservation); 2]);
+    let blocked =
+        SetOverride { policy: "q".to_owned(), ..over("from", "jwt.sub=b", Allow::Blocked) };
+    let remark = operate.overrides.set(&blocked).await.unwrap().remark.unwrap();
+    assert!(remark.contains("q has counted nothing of jwt.sub=b"), "{remark}");
+    assert!(remark.contains("makes some of its partitions unlimited"), "{remark}");
+}
+
+pub async fn suggests_the_party_that_an_operator_meant(store: &Arc<dyn Store>) {
+    let operate = reported(store, "meant", &["p"]).await;
+    let ask = CheckedReservation::new(Reservation {
+        key: "meant:p:{jwt.sub=alice,method=GET}".into(),
+        window_s: 3600,
+        ..take("", 5, 1)
+    });
+    let grant = Grant { granted: 1, used: 1, quota: 5, reset_ms: 60_000, window: 7, window_s: 0 };
+    operate.watch.reserved(&ask.unwrap(), &Ok(grant));
+    let remark = async |policy: &str, partition: &str| {
+        let wish =
+            SetOverride { policy: policy.to_owned(), ..over("meant", partition, Allow::Unlimited) };
+        operate.overrides.set(&wish).await.unwrap().remark.unwrap()
+    };
+    let said = remark("*", "jwt.sub=alcie").await;
+    assert!(said.ends_with("in its current window: did you mean jwt.sub=alice?"), "{said}");
+    let said = remark("p", "jwt.sub=alice,method=GTE").await;
+    assert!(said.ends_with("window: did you mean jwt.sub=alice,method=GET?"), "{said}");
+    let said = remark("p", "jwt.sub=bob,method=GET").await;
+    assert!(said.ends_with("in this window."), "{said}");
 }

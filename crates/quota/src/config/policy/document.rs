@@ -141,6 +141,7 @@ impl<'a> PolicyFields<'a> {
             name: name.into(),
             quota,
             dialed_quota: None,
+            enforced_for: None,
             is_overridden: false,
             window,
             stagger: self.stagger?,

@@ -17,12 +17,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use itoa::Buffer;
+use quotagate_protocol::dials::EnforcedShare;
 use quotagate_protocol::{Mode, OnFailure, Window};
 
 use crate::document::words;
 
 use self::settle::Settle;
 use crate::request::allowance::{Cost, QuotaSources};
+use crate::request::key::partition_of;
 use crate::request::matching::Matcher;
 use crate::request::partition::Partition;
 
@@ -47,6 +49,8 @@ pub struct Policy {
     pub stagger: bool,
     /// Whether the policy refuses.
     pub mode: Mode,
+    /// By its dial: whom it refuses although its mode is shadow.
+    pub enforced_for: Option<Arc<EnforcedShare>>,
     /// What happens to its requests while the store fails.
     pub on_failure: OnFailure,
     /// Which requests count.
@@ -89,6 +93,16 @@ impl Policy {
     /// policy.
     pub(crate) fn own_quota(&self, quota: u64) -> bool {
         self.quotas.vary() || quota != self.dialed_quota.unwrap_or(self.quota)
+    }
+
+    /// The mode for the counter with this key.
+    pub fn mode_of(&self, key: &str) -> Mode {
+        match &self.enforced_for {
+            Some(share) if self.mode == Mode::Shadow && share.has(partition_of(key)) => {
+                Mode::Enforce
+            }
+            _ => self.mode,
+        }
     }
 
     /// Whether a request holds its units until its response.

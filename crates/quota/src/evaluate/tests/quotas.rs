@@ -1,6 +1,7 @@
 //! How much a partition is granted, and how much a request takes.
 
 use quotagate_protocol::Mode;
+use quotagate_protocol::dials::EnforcedShare;
 use serde_json::json;
 
 use super::*;
@@ -118,6 +119,37 @@ fn a_policy_that_is_off_fetches_nothing_until_a_dial_enables_it() {
     let off =
         shadow.dialed(&[Dialed::default(), Dialed { mode: Some(Mode::Off), ..Dialed::default() }]);
     assert_eq!(modes(off.evaluate(&facts).checks.unwrap()), [(0, false)], "indices stay the same");
+}
+
+#[test]
+fn share_of_partitions_is_enforced_and_the_rest_is_in_shadow() {
+    let policy = json!({"partition_by": ["sub"], "on_missing": "deny"});
+    let config = config(identities(), &[policy]);
+    let enforced = |share: EnforcedShare| -> Vec<bool> {
+        let dial = Dialed {
+            mode: Some(Mode::Shadow),
+            enforced_for: Some(Arc::new(share)),
+            ..Dialed::default()
+        };
+        let config = config.dialed(&[dial]);
+        // Without an identity, no partition says that the policy is enforced.
+        assert_eq!(config.evaluate(&Fake::new::<&str>(&[])).checks, Ok(vec![]));
+        (0..400)
+            .map(|n| {
+                let sub = n.to_string();
+                let request = Fake::new(&[("jwt_payload/sub", &sub)]);
+                config.evaluate(&request).checks.unwrap()[0].enforced()
+            })
+            .collect()
+    };
+    let percent = |percent| enforced(EnforcedShare { percent, only: vec![] });
+    let count = |of: &[bool]| of.iter().filter(|enforced| **enforced).count();
+    let (five, half, all) = (percent(5), percent(50), percent(100));
+    assert!((5..=40).contains(&count(&five)) && (150..=250).contains(&count(&half)));
+    assert!(five.iter().zip(&half).all(|(small, large)| *large || !small), "a share grows");
+    assert_eq!(count(&all), 400);
+    let named = enforced(EnforcedShare { percent: 0, only: vec!["jwt.sub=7".to_owned()] });
+    assert!(named[7] && count(&named) == 1);
 }
 
 #[test]

@@ -154,11 +154,12 @@ impl ChangesInForce {
 
     /// The dial of a policy takes precedence over the one for all policies, field by field.
     fn dialed_of(&self, policy: usize) -> Dialed {
-        let of =
-            |policy| self.dials.iter().find(|dial| dial.policy == policy).map(|dial| dial.dialed);
-        let (own, all) = (of(Some(policy)).unwrap_or_default(), of(None).unwrap_or_default());
+        let of = |policy| self.dials.iter().find(|dial| dial.policy == policy);
+        let of = |policy| of(policy).map(|dial| dial.dialed.clone()).unwrap_or_default();
+        let (own, all) = (of(Some(policy)), of(None));
         Dialed {
             mode: own.mode.or(all.mode),
+            enforced_for: if own.mode.is_some() { own.enforced_for } else { all.enforced_for },
             quota: own.quota,
             on_failure: own.on_failure.or(all.on_failure),
             is_overridden: self.overridden.binary_search(&policy).is_ok(),
@@ -186,7 +187,7 @@ impl<W> Worker<W> {
         let id = CallId(self.next_serial());
         let timeout = self.config.store.timeout.max(LEAST_TIMEOUT);
         let domain = self.config.domain.clone();
-        let Telemetry { tally, refusals, .. } = &mut self.telemetry;
+        let Telemetry { tally, refusals, let_through, .. } = &mut self.telemetry;
         let counts = tally.take_unreported();
         let ChangesInForce { configured, schedule, newest, reported, turn, .. } =
             &mut self.overrides;
@@ -200,7 +201,8 @@ impl<W> Worker<W> {
             return None;
         }
         *newest = 0;
-        let report = report::write(configured, &counts, refusals.take(), turn);
+        let report =
+            report::write(configured, &counts, [refusals.take(), let_through.take()], turn);
         *reported = counts;
         Some(OutgoingFetch { id, domain, report, timeout })
     }

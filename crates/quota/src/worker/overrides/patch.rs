@@ -7,9 +7,10 @@
 //! [`MAX_REPLY`] bytes, and [`MAX_DIALS`] dials of this filter.
 
 use std::fmt::{self, Write};
+use std::sync::Arc;
 use std::time::Duration;
 
-use quotagate_protocol::dials::{ALL_POLICIES, MAX_REPLY};
+use quotagate_protocol::dials::{ALL_POLICIES, EnforcedShare, MAX_REPLY};
 use quotagate_protocol::{MAX_UNITS, Mode, OnFailure, is_policy};
 use serde::Deserialize;
 use serde_json::{Map, Value};
@@ -32,7 +33,7 @@ pub(super) struct StoredChanges {
 }
 
 /// A dial, and when it reverts.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Timed {
     /// The index of its policy. `None` is all policies.
     pub(super) policy: Option<usize>,
@@ -97,9 +98,12 @@ pub(super) fn read(body: &[u8], config: &Config, now: Monotonic) -> Result<Store
         None | Some(Value::Null) => {}
         Some(Value::Array(names)) => {
             // Other filters of the domain have the other policies.
-            let indexes =
-                names.iter().take(MAX_REPLY).filter_map(|name| index_of(config, name.as_str()?));
-            reading.overridden = indexes.collect();
+            let names = || names.iter().take(MAX_REPLY).filter_map(Value::as_str);
+            reading.overridden = if names().any(|name| name == ALL_POLICIES) {
+                (0..config.policies.len()).collect()
+            } else {
+                names().filter_map(|name| index_of(config, name)).collect()
+            };
             reading.overridden.sort_unstable();
             reading.overridden.dedup();
         }
@@ -139,6 +143,12 @@ fn dial(
     };
     let mode = given(value, "mode")
         .and_then(|mode| known(Mode::deserialize(mode), "mode", value, ignored));
+    // Without it, the mode holds for all partitions, and refuses none.
+    let enforced_for = given(value, "enforced_for").and_then(|share| {
+        let share = EnforcedShare::deserialize(share).ok();
+        let share = share.filter(|share| share.is_sound() && mode == Some(Mode::Shadow));
+        known(share.ok_or(()), "enforced_for", value, ignored).map(Arc::new)
+    });
     let quota = given(value, "quota").and_then(|quota| {
         let quota = quota.as_u64().filter(|quota| *quota <= MAX_UNITS && policy.is_some());
         known(quota.ok_or(()), "quota", value, ignored)
@@ -146,7 +156,8 @@ fn dial(
     let on_failure = given(value, "on_failure").and_then(|on_failure| {
         known(OnFailure::deserialize(on_failure), "on_failure", value, ignored)
     });
-    Ok(Timed { policy, dialed: Dialed { mode, quota, on_failure, is_overridden: false }, until })
+    let dialed = Dialed { mode, enforced_for, quota, on_failure, is_overridden: false };
+    Ok(Timed { policy, dialed, until })
 }
 
 /// The value of a field. If it is invalid, notes that it is ignored.

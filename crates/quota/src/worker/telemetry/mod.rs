@@ -34,6 +34,8 @@ pub(super) const fn exceeded(mode: Mode) -> Outcome {
 pub(super) struct Telemetry {
     pub(super) tally: Tally,
     pub(super) refusals: Refusals,
+    /// The same for requests that policies in shadow mode, or that mark, let through.
+    pub(super) let_through: Refusals,
     pub(super) notices: Notices,
     pub(super) unseen: Unseen,
 }
@@ -44,6 +46,7 @@ impl Telemetry {
         Self {
             tally: Tally::new(policies),
             refusals: Refusals::default(),
+            let_through: Refusals::default(),
             notices: Notices::default(),
             unseen: Unseen::default(),
         }
@@ -84,8 +87,10 @@ impl Telemetry {
     fn count_from_ledger(&mut self, policy: usize, outcome: Outcome, key: &std::sync::Arc<str>) {
         self.tally.count(policy, outcome);
         self.tally.count(policy, Outcome::FromLedger);
-        if outcome == Outcome::Refused {
-            self.refusals.note(key);
+        match outcome {
+            Outcome::Refused => self.refusals.note(key),
+            Outcome::ShadowRefused | Outcome::Marked => self.let_through.note(key),
+            _ => {}
         }
     }
 }

@@ -1,5 +1,5 @@
-//! The counters that a worker most often refuses without a call, except in shadow mode: a
-//! Space-Saving sketch of [`MOST`] counters (Metwally 2005).
+//! The counters that a worker most often finds spent without a call: a Space-Saving sketch of
+//! [`MOST`] counters (Metwally 2005).
 //!
 //! A new counter replaces the one with the fewest refusals and inherits its number. A report
 //! subtracts the inherited part, so no number is too large. Counters with many refusals always

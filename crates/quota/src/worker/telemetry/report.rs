@@ -1,8 +1,9 @@
 //! The report that a worker sends when it fetches dials: at most [`MAX_REPORT`] bytes, never cut.
 //!
-//! If a report is too long, the worker leaves out the refusals first. Then it leaves out the counts
-//! of all but the busier half of the policies, of all but the busiest quarter, and so on. It does
-//! not report them later: the store only shows reports, and decides nothing by them.
+//! If a report is too long, the worker leaves out the requests that were let through first, and
+//! then the refusals. Then it leaves out the counts of all but the busier half of the policies, of
+//! all but the busiest quarter, and so on. It does not report them later: the store only shows
+//! reports, and decides nothing by them.
 //!
 //! A report names at most [`MAX_NAMED`] policies, and half as many if these are too long for a
 //! report. With more of them, half of a report belongs to the busiest ones, and all policies take
@@ -27,15 +28,16 @@ const MAX_NAMED: usize = 64;
 const LEAST_PARTITION_BY: usize = 256;
 
 /// The report as JSON in printable ASCII. `None` if the policies alone are too long for a report.
+/// `beyond` are the counters with refused requests, then those with requests that were let through.
 /// `turn` is the index of the policy whose turn comes first. It advances to the next report's.
 pub(crate) fn write(
     configured: &Config,
     counts: &[Counts],
-    refused: Vec<Refusals>,
+    beyond: [Vec<Refusals>; 2],
     turn: &mut usize,
 ) -> Option<String> {
-    write_named(MAX_NAMED, configured, counts, refused.clone(), turn)
-        .or_else(|| write_named(MAX_NAMED / 2, configured, counts, refused, turn))
+    write_named(MAX_NAMED, configured, counts, beyond.clone(), turn)
+        .or_else(|| write_named(MAX_NAMED / 2, configured, counts, beyond, turn))
 }
 
 /// The report of at most `most` policies. If it is too long, `turn` stays.
@@ -43,7 +45,7 @@ fn write_named(
     most: usize,
     configured: &Config,
     counts: &[Counts],
-    refused: Vec<Refusals>,
+    [refused, would_refuse]: [Vec<Refusals>; 2],
     turn: &mut usize,
 ) -> Option<String> {
     let ReportedPolicies { order, in_turn, next } = ReportedPolicies::new(counts, *turn, most);
@@ -57,6 +59,7 @@ fn write_named(
         digest: configured.digest.clone().into(),
         policies: policies.collect(),
         refused,
+        would_refuse,
         wrong_document: configured.refused.clone(),
     };
     let bare = serde_json::to_string(&report).ok()?.len();
@@ -70,6 +73,10 @@ fn write_named(
         if text.len() <= MAX_REPORT {
             *turn = next;
             return text.bytes().all(|b| (b' '..=b'~').contains(&b)).then_some(text);
+        }
+        if !report.would_refuse.is_empty() {
+            report.would_refuse.clear();
+            continue;
         }
         if !report.refused.is_empty() {
             report.refused.clear();
@@ -175,6 +182,7 @@ fn configured_as(policy: &Policy) -> PolicyReport {
         on_failure: policy.on_failure,
         partition_by: None,
         tiers: policy.quotas.vary(),
+        overrides: policy.quotas.overrides.reported(),
         settles: policy.settle.is_some(),
         admitted: 0,
         refused: 0,
@@ -228,7 +236,9 @@ mod tests {
         let mut config = Config::parse(text.as_bytes()).unwrap();
         (config.process, config.digest) = ("0123456789abcdef".into(), "0123456789ab".into());
         let refused = vec![Refusals { key: "d:a:{*}".to_owned(), requests: 7 }];
-        let text = write(&config, &[[1, 2, 3, 4, 5, 6, 7], [0; 7]], refused, &mut 0).unwrap();
+        let let_through = vec![Refusals { key: "d:b:{*}".to_owned(), requests: 3 }];
+        let text = write(&config, &[[1, 2, 3, 4, 5, 6, 7], [0; 7]], [refused, let_through], &mut 0)
+            .unwrap();
         assert_eq!(
             text,
             concat!(
@@ -238,7 +248,8 @@ mod tests {
                 r#""policies":[{"name":"a","quota":5,"window_s":60,"stagger":false,"mode":"enforce","#,
                 r#""on_failure":"deny","partition_by":[],"admitted":1,"refused":2,"shadow_refused":3,"marked":7,"missing_identity":4,"#,
                 r#""store_error":5},{"name":"b","quota":0,"window_s":3600,"stagger":true,"mode":"off","#,
-                r#""on_failure":"local","partition_by":[]}],"refused":[{"key":"d:a:{*}","requests":7}]}"#
+                r#""on_failure":"local","partition_by":[]}],"refused":[{"key":"d:a:{*}","requests":7}],"#,
+                r#""would_refuse":[{"key":"d:b:{*}","requests":3}]}"#
             )
         );
     }
@@ -247,9 +258,11 @@ mod tests {
     fn largest_configuration_is_reported_without_counts() {
         let config = config(64, |i| format!("{i:0>64}"));
         let refused = vec![Refusals { key: "k".repeat(MAX_REPORTED_KEY), requests: u64::MAX }; 8];
-        let report = read(&write(&config, &[[u64::MAX / 8; 7]; 64], refused, &mut 0).unwrap());
+        let report = read(
+            &write(&config, &[[u64::MAX / 8; 7]; 64], [refused.clone(), refused], &mut 0).unwrap(),
+        );
         assert_eq!(report.policies.len(), 64);
-        assert!(report.refused.is_empty());
+        assert!(report.refused.is_empty() && report.would_refuse.is_empty());
         assert_eq!(report.policies[63], configured_as(&config.policies[63]));
     }
 
@@ -260,7 +273,7 @@ mod tests {
             {"name":"b","partition_by":[],"quota":5,"window":"1h"}]}"#;
         let mut config = Config::parse(text.as_bytes()).unwrap();
         config.policies[1].window = calendar(Unit::Day, "Europe/Berlin");
-        let report = read(&write(&config, &[[0; 7]; 2], Vec::new(), &mut 0).unwrap());
+        let report = read(&write(&config, &[[0; 7]; 2], Default::default(), &mut 0).unwrap());
         let of = |index: usize| serde_json::to_value(&report.policies[index]).unwrap();
         let (settled, daily) = (of(0), of(1));
         assert_eq!((&settled["settles"], &settled["kind"]), (&json!(true), &Value::Null));
@@ -277,7 +290,8 @@ mod tests {
         }
         let (mut turn, mut named) = (0, std::collections::BTreeSet::new());
         for _ in 0..4 {
-            let report = read(&write(&config, &[[1; 7]; 64], Vec::new(), &mut turn).unwrap());
+            let report =
+                read(&write(&config, &[[1; 7]; 64], Default::default(), &mut turn).unwrap());
             named.extend(report.policies.into_iter().map(|policy| policy.name));
         }
         assert_eq!(named.len(), 64);
@@ -295,7 +309,13 @@ mod tests {
             let (mut turn, mut said) = (0, vec![false; policies]);
             for _ in 0..policies {
                 let report = read(
-                    &write(&config, &vec![[1; 7]; policies], refused.clone(), &mut turn).unwrap(),
+                    &write(
+                        &config,
+                        &vec![[1; 7]; policies],
+                        [refused.clone(), Vec::new()],
+                        &mut turn,
+                    )
+                    .unwrap(),
                 );
                 assert_eq!(report.refused.len(), refused.len());
                 for (said, policy) in said.iter_mut().zip(&report.policies) {
@@ -311,8 +331,9 @@ mod tests {
         let config = config(64, |i| format!("{i:0>64}"));
         let (mut turn, mut said) = (0, 0);
         for _ in 0..64 {
-            let report =
-                read(&write(&config, &[[u64::MAX / 8; 7]; 64], Vec::new(), &mut turn).unwrap());
+            let report = read(
+                &write(&config, &[[u64::MAX / 8; 7]; 64], Default::default(), &mut turn).unwrap(),
+            );
             said += report.policies.iter().filter(|policy| policy.partition_by.is_some()).count();
         }
         assert!(said >= 64, "{said}");
@@ -323,16 +344,21 @@ mod tests {
         let config = config(64, |i| format!("a-policy-with-a-longer-name-{i}"));
         let refused = vec![Refusals { key: "k".repeat(MAX_REPORTED_KEY), requests: 1 }; 8];
         let mut counts = [[0; 7]; 64];
-        let report = read(&write(&config, &counts, refused.clone(), &mut 0).unwrap());
+        let report = read(&write(&config, &counts, [refused.clone(), Vec::new()], &mut 0).unwrap());
         assert!(
             report.refused.is_empty(),
             "64 policies of 150 bytes and 8 refusals of 400 do not fit"
         );
-        assert_eq!(read(&write(&config, &counts[..8], refused, &mut 0).unwrap()).refused.len(), 8);
+        assert_eq!(
+            read(&write(&config, &counts[..8], [refused, Vec::new()], &mut 0).unwrap())
+                .refused
+                .len(),
+            8
+        );
         for (i, counts) in counts.iter_mut().enumerate() {
             *counts = [1_000_000 + i as u64; 7];
         }
-        let report = read(&write(&config, &counts, Vec::new(), &mut 0).unwrap());
+        let report = read(&write(&config, &counts, Default::default(), &mut 0).unwrap());
         let counted: Vec<bool> = report.policies.iter().map(|policy| policy.admitted > 0).collect();
         assert!(
             counted[48..].iter().all(|counted| *counted)
@@ -351,7 +377,7 @@ mod tests {
              "quota_from":{"jwt":{"claim":"limit"},"max":9}},
             {"name":"b","quota":5,"window":"1m","partition_by":["path"]}]}"#;
         let config = Config::parse(text.as_bytes()).unwrap();
-        let report = read(&write(&config, &[[0; 7]; 2], Vec::new(), &mut 0).unwrap());
+        let report = read(&write(&config, &[[0; 7]; 2], Default::default(), &mut 0).unwrap());
         let said = serde_json::to_value(&report.policies).unwrap();
         assert_eq!(
             said[0]["partition_by"],
@@ -373,7 +399,7 @@ mod tests {
         }
         let (mut turn, mut named, mut said) = (0, vec![0; 1024], vec![false; 1024]);
         for _ in 0..400 {
-            let report = read(&write(&config, &counts, Vec::new(), &mut turn).unwrap());
+            let report = read(&write(&config, &counts, Default::default(), &mut turn).unwrap());
             assert!(report.policies.len() <= MAX_NAMED);
             for policy in &report.policies {
                 let index: usize = policy.name.parse().unwrap();
@@ -397,7 +423,8 @@ mod tests {
         let config = Config::parse(text.to_string().as_bytes()).unwrap();
         let (mut turn, mut said) = (0, std::collections::BTreeSet::new());
         for _ in 0..4 {
-            let report = read(&write(&config, &[[0; 7]; 40], Vec::new(), &mut turn).unwrap());
+            let report =
+                read(&write(&config, &[[0; 7]; 40], Default::default(), &mut turn).unwrap());
             let policies = report.policies.iter().filter(|policy| policy.partition_by.is_some());
             let names: Vec<&str> = policies.map(|policy| &*policy.name).collect();
             assert!((5..20).contains(&names.len()), "{names:?}");

@@ -294,8 +294,10 @@ fn refusals_without_a_call_are_reported_by_counter() {
     w.observe_traffic(at(3));
     let report = w.next_fetch(at(3)).unwrap().report.unwrap();
     assert!(
-        report.ends_with(r#""refused":[{"key":"d:a:{x}","requests":3}]}"#),
-        "shadow mode refuses nothing: {report}"
+        report.ends_with(
+            r#""refused":[{"key":"d:a:{x}","requests":3}],"would_refuse":[{"key":"d:s:{x}","requests":1}]}"#
+        ),
+        "shadow mode lets requests through: {report}"
     );
     assert!(report.contains(r#""on_failure":"deny","partition_by":[],"refused":4}"#), "{report}");
     assert!(report.contains(r#""partition_by":[],"shadow_refused":2}"#), "{report}");

@@ -161,7 +161,11 @@ impl CallEndpoint {
         for (index, reservation) in reservations.into_iter().enumerate() {
             match CheckedReservation::window_of(&reservation) {
                 Ok(window) => {
-                    asks.push(CheckedReservation::within(reservation, window));
+                    let ask = CheckedReservation::within(reservation, window);
+                    asks.push(match self.hooks.quota(&ask.key) {
+                        Some(quota) => ask.overridden(quota),
+                        None => ask,
+                    });
                 }
                 Err(invalid) => {
                     self.hooks.observe(Event::Invalid(&reservation.key));

@@ -1,7 +1,8 @@
 //! `quotagate dial list`.
 
 use quotagate_operate::api::{Board, DialEntry};
-use quotagate_protocol::dials::ALL_POLICIES;
+use quotagate_operate::share_words;
+use quotagate_protocol::dials::{ALL_POLICIES, EnforcedShare};
 
 use crate::operate::display::{Table, Weight, ends, mode, on_failure, say, window};
 use crate::operate::failure::Failure;
@@ -65,7 +66,10 @@ fn table(board: &Board) -> Table {
             changed(own.and_then(|own| own.fields.quota).map(number), number(policy.quota), false),
             window(&policy.kind, policy.window_s),
             changed(
-                new_mode.map(|m| mode(m).to_owned()),
+                new_mode.map(|m| match share_of(own, all) {
+                    Some(share) => format!("{}, {}", mode(m), share_words(share)),
+                    None => mode(m).to_owned(),
+                }),
                 mode(policy.mode).to_owned(),
                 mode_of_all,
             ),
@@ -93,6 +97,15 @@ fn table(board: &Board) -> Table {
         table.row(Weight::Notable, row);
     }
     table
+}
+
+/// For whom the mode in force refuses although it is shadow.
+fn share_of<'d>(
+    own: Option<&'d DialEntry>,
+    all: Option<&'d DialEntry>,
+) -> Option<&'d EnforcedShare> {
+    let of_mode = own.filter(|own| own.fields.mode.is_some()).or(all);
+    of_mode.and_then(|dial| dial.fields.enforced_for.as_ref())
 }
 
 /// The value in force from the policy's own dial and the dial of all policies, and whether it is of

@@ -4,8 +4,9 @@ use clap::ArgGroup;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use hyper::Method;
 use quotagate_operate::api::{self, Changed, DialEntry, PolicyInfo, SetDial};
-use quotagate_protocol::dials::ALL_POLICIES;
+use quotagate_protocol::dials::{ALL_POLICIES, EnforcedShare};
 use quotagate_protocol::{Mode, OnFailure};
+use quotagate_quota::request::naming::Name;
 
 use crate::operate::change::undo::{self, Before, remark, until};
 use crate::operate::display::{mode, on_failure, say};
@@ -16,7 +17,7 @@ use crate::values::{for_ms, units};
 
 /// The flags of `quotagate dial set`.
 #[derive(Debug, clap::Args)]
-#[command(group(ArgGroup::new("dialled").args(["mode", "quota", "on_failure"]).required(true).multiple(true)))]
+#[command(group(ArgGroup::new("dialled").args(["mode", "percent", "only", "quota", "on_failure"]).required(true).multiple(true)))]
 pub(super) struct SetDialArgs {
     /// The name of a policy, or * for all
     policy: String,
@@ -26,6 +27,18 @@ pub(super) struct SetDialArgs {
     /// With `*` and --mode enforce: also enforce the policies that are in mode shadow or mark
     #[arg(long, requires = "mode")]
     include_shadow: bool,
+    /// Refuse for this share of the partitions, and count the others in mode shadow. It is always
+    /// the same share, and a greater one keeps it
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u8).range(1..=100))]
+    percent: Option<u8>,
+    /// Refuse for these parties, and count the others in mode shadow: all partitions that contain
+    /// one of them. Repeat it for more
+    #[arg(long, value_name = "PARTITION")]
+    only: Vec<String>,
+    /// The header, cookie or query parameter in --only is no secret, since the policy does not mark
+    /// it `secret`
+    #[arg(long, requires = "only")]
+    plain: bool,
     /// Units per window, in place of the policy's quota, tiers and quota_from; 0 refuses every
     /// request
     #[arg(long, value_name = "N", value_parser = units)]
@@ -60,11 +73,25 @@ pub(super) async fn run(args: &SetDialArgs, session: &Session) -> Result<(), Fai
     if args.policy == ALL_POLICIES && args.quota.is_some() {
         return Err(Failure::Usage("--quota is for one policy: name it instead of *".to_owned()));
     }
+    let share = (args.percent.is_some() || !args.only.is_empty()).then(|| EnforcedShare {
+        percent: args.percent.unwrap_or_default(),
+        only: args.only.clone(),
+    });
+    for party in &args.only {
+        let name = Name::parse(party, Vec::new()).map_err(|e| Failure::Usage(e.to_string()))?;
+        if let Some(label) = name.written_out().filter(|_| !args.plain) {
+            return Err(Failure::Usage(format!(
+                "the value of {label} may be a secret, and would be sent, logged and shown: write its digest, which \
+                 `quotagate top` shows. If the policy does not mark it `secret`, add --plain"
+            )));
+        }
+    }
     let change = SetDial {
         domain: session.client.domain.clone(),
         policy: args.policy.clone(),
         mode: args.mode,
         include_shadow: args.include_shadow,
+        enforced_for: share,
         quota: args.quota,
         on_failure: args.on_failure,
         for_ms: args.for_ms,
@@ -105,12 +132,13 @@ fn say_undo(args: &SetDialArgs, before: &Before<DialEntry>, session: &Session) {
             ));
         }
     };
-    let fields = undo::fields(was.fields);
+    let fields = undo::fields(&was.fields);
     let words = |of: &mut dyn Iterator<Item = &(&str, String, String)>| {
         of.map(|(_, _, words)| words.as_str()).collect::<Vec<_>>().join(", ")
     };
+    let sets_mode = args.mode.is_some() || args.percent.is_some() || !args.only.is_empty();
     let is_named = |flag: &str| match flag {
-        "--mode" => args.mode.is_some(),
+        "--mode" | "--percent" | "--only" => sets_mode,
         "--quota" => args.quota.is_some(),
         _ => args.on_failure.is_some(),
     };
@@ -125,7 +153,7 @@ fn say_undo(args: &SetDialArgs, before: &Before<DialEntry>, session: &Session) {
         let time = if args.for_ms.is_some() { ", for the same time" } else { "" };
         say(&format!("These fields keep their values{time}: {kept}."));
     }
-    let is_new = (args.mode.is_some() && was.fields.mode.is_none())
+    let is_new = (sets_mode && was.fields.mode.is_none())
         || (args.quota.is_some() && was.fields.quota.is_none())
         || (args.on_failure.is_some() && was.fields.on_failure.is_none());
     let again = undo::set_dial(session, was, &fields);
@@ -146,6 +174,15 @@ fn say_meaning(args: &SetDialArgs, policy: Option<&PolicyInfo>) {
         Some(Mode::Shadow) => say("  mode: requests are counted and none is refused"),
         Some(Mode::Off) => say("  mode: requests are neither counted nor refused"),
         None => {}
+    }
+    let shares = args.percent.map(|percent| format!("{percent} % of the partitions"));
+    let named = (!args.only.is_empty()).then(|| args.only.join(", "));
+    let enforced: Vec<_> = shares.into_iter().chain(named).collect();
+    if !enforced.is_empty() {
+        say(&format!(
+            "  mode: requests over the quota are refused for {}; the rest is in mode shadow: counted, never refused",
+            enforced.join(" and ")
+        ));
     }
     if let Some(quota) = args.quota {
         say(&format!(

@@ -46,7 +46,43 @@ fn overridden_policies_are_marked() {
     reply["overridden"] = json!(["s", "unknown", "s", 7]);
     fetched(&mut w, 0, &reply);
     assert_eq!(in_force(&w), "Enforce - Deny, Shadow - Deny!, Off - Deny");
+    // An override of a party in all policies.
+    reply["overridden"] = vec![json!("*"); 10_000].into();
+    reply["version"] = json!(2);
+    fetched(&mut w, 5_000, &reply);
+    assert_eq!(in_force(&w), "Enforce - Deny!, Shadow - Deny!, Off - Deny!");
     assert_eq!(lines(&mut w), [""; 0]);
+}
+
+#[test]
+fn share_of_a_shadow_policy_is_enforced_and_a_wrong_share_refuses_nobody() {
+    let of = |share: Value| {
+        let mut w = worker();
+        let dials = json!([{"policy": "a", "mode": "shadow", "enforced_for": share}]);
+        fetched(&mut w, 0, &reply(1, dials));
+        let a = &w.config().policies[0];
+        (a.mode, a.enforced_for.is_some(), lines(&mut w).len())
+    };
+    assert_eq!(of(json!({"percent": 5})), (Mode::Shadow, true, 0));
+    assert_eq!(of(json!({"only": ["jwt.sub=x"]})), (Mode::Shadow, true, 0));
+    for wrong in [
+        json!({}),
+        json!({"percent": 101}),
+        json!({"percent": -1}),
+        json!({"percent": 5, "only": 7}),
+        json!({"percent": 5, "more": 7}),
+        json!({"only": vec!["jwt.sub=x"; 33]}),
+        json!({"only": ["x".repeat(2049)]}),
+        json!(7),
+    ] {
+        assert_eq!(of(wrong), (Mode::Shadow, false, 1));
+    }
+    // It belongs to the mode of the same dial.
+    let mut w = worker();
+    let dials = json!([{"policy": "a", "mode": "enforce"}, {"policy": "*", "mode": "shadow", "enforced_for": {"percent": 5}}]);
+    fetched(&mut w, 0, &reply(1, dials));
+    let shares: Vec<_> = w.config().policies.iter().map(|of| of.enforced_for.is_some()).collect();
+    assert_eq!(shares, [false, true, true]);
 }
 
 #[test]
