@@ -34,9 +34,12 @@ pub struct DocumentSighting {
 /// When each proxy last reported a document.
 type Proxies = HashMap<Box<str>, Instant>;
 
-/// The documents in force, by domain and digest.
+/// Documents by domain and digest.
+type ProxiesOfDocuments = BTreeMap<(Box<str>, Box<str>), Proxies>;
+
+/// The documents in force.
 #[derive(Default)]
-pub struct ReportedDocuments(Mutex<BTreeMap<(Box<str>, Box<str>), Proxies>>);
+pub struct ReportedDocuments(Mutex<ProxiesOfDocuments>);
 
 impl ReportedDocuments {
     /// Records a report, if it names its proxy and its document.

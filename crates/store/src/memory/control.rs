@@ -169,10 +169,10 @@ impl Memory {
     /// The counters of a policy in one shard; `from` is its index.
     fn page_of(&self, domain: &str, policy: &str, from: usize) -> CounterPage {
         let Some(shard) = self.shards.all().nth(from) else { return CounterPage::default() };
-        let own = |key: &&Box<str>| {
+        let own = |key: &&str| {
             CounterKey::split(key).is_some_and(|key| (key.domain, key.policy) == (domain, policy))
         };
-        let keys = lock(shard).keys().filter(own).map(|key| String::from(&**key)).collect();
+        let keys = lock(shard).keys().map(|key| &**key).filter(own).map(str::to_owned).collect();
         let next = from.saturating_add(1);
         CounterPage { keys, next: (next < SHARDS).then(|| next.to_string()) }
     }
