@@ -9,8 +9,8 @@
 //!   written is spread over a cluster.
 //! * `<prefix>:publishers:{*}` lists the publishers. Each one renews its entry every minute.
 //!
-//! Bounds: 256 publishers; of each 48 partitions in each list (24 of those that would be refused), 53
-//! policies, 8 documents and 68 KiB. What cannot be read is ignored item by item.
+//! Bounds: 256 publishers; of each 48 partitions in each list (24 of those that would be refused),
+//! 53 policies, 8 documents and 68 KiB. What cannot be read is ignored item by item.
 
 mod identity;
 mod index;

@@ -105,9 +105,9 @@ impl PartyUsage {
 pub enum QuotaFrom {
     /// A runtime override.
     Override,
-    /// The last reservation for the partition in this window, as the backend keeps it or this store
-    /// saw it. Its quota comes from an override of the document, a tier, `quota_from` or the policy.
-    /// If a dial has ended or changed since, the next reservation shows it.
+    /// The last reservation for the partition in this window, as the backend keeps it or this
+    /// store saw it. Its quota comes from an override of the document, a tier, `quota_from` or the
+    /// policy. If a dial has ended or changed since, the next reservation shows it.
     Reservation,
     /// A dial.
     Dial,

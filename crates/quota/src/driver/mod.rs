@@ -373,8 +373,8 @@ impl<K: Copy + Ord, W: Clone> Driver<K, W> {
 
     /// Whether several requests shared the last call, and no request waits for a call that is under
     /// way. Then more requests may come in the same turn of the host's event loop, and a host that
-    /// can should send the next call only at the end of this turn. If the last call had one request,
-    /// the next one leaves at once.
+    /// can should send the next call only at the end of this turn. If the last call had one
+    /// request, the next one leaves at once.
     pub fn gathers(&self) -> bool {
         self.worker.shares_next_call()
     }
