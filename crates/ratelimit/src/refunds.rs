@@ -13,7 +13,7 @@
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use quotagate_protocol::{Adjustment, Grant, MAX_KEY, MAX_UNITS, Reservation};
@@ -86,7 +86,7 @@ impl NegativeHits {
             flight: tokio::sync::Mutex::default(),
             flushes: AtomicU64::new(0),
         });
-        tokio::spawn(keep_flushed(Arc::downgrade(&refunds)));
+        tokio::spawn(keep_flushed(Arc::clone(&refunds)));
         refunds
     }
 
@@ -234,9 +234,13 @@ impl NegativeHits {
 
     /// Waits until no credit is left to write.
     pub async fn flushed(&self) {
-        while !self.flush().await {
+        while !self.flush().await || self.has_credits() {
             tokio::time::sleep(AGAIN).await;
         }
+    }
+
+    fn has_credits(&self) -> bool {
+        !self.credits().waiting.is_empty()
     }
 
     async fn reserve(&self, reservations: Vec<Reservation>) -> Vec<Reserved> {
@@ -273,9 +277,10 @@ impl WaitingCredits {
     }
 }
 
-/// Writes credits until nobody has the domain any more, and those that are left.
-async fn keep_flushed(refunds: Weak<NegativeHits>) {
-    while let Some(refunds) = refunds.upgrade() {
+/// Writes credits until nobody else has the domain, and all are written.
+async fn keep_flushed(refunds: Arc<NegativeHits>) {
+    // In this order: nobody else can leave a credit once this is the last reference.
+    while Arc::strong_count(&refunds) > 1 || refunds.has_credits() {
         // It does not matter which of the two has come.
         let _ = tokio::time::timeout(FLUSH, refunds.flush_now.notified()).await;
         while !refunds.flush().await {

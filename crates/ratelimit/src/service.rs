@@ -33,10 +33,18 @@ use crate::refunds::{CounterReading, NegativeHits};
 pub struct RateLimitService {
     options: AnswerOptions,
     domains: RwLock<Option<Domains>>,
-    /// What is left of domains that others replaced, while it has something to send to the store.
-    replaced: Mutex<Vec<(Weak<DomainCounters>, Weak<NegativeHits>)>>,
+    replaced: Mutex<ReplacedDomains>,
     /// What the original's metrics say.
     pub metrics: ServiceMetrics,
+}
+
+/// What is left of domains that others replaced, for as long as it has something to send to the
+/// store.
+#[derive(Default)]
+struct ReplacedDomains {
+    counters: Vec<Weak<DomainCounters>>,
+    /// Those that no later domain has taken over.
+    refunds: Vec<Weak<NegativeHits>>,
 }
 
 /// The part of a limit from which on its hits are near it, unless a setting says another one.
@@ -193,38 +201,34 @@ impl RateLimitService {
             current.replace(Arc::clone(&domains)).unwrap_or_default()
         };
         let mut replaced = self.replaced.lock().unwrap_or_else(PoisonError::into_inner);
-        replaced.retain(|(counters, refunds)| {
-            counters.strong_count() > 0 || refunds.strong_count() > 0
-        });
-        let gone = before.iter().filter(|(name, domain)| {
-            !domains.get(*name).is_some_and(|current| Arc::ptr_eq(current, domain))
-        });
-        replaced.extend(gone.map(|(_, domain)| {
-            (Arc::downgrade(&domain.counters), Arc::downgrade(&domain.refunds))
-        }));
+        replaced.counters.retain(|counters| counters.strong_count() > 0);
+        replaced.refunds.retain(|refunds| refunds.strong_count() > 0);
+        for (name, domain) in before.iter() {
+            let current = domains.get(name);
+            if !current.is_some_and(|current| Arc::ptr_eq(&current.counters, &domain.counters)) {
+                replaced.counters.push(Arc::downgrade(&domain.counters));
+            }
+            if !current.is_some_and(|current| Arc::ptr_eq(&current.refunds, &domain.refunds)) {
+                replaced.refunds.push(Arc::downgrade(&domain.refunds));
+            }
+        }
     }
 
     /// Waits until the store has what requests refunded and the credits that they left, those of
     /// replaced domains included. Call it when no request comes any more.
     pub async fn settle(&self) {
-        let replaced =
+        let ReplacedDomains { counters, refunds } =
             std::mem::take(&mut *self.replaced.lock().unwrap_or_else(PoisonError::into_inner));
-        let replaced =
-            replaced.iter().map(|(counters, refunds)| (counters.upgrade(), refunds.upgrade()));
         let domains = self.domains().unwrap_or_default();
-        let current = domains
-            .values()
-            .map(|domain| (Some(Arc::clone(&domain.counters)), Some(Arc::clone(&domain.refunds))));
-        join_all(replaced.chain(current).map(|(counters, refunds)| async move {
-            // First, because a call that ends may leave a credit.
-            if let Some(counters) = counters {
-                counters.settled().await;
-            }
-            if let Some(refunds) = refunds {
-                refunds.flushed().await;
-            }
-        }))
-        .await;
+        let counters = counters.iter().filter_map(Weak::upgrade);
+        let counters: Vec<_> =
+            counters.chain(domains.values().map(|domain| Arc::clone(&domain.counters))).collect();
+        // First, because a call that ends may leave a credit.
+        join_all(counters.iter().map(|counters| counters.settled())).await;
+        let refunds = refunds.iter().filter_map(Weak::upgrade);
+        let refunds: Vec<_> =
+            refunds.chain(domains.values().map(|domain| Arc::clone(&domain.refunds))).collect();
+        join_all(refunds.iter().map(|refunds| refunds.flushed())).await;
     }
 
     /// Answers a request, and counts it: it takes the hits of all its descriptors, or of none if it

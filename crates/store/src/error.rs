@@ -8,7 +8,7 @@ pub enum StoreError {
     Unreachable(String),
     /// It was sent, and no answer says what became of it. It may have taken units, which stay taken
     /// until the window ends.
-    #[error("no answer from the backend: {0}")]
+    #[error("no usable answer from the backend: {0}")]
     NoAnswer(String),
     /// The caller's budget was over before it was sent.
     #[error("the caller's budget was over")]
@@ -27,9 +27,9 @@ impl StoreError {
         matches!(self, Self::Unreachable(_) | Self::NoAnswer(_))
     }
 
-    /// The error for a reply that no script of the store gives. What sent it may have executed the
-    /// command.
+    /// The error for a reply that no script or command of the store gives. Redis may have executed
+    /// the command.
     pub(crate) fn unexpected_reply() -> Self {
-        Self::NoAnswer("an unexpected reply to a script of the store".to_owned())
+        Self::NoAnswer("an unexpected reply".to_owned())
     }
 }

@@ -1,5 +1,6 @@
 //! A run is a process of its own, with a process group of its own. This one waits for it, and then
-//! ends whatever it has left, also after Ctrl-C and SIGTERM.
+//! ends whatever it has left, also after Ctrl-C and SIGTERM. Runs in other PID namespaces must not
+//! share `/run/netns`: here they look as if they had ended.
 
 use std::fs::{self, Permissions};
 use std::os::unix::fs::PermissionsExt;
@@ -23,7 +24,7 @@ const NAMESPACES: &str = "/run/netns";
 /// What names of the namespaces of all runs begin with.
 const PREFIX: &str = "mesh";
 /// The name of this program, as the system shows it.
-const PROGRAM: &str = "quotagate-mesh";
+const PROGRAM: &str = env!("CARGO_PKG_NAME");
 /// How often a run is looked at.
 const LOOK: Duration = Duration::from_millis(50);
 /// How long its files may take to go.
@@ -43,7 +44,7 @@ pub fn namespace(run: u32, name: &str) -> String {
 pub fn supervise(command: &mut Command) -> Result<ExitCode> {
     remove_namespaces(|run| !is_running(run))?;
     ctrlc::set_handler(|| INTERRUPTED.store(true, SeqCst)).context("cannot listen for Ctrl-C")?;
-    // Its containers have other users.
+    // Containers run as other users, who must be able to enter the folder.
     let folder = tempfile::Builder::new().prefix(PREFIX).tempdir()?;
     fs::set_permissions(&folder, Permissions::from_mode(0o755))?;
     let status = finish(command.env("TMPDIR", folder.path()), &INTERRUPTED);
@@ -52,6 +53,9 @@ pub fn supervise(command: &mut Command) -> Result<ExitCode> {
         Ok(fs::remove_dir_all(&folder).is_ok() || !folder.path().exists())
     })?;
     let status = status?;
+    if status.code().is_none() {
+        bail!("the run ended by a signal: {status}");
+    }
     Ok(status.code().and_then(|code| u8::try_from(code).ok()).map_or(ExitCode::FAILURE, Into::into))
 }
 
@@ -108,13 +112,21 @@ fn remove_namespaces(is_over: impl Fn(u32) -> bool) -> Result<()> {
         let Some(name) = name.to_str().filter(|name| run_of(name).is_some_and(&is_over)) else {
             continue;
         };
-        let processes = task::printed(Command::new("ip").args(["netns", "pids", name]))?;
-        for id in processes.lines().filter_map(|line| Pid::from_raw(line.parse().ok()?)) {
-            // It may have ended meanwhile.
-            let _ = kill_process(id, Signal::KILL);
+        if let Err(error) = remove_namespace(name) {
+            // Another command may have removed it at the same time, or root may have made it.
+            task::note(&format!("the namespace {name} stays: {error:#}"));
         }
-        task::printed(Command::new("ip").args(["netns", "del", name]))?;
     }
+    Ok(())
+}
+
+fn remove_namespace(name: &str) -> Result<()> {
+    let processes = task::printed(Command::new("ip").args(["netns", "pids", name]))?;
+    for id in processes.lines().filter_map(|line| Pid::from_raw(line.parse().ok()?)) {
+        // It may have ended meanwhile.
+        let _ = kill_process(id, Signal::KILL);
+    }
+    task::printed(Command::new("ip").args(["netns", "del", name]))?;
     Ok(())
 }
 
@@ -126,7 +138,13 @@ fn run_of(namespace: &str) -> Option<u32> {
 }
 
 fn is_running(run: u32) -> bool {
-    fs::read_to_string(format!("/proc/{run}/comm")).is_ok_and(|name| name.trim_end() == PROGRAM)
+    has_name(run, PROGRAM)
+}
+
+/// Whether a process runs a program of this name, of which Linux keeps 15 letters.
+fn has_name(process: u32, program: &str) -> bool {
+    let kept = program.get(..15).unwrap_or(program);
+    fs::read_to_string(format!("/proc/{process}/comm")).is_ok_and(|name| name.trim_end() == kept)
 }
 
 #[cfg(test)]
@@ -145,8 +163,14 @@ mod tests {
 
     #[test]
     fn run_is_known_by_the_name_of_its_program() {
-        // The test has another one.
-        assert!(!is_running(std::process::id()));
+        let mut other = Command::new("sleep").arg("600").spawn().unwrap();
+        assert_eq!(
+            [has_name(other.id(), "sleep"), is_running(other.id())],
+            [true, false],
+            "the program is {PROGRAM}"
+        );
+        other.kill().unwrap();
+        other.wait().unwrap();
     }
 
     #[test]

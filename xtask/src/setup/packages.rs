@@ -112,10 +112,10 @@ pub fn provide(missing: &[&Program], consent: Consent) -> Result<()> {
     install(installer, &packages)?;
     let services = missing.iter().filter_map(|program| program.service);
     services.for_each(|service| stop_service(installer, service));
-    let still: Vec<&str> = missing
+    let still: Vec<String> = missing
         .iter()
         .filter(|program| (program.find)().is_none())
-        .map(|program| program.name)
+        .map(|program| format!("{} ({})", program.name, program.elsewhere))
         .collect();
     if !still.is_empty() {
         bail!(

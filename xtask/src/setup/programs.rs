@@ -187,7 +187,7 @@ pub const PROGRAMS: &[Program] = &[
         find: kubectl,
         packages: &["kubernetes-client"],
         service: None,
-        elsewhere: "that of Debian 12 is 1.20: see https://kubernetes.io/docs/tasks/tools/. Ubuntu: `sudo snap install kubectl --classic`",
+        elsewhere: "Debian 12 packages 1.20, which is too old: see https://kubernetes.io/docs/tasks/tools/. Ubuntu: `sudo snap install kubectl --classic`",
     },
 ];
 

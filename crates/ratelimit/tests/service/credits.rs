@@ -268,7 +268,7 @@ async fn ask_and_leave(service: &Running, store: &GatedStore, descriptors: Vec<D
 /// Stops a service whose store is behind a gate, which opens later.
 async fn stop_at_gate(mut service: Running, store: &GatedStore) {
     service.stop.take().unwrap().send(Duration::ZERO).unwrap();
-    tokio::time::sleep(Duration::from_millis(200)).await;
+    tokio::time::sleep(Duration::from_millis(50)).await;
     assert!(!service.task.is_finished(), "it waits for the store");
     store.set(Gate::Open);
     (&mut service.task).await.unwrap();
@@ -321,9 +321,10 @@ async fn service_that_stops_refunds_what_it_has_leased() {
     for _ in 0..500 {
         assert!(passes(&client.ask("k=a").await.unwrap().unwrap()));
     }
+    let other = Bench::with(RULES, AnswerOptions::default(), self::counting(), store);
+    assert!(left(&other, "k=a").await < 999_500, "some units are leased");
     service.stop.take().unwrap().send(Duration::ZERO).unwrap();
     (&mut service.task).await.unwrap();
-    let other = Bench::with(RULES, AnswerOptions::default(), self::counting(), store);
     assert_eq!(left(&other, "k=a").await, 999_500);
 }
 
