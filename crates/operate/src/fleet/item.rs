@@ -276,7 +276,7 @@ mod tests {
             in_force: vec![in_force("d")],
         };
         let fields = picture.clone().fields();
-        assert_eq!(fields.len(), 9);
+        assert_eq!(fields.len(), 10);
         assert!(
             fields.iter().all(|(_, value)| value.starts_with(b"{")),
             "the script reads no other"
