@@ -7,7 +7,7 @@ use proxy_wasm::hostcalls;
 /// In the host's shared data, which all VMs with the same `vm_id` have in common.
 const KEY: &str = "quotagate.process";
 
-/// The name: 16 random hexadecimal digits. Envoy's main thread makes it before any worker starts.
+/// The name, which the VMs of one `vm_id` share: 16 random hexadecimal digits. Envoy's main thread makes it before any worker starts.
 pub fn id() -> Box<str> {
     let known = || {
         let (id, version) = hostcalls::get_shared_data(KEY).unwrap_or_default();
@@ -17,7 +17,8 @@ pub fn id() -> Box<str> {
         return id.into();
     }
     let id = format!("{:016x}", RandomState::new().hash_one(KEY));
-    // If another thread was first, its name holds.
+    // If another thread writes at the same time, the later name holds, and one report may have the
+    // other one.
     let _ = hostcalls::set_shared_data(KEY, Some(id.as_bytes()), known().1);
     known().0.unwrap_or(id).into()
 }

@@ -3,13 +3,16 @@
 //!
 //! A change is written before its operator gets the answer, and after it is in history. Lines are
 //! appended one by one to a file that is opened for each of them, so that it can be renamed at any
-//! time. What cannot be written stands in the log of the store instead, which says why.
+//! time. One thread writes them all, so a disk that hangs holds up nothing else. What cannot be
+//! written stands in the log of the store instead, which says why.
 
 use std::fs::OpenOptions;
 use std::io::{self, Write as _};
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::sync::{Mutex, PoisonError};
+use std::thread;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use jiff::Timestamp;
@@ -17,21 +20,27 @@ use quotagate_operate::Author;
 use quotagate_operate::api::Event;
 use serde::Serialize;
 use serde_json::Value;
-use tokio::task::spawn_blocking;
+use tokio::sync::oneshot;
 use tokio::time::timeout;
 
 /// The longest that an operator waits for a line.
 const PATIENCE: Duration = Duration::from_secs(2);
 /// Most refused tries of unknown operators that are written in a second. Anyone can send them.
 const MAX_UNKNOWN: u64 = 20;
+/// Most lines that wait for the disk.
+const MAX_WAITING: usize = 256;
 /// The name that stands for standard error.
 const STDERR: &str = "-";
 
 /// The audit log.
 pub struct AuditLog {
     path: PathBuf,
+    writer: SyncSender<WaitingLine>,
     unknown: Mutex<UnknownTries>,
 }
+
+/// A line, and who waits until it is written.
+type WaitingLine = (String, oneshot::Sender<io::Result<()>>);
 
 /// The refused tries of unknown operators.
 struct UnknownTries {
@@ -96,9 +105,11 @@ impl AuditLog {
     pub fn open(path: &Path) -> io::Result<Self> {
         let since = Instant::now();
         let unknown = Mutex::new(UnknownTries { since, written: 0, omitted: 0 });
-        let log = Self { path: path.to_owned(), unknown };
-        append(&log.path, b"")?;
-        Ok(log)
+        append(path, b"")?;
+        let (writer, waiting) = sync_channel(MAX_WAITING);
+        let own = path.to_owned();
+        thread::Builder::new().name("audit".to_owned()).spawn(move || write_all(&own, &waiting))?;
+        Ok(Self { path: path.to_owned(), writer, unknown })
     }
 
     /// Writes a line. Does not wait for a disk that hangs.
@@ -111,16 +122,19 @@ impl AuditLog {
         }
         let Ok(mut text) = serde_json::to_string(&line) else { return };
         text.push('\n');
-        let path = self.path.clone();
-        let written =
-            timeout(PATIENCE, spawn_blocking(move || (append(&path, text.as_bytes()), text)));
-        let because = match written.await {
-            Ok(Ok((Ok(()), _))) => return,
-            Ok(Ok((Err(error), text))) => format!("{error}: {}", text.trim_end()),
-            Ok(Err(error)) => error.to_string(),
-            Err(_) => format!("nothing was written within {} s", PATIENCE.as_secs()),
+        let (done, written) = oneshot::channel();
+        let because = if self.writer.try_send((text.clone(), done)).is_err() {
+            format!("{MAX_WAITING} lines wait for the disk")
+        } else {
+            match timeout(PATIENCE, written).await {
+                Ok(Ok(Ok(()))) => return,
+                Ok(Ok(Err(error))) => error.to_string(),
+                Ok(Err(_)) => "its thread has ended".to_owned(),
+                Err(_) => format!("it is not written after {} s", PATIENCE.as_secs()),
+            }
         };
-        tracing::error!("cannot write to the audit log {}: {because}", self.path.display());
+        let (path, line) = (self.path.display(), text.trim_end());
+        tracing::error!("cannot write to the audit log {path}: {because}: {line}");
     }
 
     /// How many tries of unknown operators were left out before this one, if it is to be written.
@@ -183,6 +197,14 @@ fn utc(at_ms: u64) -> String {
     at.unwrap_or(Timestamp::MAX).to_string()
 }
 
+/// Writes lines until nobody can send one.
+fn write_all(path: &Path, waiting: &Receiver<WaitingLine>) {
+    for (line, done) in waiting {
+        // Who sent it may have given up.
+        let _ = done.send(append(path, line.as_bytes()));
+    }
+}
+
 fn append(path: &Path, line: &[u8]) -> io::Result<()> {
     if path == Path::new(STDERR) {
         return io::stderr().lock().write_all(line);
@@ -222,6 +244,20 @@ mod tests {
             (&"ann".into(), &"bob".into())
         );
         assert!(AuditLog::open(&directory.path().join("absent").join("audit")).is_err());
+    }
+
+    #[tokio::test]
+    async fn disk_that_hangs_holds_up_no_operator_for_long() {
+        let directory = tempfile::tempdir().unwrap();
+        let pipe = directory.path().join("pipe");
+        let (writer, waiting) = sync_channel(1);
+        let unknown = Mutex::new(UnknownTries { since: Instant::now(), written: 0, omitted: 0 });
+        let log = AuditLog { path: pipe, writer, unknown };
+        for name in ["ann", "bob"] {
+            log.write(refused(Some(name))).await;
+        }
+        assert!(waiting.try_recv().is_ok_and(|(line, _)| line.contains("ann")));
+        assert!(waiting.try_recv().is_err(), "the queue had no room for a second line");
     }
 
     #[tokio::test]

@@ -128,6 +128,7 @@ pub fn full_snapshot(name: &str) -> Value {
     json!({
         "at_ms": 0, "faults": ["Redis is unreachable"], "warnings": ["maxmemory-policy is not noeviction"],
         "documents": ["filters refuse the policy document of shop"],
+        "mixed": ["shop has 2 documents: 1 of 3 proxies has 0123456789ab; they differ in log-ins"],
         "backend": "redis-cluster", "calls_per_s": 12.5, "call_ms": 0.7,
         "boards": [{"domain": "shop", "version": 7, "durable": false, "overrides": 1,
             "policies": [policy("per-caller", "enforce"), policy("per-key", "shadow"), policy("search", "off")],

@@ -97,9 +97,11 @@ impl TrustedProxy {
         // A proxy that adds its header to that of a client would be no proof.
         let (Some(name), None) = (names.next(), names.next()) else { return None };
         let name = clean_text(str::from_utf8(name.as_bytes()).ok()?, MAX_BY);
-        let groups = request.headers().get_all(&self.groups).iter();
-        let groups = groups.filter_map(|value| str::from_utf8(value.as_bytes()).ok());
-        let groups = groups.flat_map(|value| value.split(',')).map(|group| group.trim().to_owned());
+        let mut groups = request.headers().get_all(&self.groups).iter();
+        let (list, None) = (groups.next(), groups.next()) else { return None };
+        let list = list.and_then(|value| str::from_utf8(value.as_bytes()).ok());
+        let groups = list.into_iter().flat_map(|value| value.split(','));
+        let groups = groups.map(|group| group.trim().to_owned());
         let groups = Shown::Groups(groups.take(MAX_GROUPS).collect());
         (!name.is_empty()).then_some((name, groups))
     }
@@ -395,9 +397,9 @@ mod tests {
         for peer in ["11.1.2.3:4", "[::2]:4", "unix"] {
             assert!(matches!(ask(peer, &[ann, sre]), Err(Refusal::Token)), "{peer}");
         }
-        let twice = [ann, ann, sre];
+        let (twice, groups_twice) = ([ann, ann, sre], [ann, sre, sre]);
         let control = ("x-forwarded-email", "\t ");
-        for headers in [&[sre][..], &twice, &[control, sre]] {
+        for headers in [&[sre][..], &twice, &groups_twice, &[control, sre]] {
             assert!(matches!(ask("10.1.2.3:4", headers), Err(Refusal::Token)), "{headers:?}");
         }
         for groups in ["", "other", "SRE", "sre other"] {

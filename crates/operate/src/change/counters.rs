@@ -273,23 +273,30 @@ impl Counters {
         if counter.is_none() && over.is_none() && beyond.is_none() {
             return Ok(None);
         }
-        // A store that counted may have kept the quota. This one may have seen it itself.
-        let last = seen.own_quota.or_else(|| calls.last(&key, position.number));
         let window_of = |of: &PolicyInfo| (of.kind.clone(), of.window_s, of.stagger);
-        let is_disputed = policy.forms().any(|other| {
-            (other.quota != form.quota || other.tiers)
-                && window_of(other) == window_of(form)
-                && calls.is_in_force(domain, &other.digest)
-        });
-        // An override of the document comes before a dial. It is kept with its counter.
-        let is_hidden = counter.is_none() && form.overrides != DocumentOverrides::None;
+        let same_window = || policy.forms().filter(|other| window_of(other) == window_of(form));
+        let may_vary = same_window().any(|of| of.tiers || of.overrides != DocumentOverrides::None);
+        // A store that counted may have kept the quota, and this one may have seen it itself. What
+        // is kept may be of an earlier document, which had tiers or overrides.
+        let (kept, last) = (seen.own_quota, calls.last(&key, position.number));
+        let last = if may_vary { kept.or(last) } else { last.or(kept) };
+        let is_disputed = || {
+            same_window().any(|other| {
+                (other.quota != form.quota || other.tiers)
+                    && calls.is_in_force(domain, &other.digest)
+            })
+        };
+        // An override of the document comes before a dial. It is kept with the counter, unless an
+        // override of a party was in force.
+        let is_hidden =
+            form.overrides != DocumentOverrides::None && (counter.is_none() || pattern.is_some());
         // What holds without a runtime override.
         let (named, named_from) = match (last, dial.quota) {
             (Some(quota), dialed) if dialed == Some(quota) => (Some(quota), QuotaFrom::Dial),
             (Some(quota), _) => (Some(quota), QuotaFrom::Reservation),
             (None, _) if is_hidden => (None, QuotaFrom::Unknown),
             (None, Some(quota)) => (Some(quota), QuotaFrom::Dial),
-            (None, None) if form.tiers || is_disputed => (None, QuotaFrom::Unknown),
+            (None, None) if form.tiers || is_disputed() => (None, QuotaFrom::Unknown),
             (None, None) => (Some(form.quota), QuotaFrom::Policy),
         };
         let (quota, quota_from) = match over {

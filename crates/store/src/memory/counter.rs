@@ -12,7 +12,7 @@ use crate::window::{CounterId, Position};
 pub struct Counter {
     /// Which one it is.
     pub id: CounterId,
-    /// The quota that the last reservation named, if it said that this is not the policy's.
+    /// The quota of the last reservation that said its quota is not the policy's.
     pub own_quota: Option<u64>,
     count: Count,
 }

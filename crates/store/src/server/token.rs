@@ -135,18 +135,22 @@ impl Secret for TokenLines {
     fn parse(content: &[u8]) -> Result<Self, Vec<String>> {
         let text = str::from_utf8(content).map_err(|_| Vec::new())?;
         let (mut lines, mut faults) = (Self::default(), Vec::new());
-        let has_names = text.lines().any(|line| line.split_ascii_whitespace().count() > 2);
+        let is_named = |line: &str| {
+            !line.trim_start().starts_with("# ") && line.split_ascii_whitespace().count() > 2
+        };
+        let has_names = text.lines().any(is_named);
         for (number, line) in (1_usize..).zip(text.lines().map(str::trim)) {
             if line.is_empty() || line.starts_with("# ") {
                 continue;
             }
             if let Err(fault) = lines.add(line) {
                 faults.push(format!("line {number}: {fault}"));
-            } else if line.len() < MIN_TOKEN && has_names && !line.contains(char::is_whitespace) {
-                let fault = "it is a token without a name, which may do everything, of fewer than";
-                faults.push(format!(
-                    "line {number}: {fault} {MIN_TOKEN} characters: add ROLE DOMAINS SHA256 if it is a name"
-                ));
+            } else if !line.contains(char::is_whitespace)
+                && (line.contains('@') || (has_names && line.len() < MIN_TOKEN))
+            {
+                let fault = "it would be a token without a name, which may do everything, but it looks like \
+                             a name: add ROLE DOMAINS SHA256, or make the token longer than";
+                faults.push(format!("line {number}: {fault} {MIN_TOKEN} characters, without @"));
             }
         }
         let more = faults.len().saturating_sub(MAX_FAULTS);

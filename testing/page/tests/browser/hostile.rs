@@ -27,7 +27,7 @@ fn names_are_rendered_as_text_everywhere() -> Result<()> {
     let browser = Browser::start()?;
     for name in hostile() {
         let mut snapshot = page::full_snapshot(&name);
-        for field in ["faults", "warnings", "documents"] {
+        for field in ["faults", "warnings", "documents", "mixed"] {
             snapshot[field] = json!([name]);
         }
         snapshot["backend"] = json!(name);

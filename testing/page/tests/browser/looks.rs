@@ -132,7 +132,7 @@ fn empty_page_says_what_to_do() -> Result<()> {
     let store = StoreProcess::start("memory:", &[])?;
     let browser = Browser::start()?;
     let mut empty = page::full_snapshot("x");
-    for list in ["faults", "warnings", "documents", "boards", "rates"] {
+    for list in ["faults", "warnings", "documents", "mixed", "boards", "rates"] {
         empty[list] = json!([]);
     }
     for list in ["fullest", "refused"] {

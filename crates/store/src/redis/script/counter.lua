@@ -260,7 +260,8 @@ local function reserve(key, operation, sliding)
     -- slice. Whether that works decides nothing.
     local name, is_first, until_ms = key .. ':quota', not value, end_s * 1000
     if slides then
-      is_first, until_ms = units[now - first + 1] == 0, (now + SLICES + 1) * start_s
+      is_first = taken > 0 and units[now - first + 1] == 0
+      until_ms = (now + SLICES + 1) * start_s
     end
     if is_first or tonumber(pcall('GET', name)) ~= own then
       pcall('SET', name, own, 'PX', until_ms - now_ms + GRACE_MS)
