@@ -343,7 +343,7 @@ mod tests {
         let good = line("ann", "view", "*");
         let text = format!(
             "{good}\nS3CRET word\n\nann S3CRET * {d}\nann view S3CRET! {d}\nan:n view * {d}\nbob view * S3CRET\n\
-             bob view * {d}\ngroup:x S3CRET\ngroup: view *\nbob\n",
+             bob view * {d}\ngroup:x S3CRET\ngroup: view *\nbob\njonathan.smithson@example.com\n",
             d = good.rsplit(' ').next().unwrap()
         );
         let faults = TokenLines::parse(text.as_bytes()).err().unwrap();
@@ -356,7 +356,8 @@ mod tests {
             "line 8: an earlier line has the same token",
             "line 9: the line of a group must be",
             "line 10: write the name of the group",
-            "line 11: it is a token without a name",
+            "line 11: it would be a token without a name",
+            "line 12: it would be a token without a name",
         ];
         assert_eq!(faults.len(), expected.len(), "{faults:?}");
         for (fault, expected) in faults.iter().zip(expected) {
