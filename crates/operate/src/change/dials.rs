@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures_util::future::join_all;
 use quotagate_protocol::dials::{ALL_POLICIES, EnforcedShare};
 use quotagate_protocol::{MAX_UNITS, Mode};
 
@@ -10,12 +11,14 @@ use quotagate_protocol::is_policy;
 
 use super::history::{Edit, History};
 use super::overrides::{canonical, check_partition};
-use super::remarks::named;
-use crate::api::{Changed, ClearDial, Event, MAX_FOR_MS, SetDial};
+use super::remarks::{named, sentences, unseen};
+use super::shape::{arrange, can_contain, counts_by};
+use crate::api::{Changed, ClearDial, Event, MAX_FOR_MS, PolicyInfo, SetDial};
 use crate::control::ControlHandle;
 use crate::domain::directory::{Directory, clean};
-use crate::domain::view::own_record;
+use crate::domain::view::{in_force, own_record};
 use crate::record::{DialRecord, dial_words, span, write};
+use crate::watch::Watch;
 use crate::{Fault, millis};
 use quotagate_store::control::{Change, HashName};
 
@@ -24,11 +27,12 @@ pub struct Dials {
     control: ControlHandle,
     directory: Arc<Directory>,
     history: Arc<History>,
+    watch: Arc<Watch>,
 }
 
 impl Dials {
-    pub(crate) fn new(directory: Arc<Directory>, history: Arc<History>) -> Self {
-        Self { control: history.control.clone(), directory, history }
+    pub(crate) fn new(directory: Arc<Directory>, history: Arc<History>, watch: Arc<Watch>) -> Self {
+        Self { control: history.control.clone(), directory, history, watch }
     }
 
     /// Sets a dial.
@@ -37,10 +41,18 @@ impl Dials {
     /// If a name is not known, a value is out of its bounds, or the backend fails.
     pub async fn set(&self, wish: &SetDial) -> Result<Changed, Fault> {
         let wish = &checked(wish)?;
-        let domain = match wish.policy.as_str() {
-            ALL_POLICIES => self.directory.domain(wish.domain.as_deref()).await?,
-            policy => self.directory.domain_and_policy(wish.domain.as_deref(), policy).await?.0,
+        let (domain, policy) = match wish.policy.as_str() {
+            ALL_POLICIES => (self.directory.domain(wish.domain.as_deref()).await?, None),
+            policy => {
+                let of = self.directory.domain_and_policy(wish.domain.as_deref(), policy).await?;
+                (of.0, Some(of.1))
+            }
         };
+        let mut remarks = Vec::new();
+        if let (Some(policy), Some(share)) = (&policy, &wish.enforced_for) {
+            check_parties(policy, share)?;
+            remarks.extend(self.no_longer_refused(&domain, policy).await);
+        }
         if wish.policy == ALL_POLICIES && wish.mode == Some(Mode::Enforce) && !wish.include_shadow {
             self.check_none_is_meant_otherwise(&domain, wish.for_ms).await?;
         }
@@ -66,7 +78,25 @@ impl Dials {
             Ok(Edit { new: Some(write(&dial)), done })
         };
         let made = self.history.change(&domain, HashName::Dials, &wish.policy, &by, set).await?;
-        Ok(self.history.reply(domain, made, None))
+        // All at once, so that the answer takes no longer than one search.
+        let named = wish.enforced_for.iter().flat_map(|share| &share.only);
+        let searches = named.map(|party| unseen(&self.control, &self.watch, &domain, party));
+        remarks.extend(join_all(searches).await.into_iter().flatten());
+        let remark = sentences(&remarks);
+        Ok(Changed { remark, ..self.history.reply(domain, made, None) })
+    }
+
+    /// That a policy which is to be enforced for a share was enforced for all; `None` also if the
+    /// dials cannot be read.
+    async fn no_longer_refused(&self, domain: &str, policy: &PolicyInfo) -> Option<String> {
+        let dials = self.control.read(HashName::Dials, domain).await.ok()?;
+        let mode = in_force(&dials, &policy.name).mode.unwrap_or(policy.mode);
+        (mode == Mode::Enforce).then(|| {
+            format!(
+                "{} was in mode enforce: the rest of its partitions is no longer refused.",
+                policy.name
+            )
+        })
     }
 
     /// Checks that enforcing all policies for this time enforces none that is in another mode now.
@@ -186,6 +216,21 @@ fn check_end(wish: &SetDial, held: &DialRecord, now: Duration) -> Result<(), Fau
             Err(Fault::invalid("for_ms", reason))
         }
         (Some(_), Some(_)) | (None, None) => Ok(()),
+    }
+}
+
+/// Checks that the policy can count each party for which it is to be enforced.
+fn check_parties(policy: &PolicyInfo, share: &EnforcedShare) -> Result<(), Fault> {
+    // A digest stands for a whole partition, and so does `*`.
+    let is_right = |party: &String| {
+        arrange(policy, party).is_ok() || policy.forms().any(|form| can_contain(form, party))
+    };
+    match share.only.iter().find(|party| !is_right(party)) {
+        Some(party) => {
+            let why = format!("no partition contains {party}: {}", counts_by(policy));
+            Err(Fault::invalid("enforced_for", why))
+        }
+        None => Ok(()),
     }
 }
 

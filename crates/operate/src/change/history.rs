@@ -11,6 +11,7 @@ use crate::api::{Changed, Event, MAX_HISTORY};
 use crate::control::ControlHandle;
 use crate::domain::directory::Directory;
 use crate::domain::views::Views;
+use crate::pattern::parts;
 use crate::record::write;
 use crate::{Fault, TRIES, millis};
 
@@ -107,8 +108,13 @@ impl History {
             let snapshot = self.control.read(hash, domain).await?;
             let old = snapshot.get(field);
             let Edit { new, done } = edit(old, snapshot.now)?;
+            let (policy, partition) = match hash {
+                HashName::Overrides => parts(field)
+                    .map_or((field, None), |(policy, partition)| (policy, Some(partition))),
+                _ => (field, None),
+            };
             let event = Event::new(millis(snapshot.now), by, done)
-                .of(field, None)
+                .of(policy, partition)
                 .values(old, new.as_deref());
             let change = Change {
                 hash,

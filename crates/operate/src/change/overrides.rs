@@ -257,6 +257,28 @@ impl Overrides {
         Ok(())
     }
 
+    /// Drops the entry of an override whose time is over, with the event of its end. Of several
+    /// stores, one records it.
+    pub(super) async fn end(
+        &self,
+        domain: &str,
+        field: &str,
+        value: &[u8],
+        allow: Allow,
+        now: Duration,
+    ) -> Result<(), Fault> {
+        let Some((policy, partition)) = parts(field) else { return Ok(()) };
+        let done = format!("override {policy} {partition} ended: {}", words(allow));
+        let event =
+            Event::ended(millis(now), done).of(policy, Some(partition)).values(Some(value), None);
+        let gone =
+            Change { event: Some(write(&event)), ..index(field, Some(value.to_vec()), None) };
+        if self.control.change(domain, &gone).await?.is_some() {
+            self.history.changed(domain, &event).await;
+        }
+        Ok(())
+    }
+
     /// The override of an index entry, if it is set.
     pub(crate) async fn listed(
         &self,
@@ -278,16 +300,12 @@ impl Overrides {
             let old = entry.at_ms.saturating_add(millis(YOUNG)) < millis(seen.now);
             let has_ended = left_at(entry.until_ms, seen.now).is_none();
             if seen.value.is_none() && (old || has_ended) {
-                let done = format!("override {policy} {partition} ended: {}", words(entry.allow));
-                let event = Event::ended(millis(seen.now), done)
-                    .of(policy, Some(partition))
-                    .values(Some(value), None);
-                // An override that Redis lost before its time was not ended by it.
-                let said = has_ended.then(|| write(&event));
-                let gone = Change { event: said, ..index(field, Some(value.to_vec()), None) };
-                let made = self.control.change(domain, &gone).await?;
-                if made.is_some() && has_ended {
-                    self.history.changed(domain, &event).await;
+                if has_ended {
+                    self.end(domain, field, value, entry.allow, seen.now).await?;
+                } else {
+                    // An override that Redis lost before its time was not ended by it.
+                    let gone = index(field, Some(value.to_vec()), None);
+                    self.control.change(domain, &gone).await?;
                 }
             }
             return Ok(None);
@@ -348,20 +366,30 @@ pub(super) fn check_room(domain: &str, snapshot: &Snapshot, field: &str) -> Resu
     if snapshot.get(field).is_some() {
         return Ok(());
     }
-    let is_of_party = |field: &str| parts(field).is_some_and(|(policy, of)| is_pattern(policy, of));
-    let full = |most: usize, which: &str| {
-        Err(Fault::Full(format!(
-            "{most} overrides{which} are set in {domain}: clear some, or list them to drop those that ended"
-        )))
-    };
     if snapshot.fields.len() >= MAX_OVERRIDES {
-        return full(MAX_OVERRIDES, "");
+        return Err(full(domain, MAX_OVERRIDES, ""));
     }
-    let of_parties = snapshot.fields.iter().filter(|(field, _)| is_of_party(field));
-    if is_of_party(field) && of_parties.count() >= MAX_PATTERNS {
-        return full(MAX_PATTERNS, " of parties");
+    if is_of_party(field) && of_parties(snapshot) >= MAX_PATTERNS {
+        return Err(full(domain, MAX_PATTERNS, " of parties"));
     }
     Ok(())
+}
+
+/// Whether an entry of the index is an override of every partition that contains a party.
+fn is_of_party(field: &str) -> bool {
+    parts(field).is_some_and(|(policy, partition)| is_pattern(policy, partition))
+}
+
+/// How many overrides of parties a domain has.
+pub(super) fn of_parties(snapshot: &Snapshot) -> usize {
+    snapshot.fields.iter().filter(|(field, _)| is_of_party(field)).count()
+}
+
+/// That a domain has no room for another override.
+pub(super) fn full(domain: &str, most: usize, which: &str) -> Fault {
+    Fault::Full(format!(
+        "{most} overrides{which} are set in {domain}: clear some, or list them to drop those that ended"
+    ))
 }
 
 pub(super) fn absent(policy: &str, partition: &str, domain: &str) -> Fault {

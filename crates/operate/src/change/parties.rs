@@ -1,6 +1,8 @@
 //! Overrides of every partition that contains a party, in one policy or in all. They are entries of
 //! the index and nothing else, so each change of one is a single step.
 
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
 use quotagate_protocol::dials::{ALL_POLICIES, DocumentOverrides};
@@ -8,15 +10,15 @@ use quotagate_store::control::HashName;
 
 use super::history::Edit;
 use super::overrides::{
-    Overrides, absent, canonical, check_end, check_partition, check_room, field, index, record,
-    what,
+    Overrides, absent, canonical, check_end, check_partition, check_room, field, full, of_parties,
+    record, what,
 };
 use super::remarks::{named, sentences};
 use super::shape::{can_contain, counts_by};
 use crate::Fault;
 use crate::api::{Changed, ClearOverride, OverrideEntry, SetOverride};
 use crate::domain::directory::clean;
-use crate::pattern::{contains, of_party, parts, party_of};
+use crate::pattern::{MAX_PATTERNS, contains, of_party, parts, party_of};
 use crate::record::{OverrideRecord, left_at};
 
 impl Overrides {
@@ -41,12 +43,17 @@ impl Overrides {
         let snapshot = self.control.read(HashName::Overrides, &domain).await?;
         let field = field(&wish.policy, &partition);
         check_room(&domain, &snapshot, &field)?;
+        let is_new = AtomicBool::new(false);
         let edit = |old: Option<&[u8]>, now: Duration| {
             check_end(wish, old, now)?;
+            is_new.store(old.is_none(), Relaxed);
             let done = format!("set {}", what(wish, &partition));
             Ok(Edit { new: Some(record(wish, &by, now)), done })
         };
         let made = self.history.change(&domain, HashName::Overrides, &field, &by, edit).await?;
+        if is_new.load(Relaxed) {
+            self.withdraw_surplus(&domain, &field, &by).await?;
+        }
         let mut remarks = Vec::new();
         if !others.is_empty() {
             let names = named(others.iter().map(|policy| policy.name.clone()).collect());
@@ -76,6 +83,29 @@ impl Overrides {
             remark: sentences(&remarks),
             ..self.history.reply(domain, made, Some(partition))
         })
+    }
+
+    /// Withdraws an override that was just set, if the domain has more than it may. The step that
+    /// sets one compares its own field only, so concurrent ones may all have found room. Whoever is
+    /// last sees all of them here.
+    ///
+    /// # Errors
+    /// If it was withdrawn, or the backend fails.
+    async fn withdraw_surplus(&self, domain: &str, field: &str, by: &str) -> Result<(), Fault> {
+        let snapshot = self.control.read(HashName::Overrides, domain).await?;
+        if of_parties(&snapshot) <= MAX_PATTERNS || snapshot.get(field).is_none() {
+            return Ok(());
+        }
+        let (policy, partition) = parts(field).unwrap_or((field, ""));
+        let withdraw = |old: Option<&[u8]>, _: Duration| {
+            if old.is_none() {
+                return Err(full(domain, MAX_PATTERNS, " of parties"));
+            }
+            let done = format!("withdrew override {policy} {partition}: {domain} has no room");
+            Ok(Edit { new: None, done })
+        };
+        self.history.change(domain, HashName::Overrides, field, by, withdraw).await?;
+        Err(full(domain, MAX_PATTERNS, " of parties"))
     }
 
     pub(super) async fn clear_pattern(
@@ -109,7 +139,7 @@ impl Overrides {
         let (Some(remaining_ms), Some((policy, partition))) =
             (left_at(until_ms, now), parts(field))
         else {
-            self.control.change(domain, &index(field, Some(value.to_vec()), None)).await?;
+            self.end(domain, field, value, allow, now).await?;
             return Ok(None);
         };
         let (domain, policy, partition) =

@@ -7,8 +7,10 @@ use quotagate_store::control::HashName;
 use super::current::{current, units, window};
 use super::overrides::Overrides;
 use crate::api::{Allow, MAX_FOUND, PolicyInfo};
+use crate::control::ControlHandle;
 use crate::domain::view::in_force;
 use crate::pattern::contains;
+use crate::watch::Watch;
 
 /// Most names in a sentence.
 const NAMED: usize = 10;
@@ -76,19 +78,27 @@ impl Overrides {
 
     /// That no counter contains a party; `None` if one does, or if a search cannot tell.
     pub(super) async fn unseen(&self, domain: &str, party: &str) -> Option<String> {
-        let first = party.split(',').next()?;
-        let found = self.control.find(domain, first, MAX_FOUND).await.ok()?;
-        let is_of =
-            |key: &String| CounterKey::split(key).is_some_and(|key| contains(key.partition, party));
-        if found.incomplete.is_some() || found.keys.iter().any(is_of) {
-            return None;
-        }
-        let similar = self.watch.similar(domain, None, party);
-        Some(unknown(
-            &format!("No policy has counted anything of {party} in its current window"),
-            similar,
-        ))
+        unseen(&self.control, &self.watch, domain, party).await
     }
+}
+
+/// That no counter contains a party; `None` if one does, or if a search cannot tell.
+pub(super) async fn unseen(
+    control: &ControlHandle,
+    watch: &Watch,
+    domain: &str,
+    party: &str,
+) -> Option<String> {
+    let first = party.split(',').next()?;
+    let found = control.find(domain, first, MAX_FOUND).await.ok()?;
+    let is_of =
+        |key: &String| CounterKey::split(key).is_some_and(|key| contains(key.partition, party));
+    if found.incomplete.is_some() || found.keys.iter().any(is_of) {
+        return None;
+    }
+    let similar = watch.similar(domain, None, party);
+    let what = format!("No policy has counted anything of {party} in its current window");
+    Some(unknown(&what, similar))
 }
 
 /// A remark on a party that nothing has counted.

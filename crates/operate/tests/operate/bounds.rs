@@ -194,3 +194,28 @@ async fn unreadable_domain_does_not_hide_other_boards() {
     assert_eq!(operate.boards.glance(&mut Vec::new()).await.len(), 1);
     assert!(operate.boards.read_all(Some("bad")).await.is_err());
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn concurrent_overrides_of_parties_stay_within_their_bound() {
+    const MAX_PATTERNS: usize = 1024;
+    let redis = Redis::start().unwrap();
+    let store = open(&redis.url()).await;
+    let operate = reported(&store, "crowd", &["p"]).await;
+    let entry = |n: usize| (format!("p:{{jwt.sub=n{n},*}}"), b"{\"allow\":\"blocked\"}".to_vec());
+    let fields = (0..MAX_PATTERNS - 1).map(entry).collect();
+    let upsert = Upsert { delete: vec![], fields, max_fields: MAX_PATTERNS, keep_for: DAY };
+    store.control().upsert(HashName::Overrides, "crowd", &upsert).await.unwrap();
+    let wishes: Vec<_> = (0..8).map(|n| over("crowd", &format!("jwt.sub=a{n},*"))).collect();
+    let sets = join_all(wishes.iter().map(|wish| operate.overrides.set(wish))).await;
+    let listed = names(store.control(), HashName::Overrides, "crowd").await;
+    assert!(listed.len() <= MAX_PATTERNS, "{} are listed", listed.len());
+    for (wish, set) in wishes.iter().zip(sets) {
+        let is_listed = listed.contains(&format!("p:{{{}}}", wish.partition));
+        assert_eq!(set.is_ok(), is_listed, "{set:?}");
+        assert!(matches!(set, Ok(_) | Err(Fault::Full(_))), "{set:?}");
+    }
+    // There is room for one, and an override that is there can still be changed.
+    let _ = operate.overrides.set(&over("crowd", "jwt.sub=last,*")).await;
+    assert_eq!(names(store.control(), HashName::Overrides, "crowd").await.len(), MAX_PATTERNS);
+    operate.overrides.set(&over("crowd", "jwt.sub=n7,*")).await.unwrap();
+}

@@ -17,6 +17,7 @@ async fn suite(store: Arc<dyn Store>) {
     dials::sets_and_clears_dials(&store).await;
     dials::enforces_no_shadow_policy_by_the_way(&store).await;
     dials::enforces_a_policy_for_a_share(&store).await;
+    dials::checks_for_whom_a_policy_is_enforced(&store).await;
     dials::merges_fields_of_a_dial(&store).await;
     dials::reverts_dials_by_themselves(&store).await;
     dials::refuses_unknown_names_and_values_out_of_bounds(&store).await;
@@ -29,6 +30,7 @@ async fn suite(store: Arc<dyn Store>) {
     overrides::shows_and_resets_counters(&store).await;
     overrides::overrides_every_partition_of_a_party(&store).await;
     overrides::keeps_the_time_of_an_override(&store).await;
+    overrides::records_the_end_of_an_override_of_a_party(&store).await;
     overrides::says_where_a_quota_comes_from(&store).await;
     overrides::suggests_the_party_that_an_operator_meant(&store).await;
     overrides::finds_composite_partitions(&store).await;

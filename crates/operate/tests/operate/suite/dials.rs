@@ -7,11 +7,11 @@ use futures_util::future::join_all;
 use quotagate_operate::api::{Allow, MAX_FOR_MS, SetDial, SetOverride};
 use quotagate_operate::{Fault, Operate};
 use quotagate_protocol::dials::{DialsReply, EnforcedShare};
-use quotagate_protocol::{Mode, OnFailure};
+use quotagate_protocol::{Mode, OnFailure, Reservation};
 use quotagate_store::store::Store;
 use serde_json::json;
 
-use crate::common::until;
+use crate::common::{one, take, until};
 use crate::operators::{clear, reply, report, reported, set};
 
 pub async fn sets_and_clears_dials(store: &Arc<dyn Store>) {
@@ -267,4 +267,45 @@ pub async fn enforces_a_policy_for_a_share(store: &Arc<dyn Store>) {
         let fault = operate.dials.set(&wish).await.unwrap_err();
         assert!(matches!(&fault, Fault::Invalid { field, .. } if *field == wrong), "{fault:?}");
     }
+}
+
+pub async fn checks_for_whom_a_policy_is_enforced(store: &Arc<dyn Store>) {
+    let operate = Operate::new(Arc::clone(store));
+    let cached = operate.views.wanted("canary").await.unwrap();
+    let policy = |name: &str, mode: &str| {
+        json!({"name": name, "quota": 5, "window_s": 3600, "stagger": false, "mode": mode,
+               "on_failure": "allow", "partition_by": [{"name": "jwt.sub", "forms": ["jwt.sub"]}]})
+    };
+    let report = json!({"policies": [policy("p", "enforce"), policy("trial", "shadow")]});
+    cached.learn(report.to_string().as_bytes()).unwrap();
+    operate.directory.write_down(&cached).await;
+    let share = |policy: &str, percent, only: &[&str]| SetDial {
+        enforced_for: Some(EnforcedShare {
+            percent,
+            only: only.iter().map(|party| (*party).to_owned()).collect(),
+        }),
+        ..set("canary", policy)
+    };
+    let typo = share("p", 0, &["jwt.sub=bob", "jwt.sbu=alice"]);
+    let fault = operate.dials.set(&typo).await.unwrap_err();
+    assert!(matches!(&fault, Fault::Invalid { field: "enforced_for", .. }), "{fault:?}");
+    let why =
+        "no partition contains jwt.sbu=alice: policy p counts by jwt.sub: its partitions look like";
+    assert!(fault.to_string().contains(why), "{fault}");
+    assert!(reply(&operate, "canary").await.dials.is_empty());
+    let key = "canary:p:{jwt.sub=alice}";
+    one(&**store, &Reservation { key: key.into(), window_s: 3600, ..take("", 5, 1) }).await;
+    let remark = async |wish| operate.dials.set(&wish).await.unwrap().remark;
+    let rest = "p was in mode enforce: the rest of its partitions is no longer refused.";
+    // Only the first of these takes something from the rest.
+    assert_eq!(remark(share("p", 5, &[])).await.as_deref(), Some(rest));
+    assert_eq!(remark(share("p", 25, &["jwt.sub=alice"])).await, None);
+    assert_eq!(remark(share("trial", 5, &[])).await, None);
+    let said = remark(share("p", 25, &["jwt.sub=alice", "jwt.sub=eve"])).await;
+    let unseen = "No policy has counted anything of jwt.sub=eve in its current window.";
+    assert_eq!(said.as_deref(), Some(unseen));
+    let enforce = SetDial { mode: Some(Mode::Enforce), ..set("canary", "trial") };
+    assert_eq!(remark(enforce).await, None);
+    let said = remark(share("trial", 5, &[])).await;
+    assert_eq!(said, Some(rest.replace("p was", "trial was")));
 }

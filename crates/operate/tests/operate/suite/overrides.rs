@@ -4,10 +4,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use quotagate_operate::Fault;
-use quotagate_operate::Operate;
 use quotagate_operate::api::{
     Allow, ClearOverride, MAX_FOUND, QuotaFrom, Reset, SetDial, SetOverride,
 };
+use quotagate_operate::{HistoryFilter, Operate};
 use quotagate_protocol::{Fixed, Grant, MAX_UNITS, Mode, Reservation};
 use quotagate_store::control::HashName;
 use quotagate_store::server::Hooks as _;
@@ -357,6 +357,14 @@ pub async fn overrides_every_partition_of_a_party(store: &Arc<dyn Store>) {
     assert!(matches!(absent, Fault::Absent(_)), "{absent:?}");
     operate.overrides.clear(&clear("method", "jwt.sub=x,method=GET,*")).await.unwrap();
     assert_eq!(quota("method:{method=GET,jwt.sub=x}"), None);
+    // History finds each change by its policy and by its party.
+    for (policy, party) in [("*", "jwt.sub=x"), ("method", "method=GET")] {
+        let filter =
+            HistoryFilter { policy: Some(policy), party: Some(party), ..HistoryFilter::default() };
+        let found = operate.history.find(Some("party"), filter, 9).await.unwrap();
+        let done: Vec<_> = found.iter().map(|event| event.done.split(' ').next()).collect();
+        assert_eq!(done, [Some("cleared"), Some("set")], "{policy} {party}: {found:?}");
+    }
     for (policy, partition, why) in [
         ("net", "jwt.sub=x,*", "policy net counts by ip: its partitions look like ip=192.0.2.7"),
         ("all", "jwt.sub=x,*", "policy all has one counter for everybody"),
@@ -392,6 +400,31 @@ pub async fn keeps_the_time_of_an_override(store: &Arc<dyn Store>) {
         .await;
         operate.overrides.set(&over(Allow::Unlimited, None)).await.unwrap();
     }
+}
+
+pub async fn records_the_end_of_an_override_of_a_party(store: &Arc<dyn Store>) {
+    let operate = reported(store, "party-ends", &["p"]).await;
+    for partition in ["jwt.sub=a", "jwt.sub=a,*"] {
+        let over =
+            SetOverride { for_ms: Some(1000), ..over("party-ends", partition, Allow::Blocked) };
+        operate.overrides.set(&over).await.unwrap();
+    }
+    until("both end", Duration::from_secs(5), async || {
+        let left = operate.overrides.list(Some("party-ends"), None, 9).await.unwrap();
+        left.is_empty().then_some(())
+    })
+    .await;
+    let events = operate.history.list(Some("party-ends"), 9).await.unwrap();
+    let ended = events.iter().filter(|event| event.done.contains("ended"));
+    let mut ended: Vec<_> = ended
+        .map(|event| (event.done.as_str(), event.policy.as_deref(), event.partition.as_deref()))
+        .collect();
+    ended.sort_unstable();
+    let expected = [
+        ("override p jwt.sub=a ended: blocked", Some("p"), Some("jwt.sub=a")),
+        ("override p jwt.sub=a,* ended: blocked", Some("p"), Some("jwt.sub=a,*")),
+    ];
+    assert_eq!(ended, expected, "{events:?}");
 }
 
 pub async fn says_where_a_quota_comes_from(store: &Arc<dyn Store>) {

@@ -111,6 +111,9 @@ pub(super) async fn run(args: &SetDialArgs, session: &Session) -> Result<(), Fai
     let before = Before::found(dials, |dial| dial.policy == args.policy);
     let mut policies = board.flatten().into_iter().flat_map(|board| &board.policies);
     say_meaning(args, policies.find(|policy| policy.name == args.policy));
+    if let Some(remark) = &answer.value.remark {
+        say(remark);
+    }
     match args.for_ms {
         Some(ms) => say(&format!("The whole dial of {} ends in {}.", args.policy, duration(ms))),
         None => say("The dial stays until it is cleared."),
