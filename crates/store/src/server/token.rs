@@ -192,7 +192,15 @@ impl TokenLines {
                 self.groups.entry(name).or_default().push(grant.into());
             }
             [token] if token.bytes().all(|b| b.is_ascii_graphic()) => {
-                self.tokens.push((digest_of(token.as_bytes()), OperatorGrant::EVERYTHING.into()));
+                let digest = digest_of(token.as_bytes());
+                // The last line would win, and give the holder of the name everything.
+                if self.tokens.iter().any(|(other, of)| *other == digest && of.name.is_some()) {
+                    return Err(
+                        "an earlier line has the same token under a name: make another one"
+                            .to_owned(),
+                    );
+                }
+                self.tokens.push((digest, OperatorGrant::EVERYTHING.into()));
             }
             [name, role, domains, digest] => {
                 OperatorGrant::check_name(name)?;
@@ -324,6 +332,24 @@ mod tests {
         for token in ["ann", "bob"] {
             let grant = two.grant(&digest_of(token.as_bytes())).unwrap();
             assert_eq!(grant.name.as_deref(), Some("bob"), "{token}");
+        }
+    }
+
+    #[test]
+    fn token_belongs_to_one_line_in_either_order() {
+        let token = "a-token-of-two-lines";
+        let named = line(token, "view", "shop");
+        for (text, wrong) in [
+            (format!("{named}\n{token}\n"), Some("line 2: an earlier line has the same token")),
+            (format!("{token}\n{named}\n"), Some("line 2: an earlier line has the same token")),
+            // Twice the same token without a name gives nobody more.
+            (format!("{token}\n{token}\n"), None),
+        ] {
+            let faults = TokenLines::parse(text.as_bytes()).err().unwrap_or_default();
+            let fault = faults.first().map(String::as_str);
+            assert_eq!(fault.is_some(), wrong.is_some(), "{faults:?}");
+            assert!(fault.unwrap_or_default().starts_with(wrong.unwrap_or_default()), "{faults:?}");
+            assert!(!faults.concat().contains(token), "{faults:?}");
         }
     }
 
