@@ -206,10 +206,11 @@ impl Views {
         ))
     }
 
-    /// The version of a domain in memory; 0 for any other.
+    /// The version of a domain that a call names; 0 if it has not been read yet. From now on the
+    /// domain is read once a second, so that its overrides of parties act although proxies may
+    /// fetch dials from another store.
     pub fn version(&self, domain: &str) -> u64 {
-        let domains = self.watched.read().unwrap_or_else(PoisonError::into_inner);
-        domains.get(domain).map_or(0, |cached| cached.version.load(Relaxed))
+        self.want(domain).map_or(0, |cached| cached.version.load(Relaxed))
     }
 
     /// The quota that an override of every partition with some party sets for this counter. Runs on
@@ -320,6 +321,36 @@ mod tests {
         assert_eq!(operate.boards.in_force(), []);
         operate.views.wanted("gone").await.unwrap();
         assert_eq!(operate.boards.in_force().len(), 1);
+    }
+
+    #[tokio::test]
+    async fn override_of_a_party_acts_at_a_store_that_only_gets_calls() {
+        let store = quotagate_store::open(&"memory:".parse().unwrap(), "qg");
+        let (fetches, calls) = (Operate::new(Arc::clone(&store)), Operate::new(store));
+        let cached = fetches.views.wanted("shop").await.unwrap();
+        cached.learn(REPORT).unwrap();
+        fetches.directory.write_down(&cached).await;
+        let blocked = crate::api::SetOverride {
+            domain: Some("shop".to_owned()),
+            policy: "*".to_owned(),
+            partition: "jwt.sub=x".to_owned(),
+            allow: crate::api::Allow::Blocked,
+            for_ms: None,
+            by: "ben".to_owned(),
+        };
+        fetches.overrides.set(&blocked).await.unwrap();
+        let key = "shop:p:{jwt.sub=x}";
+        let reading = async { calls.views.keep_fresh().await };
+        let asking = async {
+            while calls.views.quota(key) != Some(0) {
+                calls.views.version("shop");
+                tokio::time::sleep(Duration::from_millis(10)).await;
+            }
+        };
+        tokio::select! {
+            () = reading => {}
+            asked = timeout(Duration::from_secs(30), asking) => asked.unwrap(),
+        }
     }
 
     #[tokio::test]
