@@ -215,8 +215,8 @@ pub struct KeyState {
     /// Milliseconds until an override expires; `None` if it does not. For the counter of a sliding
     /// window: until its last unit returns.
     pub ttl_ms: Option<u64>,
-    /// The quota of the last reservation of a counter that said its quota is not the policy's, before
-    /// any override.
+    /// The quota of the last reservation of a counter that said its quota is not the policy's,
+    /// before any override.
     pub own_quota: Option<u64>,
 }
 

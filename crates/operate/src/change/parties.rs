@@ -86,8 +86,8 @@ impl Overrides {
     }
 
     /// Withdraws an override that was just set, if the domain has more than it may. The step that
-    /// sets one compares its own field only, so concurrent ones may all have found room. Whoever is
-    /// last sees all of them here.
+    /// sets one compares its own field only, so concurrent ones may all have found room. The last
+    /// one sees all of them here.
     ///
     /// # Errors
     /// If it was withdrawn, or the backend fails.
