@@ -7,7 +7,8 @@ use proxy_wasm::hostcalls;
 /// In the host's shared data, which all VMs with the same `vm_id` have in common.
 const KEY: &str = "quotagate.process";
 
-/// The name, which the VMs of one `vm_id` share: 16 random hexadecimal digits. Envoy's main thread makes it before any worker starts.
+/// The name, which the VMs of one `vm_id` share: 16 random hexadecimal digits. Envoy's main thread
+/// makes it before any worker starts.
 pub fn id() -> Box<str> {
     let known = || {
         let (id, version) = hostcalls::get_shared_data(KEY).unwrap_or_default();

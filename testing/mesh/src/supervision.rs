@@ -141,7 +141,7 @@ fn is_running(run: u32) -> bool {
     has_name(run, PROGRAM)
 }
 
-/// Whether a process runs a program of this name, of which Linux keeps 15 letters.
+/// Whether a process runs a program of this name. Linux keeps 15 letters of it.
 fn has_name(process: u32, program: &str) -> bool {
     let kept = program.get(..15).unwrap_or(program);
     fs::read_to_string(format!("/proc/{process}/comm")).is_ok_and(|name| name.trim_end() == kept)
