@@ -107,16 +107,16 @@ async fn admit(
             let text = wish.as_ref()?.get(name).and_then(Value::as_str)?;
             Some(clean_text(text, MAX_REASON))
         };
-        let (said, reason) = (text("by"), text("reason"));
+        let (said, reason, domain) = (text("by"), text("reason"), text("domain"));
         let actor = attempt.operator.name.clone().or_else(|| said.clone());
-        let author = attempt.author(said, reason);
+        let author = attempt.author(domain.as_deref(), said, reason);
         // The partition may be a secret that was typed by mistake. So it is left out, and with it
         // every text that may repeat it.
         let is_wrong = status.is_client_error() && !is_denied;
         let names_partition = wish.as_ref().is_some_and(|wish| wish.get("partition").is_some());
         let said = if is_wrong && names_partition { WRONG_CHANGE } else { error.as_str() };
         let line = AuditLine::tried(outcome, actor, author, said.to_owned());
-        audit.write(AuditLine { domain: text("domain"), policy: text("policy"), ..line }).await;
+        audit.write(AuditLine { domain, policy: text("policy"), ..line }).await;
     }
     response
 }

@@ -414,17 +414,18 @@ impl<T: DeserializeOwned> Body<T> {
             }
             None => only(app, &access.scope, None).await?,
         };
-        if let Some(domain) = domain {
-            fields.insert("domain".to_owned(), domain.into());
+        if let Some(domain) = &domain {
+            fields.insert("domain".to_owned(), domain.as_str().into());
         }
         if let Some(name) = access.operator.name.clone().or_else(|| by.clone()) {
             fields.insert("by".to_owned(), name.into());
         }
         let said = by.map(|by| clean(&by));
         let reason = reason.map(|reason| clean_text(&reason, MAX_REASON));
+        let reason = reason.filter(|reason| !reason.is_empty());
         Ok(Self {
             wish: read_json(&Value::Object(fields).to_string().into_bytes())?,
-            author: access.author(said, reason.filter(|reason| !reason.is_empty())),
+            author: access.author(domain.as_deref(), said, reason),
             sent: sent.clone(),
         })
     }
