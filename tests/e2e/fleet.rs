@@ -62,10 +62,11 @@ fn invariant_1_two_envoys_with_two_workers_over_a_redis_cluster_admit_exactly_th
     stores.iter_mut().try_for_each(StoreProcess::thaw)?;
     let (mut admitted, mut refused) = (0, 0);
     for client in &mut clients {
-        match client.finish()?.status {
+        let answer = client.finish()?;
+        match answer.status {
             200 => admitted += 1,
             429 => refused += 1,
-            other => anyhow::bail!("answered {other}"),
+            other => anyhow::bail!("answered {other}: {}", answer.text()),
         }
     }
     assert_eq!((admitted, refused), (QUOTA, CLIENTS - QUOTA));
