@@ -230,7 +230,7 @@ mod tests {
             read(vec![seen("shop", "older", 30_000), seen("ai", "older", 9_000)]),
             read(vec![seen("ai", "newer", 5_000), seen("gone", "too old", 60_000)]),
         ];
-        let others = Reading { at: Instant::now(), pictures, incomplete: None };
+        let others = Reading { at: Instant::now(), pictures, incomplete: None, index: None };
         let sight = FleetSight { fleet: &fleet, others: Arc::new(others) };
         let only = sight.refused_documents(&"ai".parse().unwrap());
         assert!(only.len() == 1 && only[0].contains("document of ai: "), "{only:?}");
@@ -250,7 +250,7 @@ mod tests {
         let look = |paces: &[Pace]| {
             let pictures: Vec<(Publisher, u64, Picture)> =
                 paces.iter().copied().map(read).collect();
-            let others = Reading { at: Instant::now(), pictures, incomplete: None };
+            let others = Reading { at: Instant::now(), pictures, incomplete: None, index: None };
             FleetSight { fleet: &fleet, others: Arc::new(others) }
         };
         assert_eq!(look(&[]).pace(pace(4.0, Some(1.0))), pace(4.0, Some(1.0)));

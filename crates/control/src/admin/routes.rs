@@ -25,7 +25,7 @@ use super::operator::Access;
 use crate::control::Control;
 use quotagate_operate::api::{self, Changed, MAX_REASON};
 use quotagate_operate::watch::Wanted;
-use quotagate_operate::{Author, Fault, HistoryFilter, clean, clean_text};
+use quotagate_operate::{Author, Counters, Fault, HistoryFilter, clean, clean_text};
 
 /// Largest body of a change, in bytes.
 const MAX_BODY: usize = 64 * 1024;
@@ -160,8 +160,9 @@ async fn usage(State(app): AdminState, asked: Asked) -> Reply<api::UsageReply> {
     let sight = app.operate.fleet.look().await;
     let partition = asked.partition.as_deref().unwrap_or_default();
     let (mut reply, mut absent) = (None::<api::UsageReply>, None);
+    let counters = asked.counters(&app);
     for domain in asked.domains(&app).await? {
-        match app.operate.counters.usage(domain.as_deref(), partition, &sight).await {
+        match counters.usage(domain.as_deref(), partition, &sight).await {
             Ok(found) => match &mut reply {
                 Some(reply) => reply.extend(found),
                 None => reply = Some(found),
@@ -181,7 +182,7 @@ async fn parties(State(app): AdminState, asked: Asked) -> Reply<api::PartiesPage
     let domain = asked.one(&app).await?;
     let sight = app.operate.fleet.look().await;
     let (domain, from) = (domain.as_deref(), asked.from.as_deref());
-    Ok(Json(app.operate.counters.parties(domain, policy, from, &sight).await?))
+    Ok(Json(asked.counters(&app).parties(domain, policy, from, &sight).await?))
 }
 
 async fn reset(State(app): AdminState, body: Body<api::Reset>) -> Reply<Changed> {
@@ -268,9 +269,17 @@ struct Asked {
     by: Option<String>,
     since_ms: Option<u64>,
     limit: Option<usize>,
+    /// Whether the last windows that have ended are meant.
+    last: bool,
 }
 
 impl Asked {
+    /// The counters of the current windows, or of the last ones.
+    fn counters(&self, app: &Control) -> Counters {
+        let counters = &app.operate.counters;
+        if self.last { counters.last() } else { counters.clone() }
+    }
+
     fn domain(&self) -> Option<&str> {
         self.domain.as_deref().filter(|name| !name.is_empty())
     }
@@ -354,17 +363,20 @@ impl<S: Sync> FromRequestParts<S> for Asked {
             by: Option<String>,
             since_ms: Option<String>,
             limit: Option<String>,
+            last: Option<String>,
         }
         let access = Access::in_extensions(&parts.extensions)?;
         let texts = Query::<Texts>::try_from_uri(&parts.uri);
-        let Query(Texts { domain, policy, partition, from, by, since_ms, limit }) =
+        let Query(Texts { domain, policy, partition, from, by, since_ms, limit, last }) =
             texts.map_err(|rejection| Refusal::parameter("query", rejection.body_text()))?;
         let number =
             |name: &'static str| move |_| Refusal::parameter(name, "must be a whole number");
         let limit = limit.map(|limit| limit.parse()).transpose().map_err(number("limit"))?;
         let since_ms = since_ms.map(|since| since.parse()).transpose();
         let since_ms = since_ms.map_err(number("since_ms"))?;
-        let asked = Self { access, domain, policy, partition, from, by, since_ms, limit };
+        let last = last.map_or(Ok(false), |last| last.parse());
+        let last = last.map_err(|_| Refusal::parameter("last", "must be true or false"))?;
+        let asked = Self { access, domain, policy, partition, from, by, since_ms, limit, last };
         if let Some(domain) = asked.domain() {
             asked.access.check(domain)?;
         }

@@ -10,11 +10,12 @@ use std::time::{Duration, Instant};
 use futures_util::future::join_all;
 use tokio::time::{sleep, timeout};
 
-use super::directory::{Directory, Written, merged};
-use super::view::View;
+use super::directory::{Directory, DomainNames, Written, merged};
+use super::view::{Index, View};
 use super::views::Views;
-use crate::api::Board;
+use crate::api::{Board, PolicyInfo};
 use crate::{Fault, MAX_DOMAINS};
+use quotagate_store::control::{HashName, Snapshot};
 use quotagate_store::store::StoreError;
 
 /// How long a glance waits for the names, and then again for all domains together.
@@ -43,6 +44,20 @@ struct Read {
     view: Arc<View>,
     written: Written,
     written_at: Instant,
+}
+
+/// What decides about the counters of a domain.
+pub(crate) struct DomainState {
+    /// Its policies, by name.
+    pub policies: Vec<PolicyInfo>,
+    /// Its dials.
+    pub dials: Snapshot,
+    /// The index of its overrides; empty if it cannot be read.
+    pub overrides: Snapshot,
+    /// Those of every partition that contains a party.
+    pub patterns: Arc<Index>,
+    /// Why dials or overrides may be old, or missing.
+    pub incomplete: Option<String>,
 }
 
 /// How exact a board must be.
@@ -77,27 +92,77 @@ impl Boards {
         Self { directory, views, kept: Kept::default() }
     }
 
-    /// The board of a domain, or of all that can be read.
+    /// What decides about the counters of a domain. Dials and overrides are as last read while only
+    /// the part of the backend is away that has them.
+    ///
+    /// # Errors
+    /// If the backend fails.
+    pub(crate) async fn state(&self, domain: &str) -> Result<DomainState, Fault> {
+        let control = &self.directory.control;
+        let (dials, overrides, policies) = tokio::join!(
+            control.read(HashName::Dials, domain),
+            control.read(HashName::Overrides, domain),
+            self.directory.policies(domain),
+        );
+        let policies = policies?;
+        match dials.and_then(|dials| Ok((dials, overrides?))) {
+            Ok((dials, overrides)) => {
+                let patterns = Arc::new(Index::of(dials.version, &overrides));
+                Ok(DomainState { policies, dials, overrides, patterns, incomplete: None })
+            }
+            Err(error) if control.is_partial(&error) => {
+                let last = self.last_views().remove(domain);
+                let shown = if last.is_some() { "are as last read" } else { "are not shown" };
+                let incomplete = Some(format!("dials and overrides of {domain} {shown}: {error}"));
+                let last = last.unwrap_or_else(|| Arc::new(View::none()));
+                let (dials, patterns) = (last.snapshot(), Arc::clone(&last.overrides));
+                let overrides = Snapshot { now: dials.now, ..Snapshot::default() };
+                Ok(DomainState { policies, dials, overrides, patterns, incomplete })
+            }
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// The board of a domain, or of all. A domain that cannot be read appears as last read, and
+    /// says so.
     ///
     /// # Errors
     /// If the domain is not known, or the backend fails for all of them.
     pub async fn read_all(&self, domain: Option<&str>) -> Result<Vec<Board>, Fault> {
-        let names = self.directory.some_or_all(domain).await?;
+        let DomainNames { names, incomplete } = self.directory.some_or_all(domain).await?;
         let (mut boards, mut failed) = (Vec::new(), None);
         let reads = join_all(names.iter().map(|domain| self.read(domain, Look::Close))).await;
         for (domain, read) in names.iter().zip(reads) {
-            match read {
-                Ok(read) => boards.push(self.board(domain, &read)),
+            let board = match read {
+                Ok(read) => self.board(domain, &read),
                 Err(error) => {
                     tracing::warn!("no board of {domain}: {error}");
+                    let why = format!("{domain} cannot be read: {error}");
+                    let partial = self.directory.control.is_partial(&error);
                     failed = Some(error);
+                    if !partial {
+                        continue;
+                    }
+                    self.last_board(domain, why)
                 }
-            }
+            };
+            let incomplete = board.incomplete.or_else(|| incomplete.clone());
+            boards.push(Board { incomplete, ..board });
         }
         match failed {
             Some(error) if boards.is_empty() => Err(error.into()),
             _ => Ok(boards),
         }
+    }
+
+    /// The board of a domain as last read, and why it is not read now.
+    fn last_board(&self, domain: &str, why: String) -> Board {
+        let view = self.last_views().remove(domain);
+        let written = self.kept.get(domain).map(|read| Arc::clone(&read.written));
+        let view = view.unwrap_or_else(|| Arc::new(View::none()));
+        let written = written.unwrap_or_default();
+        let read = Read { view, written, written_at: Instant::now() };
+        Board { incomplete: Some(why), ..self.board(domain, &read) }
     }
 
     /// All boards, within a second. A domain that cannot be read in time appears as last read.
@@ -204,6 +269,7 @@ impl Boards {
             policies: merged(written, self.views.get(domain).as_deref()),
             dials,
             overrides: u64::try_from(view.overrides.count_at(now)).unwrap_or(u64::MAX),
+            incomplete: None,
         }
     }
 }

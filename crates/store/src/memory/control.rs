@@ -137,7 +137,7 @@ impl Memory {
             Key::Counter { key, id } => {
                 let shard = self.shard(key);
                 let counter = shard.get(key).and_then(|held| {
-                    held.iter().find(|counter| counter.id == id && now < counter.end())
+                    held.iter().find(|counter| counter.id == id && now < counter.kept_until())
                 });
                 let ends = counter.filter(|_| matches!(id, CounterId::Sliding(_)));
                 let left = ends.map(|counter| counter.end().saturating_sub(now));
@@ -174,7 +174,7 @@ impl Memory {
         };
         let keys = lock(shard).keys().map(|key| &**key).filter(own).map(str::to_owned).collect();
         let next = from.saturating_add(1);
-        CounterPage { keys, next: (next < SHARDS).then(|| next.to_string()) }
+        CounterPage { keys, next: (next < SHARDS).then(|| next.to_string()), incomplete: None }
     }
 
     fn insert_override(

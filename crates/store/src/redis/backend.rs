@@ -77,6 +77,14 @@ impl Redis {
         }
     }
 
+    /// That some slots of a cluster have no known primary.
+    pub(super) fn uncovered(&self) -> Option<String> {
+        match &self.servers {
+            Servers::One(_) => None,
+            Servers::Cluster(cluster) => cluster.uncovered(),
+        }
+    }
+
     /// The node that a MOVED answer of `from` names, which owns the slot of `key` now. `None`
     /// without a cluster.
     pub(super) fn moved(&self, key: &str, address: &str, from: &Node) -> Option<Arc<Node>> {

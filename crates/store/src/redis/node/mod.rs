@@ -10,6 +10,7 @@ mod state;
 mod target;
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
 use redis::{Cmd, Pipeline, RedisError, Value};
@@ -155,6 +156,17 @@ impl Node {
         self.connected().is_some_and(|link| link.silence().look(limit) == Look::Silent)
     }
 
+    /// Learns that an operator has waited for it in vain.
+    pub fn set_away(&self) {
+        self.shared.is_away.store(true, Relaxed);
+    }
+
+    /// Whether an operator has waited for it in vain, and it has answered nothing since. One who
+    /// waits for other nodes, too, then does not wait for this one again.
+    pub fn is_away(&self) -> bool {
+        self.shared.is_away.load(Relaxed)
+    }
+
     /// Why it cannot be used now.
     pub fn fault(&self) -> Option<String> {
         match self.settled() {
@@ -215,7 +227,10 @@ impl Node {
         answer: Result<T, RedisError>,
     ) -> Result<T, RedisError> {
         match &answer {
-            Ok(_) => question.answered(),
+            Ok(_) => {
+                question.answered();
+                self.shared.is_away.store(false, Relaxed);
+            }
             Err(_) => self.replace(link),
         }
         answer
