@@ -166,7 +166,8 @@ impl Counters {
                         let dial = dial.clone();
                         looks.push(async move {
                             let (policy, control) = ((policy, form), (&dial, pattern));
-                            self.counter(domain, policy, partition, &window, control, calls).await
+                            let seen = (overrides.now, calls);
+                            self.counter(domain, policy, partition, &window, control, seen).await
                         });
                     }
                 }
@@ -242,7 +243,8 @@ impl Counters {
         for some in looks.chunks(TOGETHER) {
             let looks = some.iter().map(|(partition, (form, window))| {
                 let pattern = patterns.find(&policy.name, partition, millis(state.overrides.now));
-                self.counter(&domain, (&policy, form), partition, window, (&dial, pattern), calls)
+                let (of, seen) = ((&policy, *form), (state.overrides.now, calls));
+                self.counter(&domain, of, partition, window, (&dial, pattern), seen)
             });
             for usage in join_all(looks).await {
                 found.extend(unread.sort(usage?));
@@ -335,15 +337,17 @@ impl Counters {
         partition: &str,
         window: &Window,
         (dial, pattern): (&DialFields, Option<&PatternOverride>),
-        calls: &dyn CallSight,
+        (now, calls): (Duration, &dyn CallSight),
     ) -> Result<Look, Fault> {
         let key = check_partition(domain, &policy.name, partition)?;
         let read = async {
-            let (position, seen) = current(&self.control, &key, window).await?;
+            let current = current(&self.control, &key, window, now);
             if self.windows == ReadWindow::Current {
-                let over = self.control.get(Key::Override(&key)).await?;
-                return Ok((position, seen, Some(over)));
+                let (current, over) = tokio::join!(current, self.control.get(Key::Override(&key)));
+                let (position, seen) = current?;
+                return Ok((position, seen, Some(over?)));
             }
+            let (position, _) = current.await?;
             let Some(before) = position.before(window) else {
                 return Ok((position, KeyState::default(), None));
             };
@@ -464,14 +468,26 @@ impl Counters {
                 format!("{} counts nothing of {partition} in its current window", wish.policy);
             Fault::Absent(text)
         };
-        let mut reset = None;
+        let (mut reset, mut failed) = (None, None);
         for (_, window) in windows(&policy, &partition) {
-            let (position, seen) = current(&self.control, &key, &window).await?;
-            if self.control.delete(Key::Counter { key: &key, id: position.id }).await? {
-                reset = Some(seen);
+            let delete = async {
+                let current = current(&self.control, &key, &window, Duration::ZERO).await?;
+                let counter = Key::Counter { key: &key, id: current.0.id };
+                Ok::<_, Fault>(self.control.delete(counter).await?.then_some(current.1))
+            };
+            match delete.await {
+                Ok(seen) => reset = seen.or(reset),
+                Err(fault) => failed = Some(fault),
             }
         }
-        let seen = reset.ok_or_else(absent)?;
+        let seen = match (reset, failed.take()) {
+            // History records the part that was done.
+            (Some(seen), fault) => {
+                failed = fault;
+                seen
+            }
+            (None, fault) => return Err(fault.unwrap_or_else(absent)),
+        };
         let used =
             units(&seen).map_or_else(String::new, |used| format!(", {used} units were used"));
         let done = format!("reset {} {partition}{used}", wish.policy);
@@ -480,7 +496,10 @@ impl Counters {
             .of(&wish.policy, Some(&partition))
             .values(before.as_deref(), None);
         let made = self.history.record(&domain, event).await?;
-        Ok(self.history.reply(domain, made, Some(partition)))
+        match failed {
+            Some(fault) => Err(fault),
+            None => Ok(self.history.reply(domain, made, Some(partition))),
+        }
     }
 }
 

@@ -125,7 +125,7 @@ impl Overrides {
                 let mut remarks = self
                     .modes(wish.allow, &domain, std::slice::from_ref(&policy), &partition)
                     .await;
-                remarks.extend(self.uncounted(&domain, &policy, &partition).await);
+                remarks.extend(self.uncounted(&domain, &policy, &partition, snapshot.now).await);
                 return Ok(Changed {
                     remark: sentences(&remarks),
                     ..self.made(domain, version, set, partition).await

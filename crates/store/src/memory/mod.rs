@@ -18,8 +18,9 @@ use crate::control::ControlStore;
 use crate::store::{Batch, CheckedReservation, Health, OnReserved, Reserved, Store, StoreError};
 use crate::window::Position;
 
-/// Parts of the map, each behind a lock of its own.
-const SHARDS: usize = 64;
+/// Parts of the map, each behind a lock of its own. A look at all keys of one takes well below a
+/// millisecond, in which its calls wait.
+const SHARDS: usize = 256;
 /// Most keys that are counted at once. Reservations of further keys fail until others expire.
 const MAX_KEYS: usize = 1 << 20;
 /// How often expired counters are freed.
