@@ -8,6 +8,7 @@ use quotagate_protocol::dials::{PartitionEntry, PolicyReport, Refusals, Report};
 use quotagate_protocol::{Calendar, Kind, Mode, Unit};
 use quotagate_support::cluster::{Cluster, SlotMove};
 use quotagate_support::store::StoreOptions;
+use quotagate_support::wait;
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 
@@ -129,13 +130,22 @@ fn shard_that_is_away_is_named_and_hides_no_other() {
     };
     let (near, far, port) = (name(false), name(true), cluster.ports()[away].to_string());
     let fleet = Fleet::with(&StoreOptions::new(&cluster.url()), None);
+    let shop = ["--domain", "shop"];
     for partition in [&near, &far] {
         fleet.reserve("per-caller", partition, 10, 3);
         fleet.done(&["override", "set", "per-caller", partition, "--quota", "20"]);
     }
+    // A domain whose dials, policies and history are all there.
+    let lost = (0..).map(|n| format!("lost{n}")).find(|name| home(name) == away).unwrap();
+    fleet.tell(&lost, &["theirs"]);
+    let known = || Ok(fleet.done(&["domains"]).out.contains(&lost));
+    wait::until_true("the domain to be recorded", fleet::PATIENCE, known).unwrap();
     cluster.kill_node(away).unwrap();
-    fleet.done(&["dial", "set", "log-ins", "--quota", "7"]);
-    fleet.done(&["override", "set", "per-caller", &near, "--quota", "30"]);
+    fleet.done(&[&["dial", "set", "log-ins", "--quota", "7"][..], &shop].concat());
+    let set = |partition| ["override", "set", "per-caller", partition, "--quota", "30"];
+    fleet.done(&[&set(&near)[..], &shop].concat());
+    let refused = fleet.run(&[&set(&far)[..], &shop].concat());
+    assert!(refused.status == 3 && refused.err.contains(&port), "{refused:?}");
     for command in [
         &["usage", "--policy", "per-caller", "--all"][..],
         &["usage", "--policy", "per-caller", "--all", "--json"],
@@ -143,15 +153,18 @@ fn shard_that_is_away_is_named_and_hides_no_other() {
         &["override", "list"],
         &["override", "list", "--json"],
     ] {
-        let part = fleet.run(command);
+        let part = fleet.run(&[command, &shop].concat());
         assert_eq!(part.status, 1, "{part:?}");
         assert!(part.out.contains(&near) && part.err.contains(&port), "{part:?}");
         assert!(part.err.contains("the answer may not be complete: "), "{part:?}");
     }
-    let refused = fleet.run(&["override", "set", "per-caller", &far, "--quota", "30"]);
-    assert!(refused.status == 3 && refused.err.contains(&port), "{refused:?}");
-    for whole in [&["dial", "list"][..], &["domains"]] {
-        assert!(fleet.done(whole).out.contains("shop"), "{whole:?}");
+    for command in [&["dial", "list"][..], &["history"]] {
+        assert!(fleet.done(&[command, &shop].concat()).out.contains("log-ins"), "{command:?}");
+    }
+    for command in [&["dial", "list"][..], &["history"], &["domains"]] {
+        let part = fleet.run(command);
+        assert!(part.status == 1 && part.out.contains("shop"), "{part:?}");
+        assert!(part.err.contains(&lost) && part.err.contains(&port), "{part:?}");
     }
 }
 
