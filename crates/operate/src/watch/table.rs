@@ -184,8 +184,10 @@ impl Table {
     /// keys are copied.
     pub fn each_key(&self, start: &str, mut key_of: impl FnMut(&str)) {
         for shard in &self.shards {
-            let own = |key: &&Box<str>| key.starts_with(start);
-            let keys: Vec<Box<str>> = lock(shard).keys().filter(own).cloned().collect();
+            let shard = lock(shard);
+            let own = shard.keys().filter(|key| key.starts_with(start));
+            let keys: Vec<Box<str>> = own.cloned().collect();
+            drop(shard);
             keys.iter().for_each(|key| key_of(key));
         }
     }

@@ -172,14 +172,16 @@ impl Memory {
     /// The counters of a policy in some shards; `from` is the index of the first one.
     fn page_of(&self, domain: &str, policy: &str, from: usize) -> CounterPage {
         let start = format!("{domain}:{policy}:{{");
-        let own = |key: &&Box<str>| key.starts_with(&*start);
         let (mut keys, mut next) = (BTreeSet::new(), from);
         for shard in self.shards.all().skip(from) {
             if keys.len() >= PAGE {
                 break;
             }
             next = next.saturating_add(1);
-            let found: Vec<Box<str>> = lock(shard).keys().filter(own).cloned().collect();
+            let shard = lock(shard);
+            let own = shard.keys().filter(|key| key.starts_with(&*start));
+            let found: Vec<Box<str>> = own.cloned().collect();
+            drop(shard);
             keys.extend(found.into_iter().map(String::from));
         }
         keys.retain(|key| CounterKey::split(key).is_some());

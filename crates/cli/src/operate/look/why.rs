@@ -240,6 +240,7 @@ mod tests {
             refused_for_ms: Some(120_000),
             without_override: None,
             pattern: None,
+            span: None,
         };
         let expected = "tiered in shop refused jwt.sub=a: 3 of unknown units are used. A tier, a claim or an \
                         override of the document decides the quota, and this store has not seen it. Its \

@@ -7,7 +7,7 @@ use axum::body::Body as RequestBody;
 use http_body_util::BodyExt;
 use quotagate_protocol::Reservation;
 use quotagate_store::server::{Hooks, Tokens, digest_of};
-use quotagate_store::store::{Batch, CheckedReservation, Store as _};
+use quotagate_store::store::{Batch, CheckedReservation};
 use serde_json::json;
 use tokio_util::task::AbortOnDropHandle;
 use tower::ServiceExt;
