@@ -97,7 +97,8 @@ async fn calendar_window_is_kept_in_redis_for_as_long_as_it_was_and_a_week_at_mo
         };
         assert!(lives_on() && keys.lines().count() == 2, "{name}");
         // A charge may be the first of its window.
-        redis.cli(&["DEL", &keys.lines().find(|key| !key.ends_with("quota")).unwrap()]).unwrap();
+        let counter = keys.lines().find(|key| !key.ends_with("quota")).unwrap();
+        redis.cli(&["DEL", counter]).unwrap();
         let mut charge = batch(vec![], vec![]);
         charge.charges.push(back(&ask, grant, 2));
         store.reserve(&charge).await;
