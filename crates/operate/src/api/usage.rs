@@ -165,16 +165,6 @@ pub struct UsageReply {
     pub incomplete: Option<String>,
 }
 
-impl UsageReply {
-    /// Adds what was found in another domain.
-    pub fn extend(&mut self, other: Self) {
-        self.found.extend(other.found);
-        self.overrides.extend(other.overrides);
-        self.unmatched.extend(other.unmatched);
-        self.incomplete = self.incomplete.take().or(other.incomplete);
-    }
-}
-
 /// Some of the counters of a policy in their current windows.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PartiesPage {

@@ -53,7 +53,7 @@ struct Candidates {
 }
 
 /// What became of the look at a counter.
-enum Look {
+enum CounterLook {
     Found(Box<PartyUsage>),
     Absent,
     /// The part of the backend is away that would have it.
@@ -69,11 +69,11 @@ struct Unread {
 
 impl Unread {
     /// The counter that was found. Keeps the name of one that could not be read.
-    fn sort(&mut self, look: Look) -> Option<PartyUsage> {
+    fn sort(&mut self, look: CounterLook) -> Option<PartyUsage> {
         match look {
-            Look::Found(usage) => return Some(*usage),
-            Look::Absent => {}
-            Look::Unread(name, error) => {
+            CounterLook::Found(usage) => return Some(*usage),
+            CounterLook::Absent => {}
+            CounterLook::Unread(name, error) => {
                 self.names.insert(name);
                 self.error.get_or_insert(error);
             }
@@ -126,22 +126,42 @@ impl Counters {
     /// overrides that no request can match.
     ///
     /// # Errors
-    /// If the domain is not known, no policy counts the party, or the backend fails.
+    /// If the domain is not known, surely no policy counts the party, or the backend fails.
     pub async fn usage(
         &self,
         domain: Option<&str>,
         party: &str,
         calls: &dyn CallSight,
     ) -> Result<UsageReply, Fault> {
+        check_partition("", "any", &canonical("", "any", party)?)?;
+        let domains = self.overrides.directory.some_or_all(domain).await?;
+        self.usage_of(domains, party, calls).await
+    }
+
+    /// The same in these domains.
+    ///
+    /// # Errors
+    /// If no policy counts the party, or the backend fails.
+    pub async fn usage_of(
+        &self,
+        domains: DomainNames,
+        party: &str,
+        calls: &dyn CallSight,
+    ) -> Result<UsageReply, Fault> {
         let party = &*canonical("", "any", party)?;
         check_partition("", "any", party)?;
-        let DomainNames { names, incomplete } =
-            self.overrides.directory.some_or_all(domain).await?;
+        let DomainNames { names, incomplete } = domains;
         let (mut reply, mut faults) = (UsageReply::default(), Vec::from_iter(incomplete));
         let until = Instant::now() + SEARCH;
         for domain in &names {
             let DomainState { policies, dials, overrides, patterns, incomplete: old } =
-                self.boards.state(domain).await?;
+                match self.boards.state(domain).await {
+                    Err(Fault::Store(error)) if self.control.is_partial(&error) => {
+                        faults.push(format!("{domain} cannot be read: {error}"));
+                        continue;
+                    }
+                    state => state?,
+                };
             let patterns = &patterns.patterns;
             let Candidates { partitions, unmatched, patterns: listed, incomplete } =
                 self.candidates(domain, party, &policies, &overrides, until).await?;
@@ -199,17 +219,17 @@ impl Counters {
             (domain.clone(), policy.clone(), partition.clone())
         };
         reply.found.sort_by_cached_key(name);
-        if reply.found.is_empty() && reply.unmatched.is_empty() && reply.overrides.is_empty() {
-            let text = match reply.incomplete {
-                None if self.windows == ReadWindow::Last => format!(
+        let nothing =
+            reply.found.is_empty() && reply.unmatched.is_empty() && reply.overrides.is_empty();
+        if nothing && reply.incomplete.is_none() {
+            return Err(Fault::Absent(match self.windows {
+                ReadWindow::Current => "no policy counts this partition now".to_owned(),
+                ReadWindow::Last => format!(
                     "no policy with a calendar window counted this partition in its last window, or that is no \
                      longer kept: it is kept for as long as it was, at most {} d",
                     KEPT.as_secs() / 86_400
                 ),
-                None => "no policy counts this partition now".to_owned(),
-                Some(why) => format!("nothing was found, but the search was not complete: {why}"),
-            };
-            return Err(Fault::Absent(text));
+            }));
         }
         Ok(reply)
     }
@@ -338,7 +358,7 @@ impl Counters {
         window: &Window,
         (dial, pattern): (&DialFields, Option<&PatternOverride>),
         (now, calls): (Duration, &dyn CallSight),
-    ) -> Result<Look, Fault> {
+    ) -> Result<CounterLook, Fault> {
         let key = check_partition(domain, &policy.name, partition)?;
         let read = async {
             let current = current(&self.control, &key, window, now);
@@ -355,7 +375,7 @@ impl Counters {
         };
         let (position, seen, over) = match read.await {
             Err(Fault::Store(error)) if self.control.is_partial(&error) => {
-                return Ok(Look::Unread(format!("{} {partition}", policy.name), error));
+                return Ok(CounterLook::Unread(format!("{} {partition}", policy.name), error));
             }
             read => read?,
         };
@@ -377,7 +397,7 @@ impl Counters {
             reset_ms: 0,
         };
         let Some(over) = over else {
-            let Some(used) = counter else { return Ok(Look::Absent) };
+            let Some(used) = counter else { return Ok(CounterLook::Absent) };
             let quota = match seen.own_quota {
                 Some(quota) => (Some(quota), QuotaFrom::Reservation),
                 // Nobody knows what was in force then.
@@ -387,7 +407,7 @@ impl Counters {
             let Span { start, end } = position.span;
             let span = Some(WindowSpan { start_s: start, end_s: end });
             let found = PartyUsage { span, ..PartyUsage::of(usage(used, quota), mode) };
-            return Ok(Look::Found(Box::new(PartyUsage { gone: policy.gone, ..found })));
+            return Ok(CounterLook::Found(Box::new(PartyUsage { gone: policy.gone, ..found })));
         };
         let own = over.value.as_deref().and_then(read_allow);
         let pattern = pattern.filter(|_| own.is_none());
@@ -396,7 +416,7 @@ impl Counters {
         let let_through = calls.beyond(Beyond::LetThrough, &key);
         let beyond = refused.as_ref().or(let_through.as_ref());
         if counter.is_none() && over.is_none() && beyond.is_none() {
-            return Ok(Look::Absent);
+            return Ok(CounterLook::Absent);
         }
         // A store that counted may have kept the quota, and this one may have seen it itself. What
         // is kept may be of an earlier document, which had tiers or overrides.
@@ -435,7 +455,7 @@ impl Counters {
             },
             ..usage(counter.unwrap_or_default(), (quota, quota_from))
         };
-        Ok(Look::Found(Box::new(PartyUsage {
+        Ok(CounterLook::Found(Box::new(PartyUsage {
             gone: policy.gone,
             refused: refused.as_ref().map_or(0, |refused| refused.requests),
             would_refuse: let_through.as_ref().map_or(0, |of| of.requests),

@@ -213,13 +213,25 @@ impl Overrides {
         policy: Option<&str>,
         limit: usize,
     ) -> Result<Vec<OverrideEntry>, Fault> {
-        let DomainNames { names, incomplete: mut missing } =
-            self.directory.some_or_all(domain).await?;
-        let mut all = Vec::new();
+        self.list_of(self.directory.some_or_all(domain).await?, policy, limit).await
+    }
+
+    /// The same of these domains.
+    ///
+    /// # Errors
+    /// If the backend fails, or if there are none and some may be missing.
+    pub async fn list_of(
+        &self,
+        domains: DomainNames,
+        policy: Option<&str>,
+        limit: usize,
+    ) -> Result<Vec<OverrideEntry>, Fault> {
+        let DomainNames { names, incomplete } = domains;
+        let (mut all, mut missing) = (Vec::new(), Vec::from_iter(incomplete));
         for domain in names {
             let snapshot = match self.control.read(HashName::Overrides, &domain).await {
                 Err(error) if self.control.is_partial(&error) => {
-                    missing = Some(format!("the overrides of {domain} cannot be read: {error}"));
+                    missing.push(format!("the overrides of {domain} cannot be read: {error}"));
                     continue;
                 }
                 read => read?,
@@ -247,7 +259,7 @@ impl Overrides {
                 }
             }
         }
-        match missing {
+        match (!missing.is_empty()).then(|| missing.join("; ")) {
             Some(why) if all.is_empty() => Err(StoreError::Unreachable(why).into()),
             missing => {
                 let mark = |entry: OverrideEntry| OverrideEntry {

@@ -62,7 +62,7 @@ pub(crate) struct DomainState {
 
 /// How exact a board must be.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Look {
+enum BoardLook {
     /// Everything is read again.
     Close,
     /// Policies may be [`POLICIES`] old, and a fresh view in [`Views`] is used as it is.
@@ -112,8 +112,13 @@ impl Boards {
             }
             Err(error) if control.is_partial(&error) => {
                 let last = self.last_views().remove(domain);
-                let shown = if last.is_some() { "are as last read" } else { "are not shown" };
-                let incomplete = Some(format!("dials and overrides of {domain} {shown}: {error}"));
+                let shown = match last {
+                    Some(_) => {
+                        "dials and overrides of parties are as last read, and others are not listed"
+                    }
+                    None => "dials and overrides are not shown",
+                };
+                let incomplete = Some(format!("{shown} for {domain}: {error}"));
                 let last = last.unwrap_or_else(|| Arc::new(View::none()));
                 let (dials, patterns) = (last.snapshot(), Arc::clone(&last.overrides));
                 let overrides = Snapshot { now: dials.now, ..Snapshot::default() };
@@ -129,9 +134,17 @@ impl Boards {
     /// # Errors
     /// If the domain is not known, or the backend fails for all of them.
     pub async fn read_all(&self, domain: Option<&str>) -> Result<Vec<Board>, Fault> {
-        let DomainNames { names, incomplete } = self.directory.some_or_all(domain).await?;
+        self.read_of(self.directory.some_or_all(domain).await?).await
+    }
+
+    /// The same of these domains.
+    ///
+    /// # Errors
+    /// If the backend fails for all of them, or if none is known and some may be missing.
+    pub async fn read_of(&self, domains: DomainNames) -> Result<Vec<Board>, Fault> {
+        let DomainNames { names, incomplete } = domains;
         let (mut boards, mut failed) = (Vec::new(), None);
-        let reads = join_all(names.iter().map(|domain| self.read(domain, Look::Close))).await;
+        let reads = join_all(names.iter().map(|domain| self.read(domain, BoardLook::Close))).await;
         for (domain, read) in names.iter().zip(reads) {
             let board = match read {
                 Ok(read) => self.board(domain, &read),
@@ -149,8 +162,9 @@ impl Boards {
             let incomplete = board.incomplete.or_else(|| incomplete.clone());
             boards.push(Board { incomplete, ..board });
         }
-        match failed {
-            Some(error) if boards.is_empty() => Err(error.into()),
+        match (failed, incomplete) {
+            (Some(error), _) if boards.is_empty() => Err(error.into()),
+            (None, Some(why)) if boards.is_empty() => Err(StoreError::Unreachable(why).into()),
             _ => Ok(boards),
         }
     }
@@ -173,7 +187,7 @@ impl Boards {
             *last = names;
         }
         let reads = last.iter().map(|domain| async move {
-            let read = match timeout(GLANCE, self.read(domain, Look::Glance)).await {
+            let read = match timeout(GLANCE, self.read(domain, BoardLook::Glance)).await {
                 Ok(Ok(read)) => Some(read),
                 _ => self.kept.get(domain),
             };
@@ -198,7 +212,8 @@ impl Boards {
         self.kept.lock().retain(|domain, _| names.contains(domain));
         let mut whole = true;
         for domain in names.iter().take(MAX_DOMAINS) {
-            whole &= matches!(timeout(GLANCE, self.read(domain, Look::Glance)).await, Ok(Ok(_)));
+            whole &=
+                matches!(timeout(GLANCE, self.read(domain, BoardLook::Glance)).await, Ok(Ok(_)));
         }
         whole
     }
@@ -236,15 +251,15 @@ impl Boards {
         views
     }
 
-    async fn read(&self, domain: &str, look: Look) -> Result<Arc<Read>, StoreError> {
+    async fn read(&self, domain: &str, look: BoardLook) -> Result<Arc<Read>, StoreError> {
         let last = self.kept.get(domain);
         let at_hand = || self.views.get(domain).and_then(|cached| cached.fresh());
-        let view = match at_hand().filter(|_| look == Look::Glance) {
+        let view = match at_hand().filter(|_| look == BoardLook::Glance) {
             Some(view) => view,
             None => Arc::new(self.views.view(domain, last.as_ref().map(|last| &*last.view)).await?),
         };
         let same = |last: &&Arc<Read>| {
-            look == Look::Glance
+            look == BoardLook::Glance
                 && last.view.version() == view.version()
                 && last.written_at.elapsed() < POLICIES
         };

@@ -45,10 +45,18 @@ struct LastRead {
 }
 
 /// The names of domains.
-pub(crate) struct DomainNames {
+#[derive(Clone, Debug)]
+pub struct DomainNames {
+    /// The names, in order.
     pub names: Vec<String>,
     /// Why some may be missing.
     pub incomplete: Option<String>,
+}
+
+impl From<String> for DomainNames {
+    fn from(only: String) -> Self {
+        Self { names: vec![only], incomplete: None }
+    }
 }
 
 impl Directory {
@@ -67,10 +75,7 @@ impl Directory {
     /// If the domain is not known, or the backend fails.
     pub(crate) async fn some_or_all(&self, domain: Option<&str>) -> Result<DomainNames, Fault> {
         match domain {
-            Some(domain) => {
-                let names = vec![self.domain(Some(domain)).await?];
-                Ok(DomainNames { names, incomplete: None })
-            }
+            Some(domain) => Ok(DomainNames::from(self.domain(Some(domain)).await?)),
             None => self.named().await,
         }
     }
@@ -84,7 +89,10 @@ impl Directory {
     pub(crate) async fn list(&self) -> Result<(Snapshot, Option<String>), StoreError> {
         match self.control.read(HashName::Domains, "").await {
             Ok(read) => {
-                self.last().domains = Some((Instant::now(), read.clone()));
+                let mut last = self.last();
+                last.domains = Some((Instant::now(), read.clone()));
+                last.policies.retain(|domain, _| read.get(domain).is_some());
+                drop(last);
                 Ok((read, None))
             }
             Err(error) if self.control.is_partial(&error) => {
@@ -101,7 +109,11 @@ impl Directory {
         }
     }
 
-    async fn named(&self) -> Result<DomainNames, Fault> {
+    /// The names of all domains that proxies have reported, and why some may be missing.
+    ///
+    /// # Errors
+    /// If the backend fails.
+    pub async fn named(&self) -> Result<DomainNames, Fault> {
         let (snapshot, incomplete) = self.list().await?;
         let since = millis(snapshot.now.saturating_sub(REMEMBERED));
         let mut names: BTreeSet<String> = BTreeSet::new();
@@ -129,7 +141,12 @@ impl Directory {
                 return Ok(given.to_owned());
             }
         }
-        let known = self.domains().await?;
+        let DomainNames { names: known, incomplete } = self.named().await?;
+        if let (None, Some(why)) = (given, incomplete) {
+            // Another one may be meant, although only one is known.
+            let reason = format!("{why}. Name one");
+            return Err(Fault::Invalid { field: "domain", reason, known });
+        }
         match (given, known.as_slice()) {
             (Some(given), known) if known.iter().any(|name| name == given) => Ok(given.to_owned()),
             (Some(given), _) => {
@@ -149,7 +166,7 @@ impl Directory {
     }
 
     /// All policies of a domain, by name, reported to this store or another.
-    pub async fn policies(&self, domain: &str) -> Result<Vec<PolicyInfo>, Fault> {
+    pub async fn policies(&self, domain: &str) -> Result<Vec<PolicyInfo>, StoreError> {
         let here = self.views.get(domain);
         let written = match self.written(domain).await {
             Err(error) if self.control.is_partial(&error) && here.is_some() => Written::default(),
@@ -173,7 +190,8 @@ impl Directory {
         let written: Written =
             known.map(|policy| PolicyInfo { gone: policy.seen_ms < reported, ..policy }).collect();
         let mut last = self.last();
-        if last.policies.len() < MAX_DOMAINS || last.policies.contains_key(domain) {
+        let room = last.policies.len() < MAX_DOMAINS || last.policies.contains_key(domain);
+        if room && !written.is_empty() {
             last.policies.insert(domain.to_owned(), Arc::clone(&written));
         }
         drop(last);
@@ -204,7 +222,10 @@ impl Directory {
         let domains = self.some_or_all(domain).await?.names;
         let mut known = BTreeSet::new();
         for domain in &domains {
-            known.extend(self.policies(domain).await?.into_iter().map(|policy| policy.name));
+            match self.policies(domain).await {
+                Err(error) if domains.len() > 1 && self.control.is_partial(&error) => {}
+                policies => known.extend(policies?.into_iter().map(|policy| policy.name)),
+            }
         }
         if known.contains(name) {
             return Ok(());
@@ -271,7 +292,7 @@ impl Directory {
             Err(StoreError::Refused(reason)) => {
                 tracing::debug!("cannot record the reports of {}: {reason}", cached.name);
             }
-            Err(_) => cached.forget_written(),
+            Err(_) => cached.write_again(),
         }
     }
 

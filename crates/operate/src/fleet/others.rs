@@ -77,7 +77,9 @@ impl Reading {
             }
         };
         let full = index.fields.len() >= MAX_PUBLISHERS || index.left_out > 0;
-        let publishers: Vec<_> = live(&index).filter(|publisher| publisher.id != me).collect();
+        // As of the time of the list: nobody can renew an entry while it is away. What each of them
+        // published expires by itself.
+        let publishers: Vec<_> = live(&kept.1).filter(|publisher| publisher.id != me).collect();
         let count = publishers.len();
         let mut reads = stream::iter(publishers)
             .map(|publisher| async move {
@@ -130,6 +132,23 @@ fn aged(
 mod tests {
     use super::*;
     use crate::fleet::identity::Identity;
+    use crate::fleet::index::PublisherRecord;
+    use crate::record::write;
+
+    #[tokio::test]
+    async fn publishers_stay_known_while_their_list_is_away() {
+        let at = Duration::from_secs(1000);
+        let publisher = Identity::new(crate::api::PublisherKind::Store).publisher_at(at);
+        let record = PublisherRecord { publisher: publisher.clone(), at_ms: millis(at) };
+        let fields = vec![(publisher.id, write(&record))];
+        let index = Snapshot { now: at, fields, ..Snapshot::default() };
+        let long_ago = Instant::now().checked_sub(Duration::from_secs(600)).unwrap();
+        // Nothing listens there.
+        let store = quotagate_store::open(&"redis://127.0.0.1:1".parse().unwrap(), "qg");
+        let reading = Reading::of(store.control(), "me", Some((long_ago, index))).await;
+        let why = reading.incomplete.unwrap();
+        assert!(why.starts_with("what 1 of 1 others counted cannot be read"), "{why}");
+    }
 
     #[test]
     fn old_pictures_are_ignored() {

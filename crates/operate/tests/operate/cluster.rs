@@ -6,9 +6,9 @@ use std::time::Duration;
 
 use crate::calls::NO_CALLS;
 use crate::common::{one, open, take, until};
-use crate::operators::{reply, reported, set};
+use crate::operators::{reply, report, reported, set};
 use quotagate_operate::api::{Allow, SetDial, SetOverride};
-use quotagate_operate::{Fault, Operate};
+use quotagate_operate::{DomainNames, Fault, Operate};
 use quotagate_protocol::Reservation;
 use quotagate_store::control::Key;
 use quotagate_store::store::Store;
@@ -184,12 +184,13 @@ async fn one_shard_is_away(take_away: impl Fn(&mut Cluster, usize)) {
     let [only] = &found.found[..] else { panic!("{found:?}") };
     assert_eq!((only.usage.used, only.usage.quota, only.without_override), (1, Some(4), Some(8)));
     assert!(names_it(&found.incomplete), "a method may be counted there, too: {found:?}");
-    let Fault::Absent(why) = usage(Some(&here), &far).await.unwrap_err() else { panic!() };
-    assert!(why.contains(&port) && why.contains(&far), "{why}");
+    let found = usage(Some(&here), &far).await.unwrap();
+    assert!(found.found.is_empty() && names_it(&found.incomplete), "{found:?}");
+    assert!(found.incomplete.unwrap().contains(&far));
     let found = usage(Some(&lost), &near).await.unwrap();
     assert_eq!(found.found[0].usage.used, 1);
     let why = found.incomplete.unwrap();
-    assert!(why.contains(&format!("dials and overrides of {lost} are")), "{why}");
+    assert!(why.contains("as last read") && why.contains(&lost), "{why}");
     let found = usage(None, &near).await.unwrap();
     assert_eq!(found.found.len(), 2, "of both domains");
     assert!(found.incomplete.unwrap().contains("the list of domains cannot be read"));
@@ -230,6 +231,16 @@ async fn one_shard_is_away(take_away: impl Fn(&mut Cluster, usize)) {
         fresh.counters.usage(Some(&here), &near, &NO_CALLS).await.ok()
     });
     assert_eq!(found.await.found[0].usage.quota, Some(4));
+    // It knows no domain, or only one, which need not be the one that is meant.
+    let fault = fresh.boards.read_all(None).await.unwrap_err();
+    assert!(fault.to_string().contains(&port), "{fault}");
+    let cached = fresh.views.wanted(&here).await.unwrap();
+    cached.learn(&report(&["a"])).unwrap();
+    let fault = fresh.dials.set(&SetDial { domain: None, ..set("", "a") }).await.unwrap_err();
+    assert!(matches!(&fault, Fault::Invalid { field: "domain", .. }), "{fault:?}");
+    let both = DomainNames { names: vec![lost.clone(), here.clone()], incomplete: None };
+    let found = fresh.counters.usage_of(both, &near, &NO_CALLS).await.unwrap();
+    assert!(found.found.len() == 1 && found.incomplete.unwrap().contains(&lost));
     // A proxy that counts: what it reports is known to those who name its domain.
     reported(&store, &new, &["a"]).await;
     let found = fresh.directory.policies(&new).await.unwrap();

@@ -200,11 +200,11 @@ fn position_of(adjustment: &Adjustment) -> Option<Position> {
     Some(Position::numbered(&Window::of(kind, *window_s, *offset_s)?, *window))
 }
 
-/// Frees counters that have ended. A shard that is full keeps none of an earlier window.
+/// Frees counters that have ended. A shard that is almost full keeps none of an earlier window.
 fn sweep(shards: &Shards, now: Duration, bound: usize) {
     for shard in shards.all() {
         let mut shard = lock(shard);
-        let is_full = shard.len() >= bound;
+        let is_full = shard.len() >= bound - bound / 8;
         shard.retain(|_, held| {
             held.retain(|counter| now < if is_full { counter.end() } else { counter.kept_until() });
             !held.is_empty()

@@ -4,6 +4,7 @@
 //! serve now. Every repetition of a command goes through a [`Router`], which bounds them.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
 use redis::{Cmd, Value};
@@ -19,7 +20,7 @@ const MAX_SENT: u32 = 16;
 /// The pause after the first server that cannot serve now. It doubles each time.
 const FIRST_PAUSE: Duration = Duration::from_millis(2);
 
-/// A node is away once a pause before it is so long: half a second after the first one.
+/// A node is away after a pause of this length: half a second after the first one began.
 const AWAY: Duration = Duration::from_millis(256);
 
 /// Where a command is sent next, and how.
@@ -170,25 +171,27 @@ impl<'a> Router<'a> {
     /// Waits, to look up the owner again then. Fails with `error` if too little time is left.
     async fn wait(&mut self, error: StoreError) -> Result<(), StoreError> {
         self.redis.reread_map();
-        let node = self.route.as_ref().map(|route| &route.node).filter(|_| self.may_be_away());
-        if self.pause == FIRST_PAUSE && node.is_some_and(|node| node.is_away()) {
+        let away = self.away();
+        if self.pause == FIRST_PAUSE && away.is_some_and(|away| away.load(Relaxed)) {
             return Err(error);
-        }
-        if self.pause >= AWAY {
-            node.inspect(|node| node.set_away());
         }
         if Instant::now() + self.pause >= self.deadline {
             return Err(error);
         }
         sleep(self.pause).await;
+        if self.pause >= AWAY {
+            away.inspect(|away| away.store(true, Relaxed));
+        }
         self.pause *= 2;
         (self.route, self.last) = (None, error);
         Ok(())
     }
 
-    /// Whether others are not to wait for a node that this command waits for in vain.
-    fn may_be_away(&self) -> bool {
-        self.urgency == Urgency::Operator && self.redis.topology == Topology::Cluster
+    /// Where it is noted that operators have waited in vain: for the node of this command, or for a
+    /// node that owns its slot.
+    fn away(&self) -> Option<&AtomicBool> {
+        let of_slots = self.redis.slots_away().filter(|_| self.urgency == Urgency::Operator)?;
+        Some(self.route.as_ref().map_or(of_slots, |route| route.node.away()))
     }
 
     /// Whether a node of a cluster has rejected calls for so long that the items of other nodes
@@ -255,7 +258,7 @@ pub async fn in_time<T>(
     deadline: Instant,
 ) -> Result<T, StoreError> {
     timeout_at(deadline.into(), sent).await.unwrap_or_else(|_| {
-        node.set_away();
+        node.away().store(true, Relaxed);
         Err(StoreError::NoAnswer(format!("{} does not answer", node.name())))
     })
 }

@@ -3,6 +3,7 @@
 mod map;
 
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 
 use tokio::task::AbortHandle;
 
@@ -58,6 +59,11 @@ impl Cluster {
     /// Every known primary.
     pub fn nodes(&self) -> Vec<Arc<Node>> {
         self.map.nodes()
+    }
+
+    /// Whether operators have waited in vain for slots that no node owns.
+    pub fn slots_away(&self) -> &AtomicBool {
+        self.map.slots_away()
     }
 
     /// That some slots have no known primary.

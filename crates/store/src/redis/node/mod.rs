@@ -10,7 +10,7 @@ mod state;
 mod target;
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
 use redis::{Cmd, Pipeline, RedisError, Value};
@@ -156,15 +156,10 @@ impl Node {
         self.connected().is_some_and(|link| link.silence().look(limit) == Look::Silent)
     }
 
-    /// Learns that an operator has waited for it in vain.
-    pub fn set_away(&self) {
-        self.shared.is_away.store(true, Relaxed);
-    }
-
-    /// Whether an operator has waited for it in vain, and it has answered nothing since. One who
+    /// Whether an operator has waited for it in vain, and it has answered nothing since. Whoever
     /// waits for other nodes, too, then does not wait for this one again.
-    pub fn is_away(&self) -> bool {
-        self.shared.is_away.load(Relaxed)
+    pub fn away(&self) -> &AtomicBool {
+        &self.shared.is_away
     }
 
     /// Why it cannot be used now.
