@@ -26,7 +26,9 @@ pub use self::domain::{
 };
 pub use self::overrides::{Allow, ClearOverride, OverrideEntry, SetOverride};
 pub use self::top::{Publisher, PublisherKind, Rates, Refused, Snapshot, Top, Uncounted};
-pub use self::usage::{PartiesPage, PartyUsage, PatternName, QuotaFrom, Reset, Usage, UsageReply};
+pub use self::usage::{
+    PartiesPage, PartyUsage, PatternName, QuotaFrom, Reset, Usage, UsageReply, WindowSpan,
+};
 
 /// The first part of every path.
 pub const ROOT: &str = "/v1/";
@@ -40,9 +42,10 @@ pub const OVERRIDES: &str = "/v1/overrides";
 /// `GET` `?domain=&policy=&partition=&by=&since_ms=&limit=`: [`Event`]s, the newest first, as a
 /// list.
 pub const HISTORY: &str = "/v1/history";
-/// `GET` `?domain=&partition=`: [`UsageReply`]; 404 if no policy counts that party now.
+/// `GET` `?domain=&partition=&last=`: [`UsageReply`]; 404 if no policy counts that party now. With
+/// `last=true`, of the last windows that have ended.
 pub const USAGE: &str = "/v1/usage";
-/// `GET` `?domain=&policy=&from=`: [`PartiesPage`].
+/// `GET` `?domain=&policy=&from=&last=`: [`PartiesPage`].
 pub const PARTIES: &str = "/v1/parties";
 /// `POST` [`Reset`]: [`Changed`]; 404 if there is no counter.
 pub const RESET: &str = "/v1/reset";

@@ -22,11 +22,11 @@ mod requests;
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use self::identity::Identity;
-use self::merge::Aged;
+use self::merge::{Aged, Listed};
 use self::others::{Others, Reading};
 use self::publish::PicturePublisher;
 use self::requests::Requests;
@@ -56,6 +56,9 @@ pub struct Fleet {
 pub struct FleetSight<'a> {
     fleet: &'a Fleet,
     others: Arc<Reading>,
+    /// What others list, and the documents in force, from the first look at a counter on.
+    listed: OnceLock<Listed>,
+    documents: OnceLock<BTreeMap<String, DocumentsInForce>>,
 }
 
 impl Fleet {
@@ -82,7 +85,7 @@ impl Fleet {
     /// What was seen until now. Reads from the backend, at most every 3 s and for at most 0.7 s.
     pub async fn look(&self) -> FleetSight<'_> {
         let others = self.others.read(&*self.control, self.me.id()).await;
-        FleetSight { fleet: self, others }
+        FleetSight { fleet: self, others, listed: OnceLock::new(), documents: OnceLock::new() }
     }
 }
 
@@ -192,11 +195,13 @@ impl CallSight for FleetSight<'_> {
 
     /// Of other processes, only those count that list it among those with the most.
     fn beyond(&self, beyond: Beyond, key: &str) -> Option<Refused> {
-        merge::beyond_of(&self.fleet.watch, &self.aged(), beyond, key)
+        let listed = self.listed.get_or_init(|| Listed::of(&self.aged()));
+        merge::beyond_of(&self.fleet.watch, listed, beyond, key)
     }
 
     fn is_in_force(&self, domain: &str, digest: &str) -> bool {
-        self.in_force().get(domain).is_some_and(|documents| documents.has(digest))
+        let documents = self.documents.get_or_init(|| self.in_force());
+        documents.get(domain).is_some_and(|documents| documents.has(digest))
     }
 }
 
@@ -207,6 +212,11 @@ mod tests {
     use super::*;
     use crate::api::Publisher;
     use crate::fleet::item::Picture;
+
+    fn sight_of(fleet: &Fleet, others: Reading) -> FleetSight<'_> {
+        let (listed, documents) = (OnceLock::new(), OnceLock::new());
+        FleetSight { fleet, others: Arc::new(others), listed, documents }
+    }
 
     #[tokio::test]
     async fn refused_documents_of_all_processes_are_named_once() {
@@ -230,8 +240,8 @@ mod tests {
             read(vec![seen("shop", "older", 30_000), seen("ai", "older", 9_000)]),
             read(vec![seen("ai", "newer", 5_000), seen("gone", "too old", 60_000)]),
         ];
-        let others = Reading { at: Instant::now(), pictures, incomplete: None };
-        let sight = FleetSight { fleet: &fleet, others: Arc::new(others) };
+        let others = Reading { at: Instant::now(), pictures, incomplete: None, index: None };
+        let sight = sight_of(&fleet, others);
         let only = sight.refused_documents(&"ai".parse().unwrap());
         assert!(only.len() == 1 && only[0].contains("document of ai: "), "{only:?}");
         let sentences = sight.refused_documents(&DomainScope::All);
@@ -250,8 +260,8 @@ mod tests {
         let look = |paces: &[Pace]| {
             let pictures: Vec<(Publisher, u64, Picture)> =
                 paces.iter().copied().map(read).collect();
-            let others = Reading { at: Instant::now(), pictures, incomplete: None };
-            FleetSight { fleet: &fleet, others: Arc::new(others) }
+            let others = Reading { at: Instant::now(), pictures, incomplete: None, index: None };
+            sight_of(&fleet, others)
         };
         assert_eq!(look(&[]).pace(pace(4.0, Some(1.0))), pace(4.0, Some(1.0)));
         let two = look(&[pace(12.0, Some(2.0)), pace(0.0, None)]);

@@ -95,7 +95,11 @@ impl Operate {
         let boards = Arc::new(Boards::new(Arc::clone(&directory), Arc::clone(&views)));
         Self {
             dials: Dials::new(Arc::clone(&directory), Arc::clone(&history), Arc::clone(&watch)),
-            counters: Counters::new(Arc::clone(&history), Arc::clone(&overrides)),
+            counters: Counters::new(
+                Arc::clone(&history),
+                Arc::clone(&overrides),
+                Arc::clone(&boards),
+            ),
             domains: Domains::new(Arc::clone(&history), Arc::clone(&boards)),
             expiry: Expiry::new(Arc::clone(&history), Arc::clone(&overrides), Arc::clone(&boards)),
             views,

@@ -218,31 +218,16 @@ impl Watch {
 
     /// The partitions with the most requests beyond their quota, those with the most first.
     pub fn beyond(&self, beyond: Beyond, limit: usize, wanted: Wanted<'_>) -> Vec<Refused> {
-        self.most_beyond(beyond, limit, |key| is_wanted(key, wanted))
+        let now = Instant::now();
+        let most = self.sketch(beyond).most(limit, now, |key| is_wanted(key, wanted));
+        most.into_iter().filter_map(|(key, tally)| refused(&key, tally, now)).collect()
     }
 
     /// The requests of the partition with this key that were beyond its quota.
     pub fn beyond_of(&self, beyond: Beyond, key: &str) -> Option<Refused> {
-        self.most_beyond(beyond, 1, |other| other == key).pop()
-    }
-
-    fn most_beyond(
-        &self,
-        beyond: Beyond,
-        limit: usize,
-        wanted: impl Fn(&str) -> bool,
-    ) -> Vec<Refused> {
         let now = Instant::now();
-        let most = self.sketch(beyond).most(limit, now, wanted);
-        let refused = |(key, tally): (Box<str>, Tally)| {
-            let CounterKey { domain, policy, partition } = CounterKey::split(&key)?;
-            let (domain, policy, partition) =
-                (domain.to_owned(), policy.to_owned(), partition.to_owned());
-            let for_ms = millis(now.saturating_duration_since(tally.since));
-            let Tally { count: requests, error, .. } = tally;
-            Some(Refused { domain, policy, partition, requests, error, for_ms })
-        };
-        most.into_iter().filter_map(refused).collect()
+        let tally = self.sketch(beyond).of(key, now)?;
+        refused(key, tally, now)
     }
 
     /// The partition of a policy, or an entry of the partitions of a domain, that differs from this
@@ -251,11 +236,9 @@ impl Watch {
         let (label, value) = typed.rsplit_once('=')?;
         let most = value.len() / 3;
         let mut best: Option<(usize, String)> = None;
-        self.table.each_key(|key| {
-            let of = CounterKey::split(key).filter(|of| of.domain == domain);
-            let Some(of) = of.filter(|of| policy.is_none_or(|policy| policy == of.policy)) else {
-                return;
-            };
+        let own = policy.map_or(format!("{domain}:"), |policy| format!("{domain}:{policy}:{{"));
+        self.table.each_key(&own, |key| {
+            let Some(of) = CounterKey::split(key) else { return };
             let whole = std::iter::once(of.partition).filter(|_| policy.is_some());
             let entries = of.partition.split(',').filter(|_| policy.is_none());
             for known in whole.chain(entries) {
@@ -338,6 +321,14 @@ impl Watch {
         };
         sketch.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+fn refused(key: &str, tally: Tally, now: Instant) -> Option<Refused> {
+    let CounterKey { domain, policy, partition } = CounterKey::split(key)?;
+    let (domain, policy, partition) = (domain.to_owned(), policy.to_owned(), partition.to_owned());
+    let for_ms = millis(now.saturating_duration_since(tally.since));
+    let Tally { count: requests, error, .. } = tally;
+    Some(Refused { domain, policy, partition, requests, error, for_ms })
 }
 
 fn is_wanted(key: &str, wanted: Wanted<'_>) -> bool {

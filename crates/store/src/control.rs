@@ -236,6 +236,8 @@ pub struct CounterPage {
     pub keys: BTreeSet<String>,
     /// What the next page is called; `None` for the last one.
     pub next: Option<String>,
+    /// Why counters of this page may be missing: the part of the backend that has them is away.
+    pub incomplete: Option<String>,
 }
 
 /// The caller asks for a page that no page has named, or that is gone.

@@ -1,5 +1,6 @@
 //! How a command ends that could not do its work.
 
+use std::collections::BTreeSet;
 use std::process::ExitCode;
 
 use crate::standard::error_line;
@@ -20,6 +21,17 @@ pub(crate) enum Failure {
     Unreachable(String),
     /// The reader of standard output has gone away. That is no error: status 0.
     ReaderGone,
+}
+
+/// Fails if an answer was not complete, for each reason once, so that a script does not take a part
+/// for the whole.
+pub(crate) fn whole<'w>(incomplete: impl IntoIterator<Item = &'w str>) -> Result<(), Failure> {
+    let reasons: BTreeSet<&str> = incomplete.into_iter().collect();
+    if reasons.is_empty() {
+        return Ok(());
+    }
+    let reasons = reasons.into_iter().collect::<Vec<_>>().join("; ");
+    Err(Failure::Incomplete(format!("the answer may not be complete: {reasons}")))
 }
 
 impl Failure {

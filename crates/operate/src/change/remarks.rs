@@ -1,5 +1,7 @@
 //! What an operator should know of an override that was set: where it changes nothing.
 
+use std::time::Duration;
+
 use quotagate_protocol::dials::DocumentOverrides;
 use quotagate_protocol::{CounterKey, Mode};
 use quotagate_store::control::HashName;
@@ -55,10 +57,11 @@ impl Overrides {
         domain: &str,
         policy: &PolicyInfo,
         partition: &str,
+        now: Duration,
     ) -> Vec<String> {
         let key = format!("{domain}:{}:{{{partition}}}", policy.name);
         let Some(window) = window(policy, partition) else { return Vec::new() };
-        match current(&self.control, &key, &window).await {
+        match current(&self.control, &key, &window, now).await {
             Ok((_, seen)) if units(&seen).is_none() => {}
             _ => return Vec::new(),
         }

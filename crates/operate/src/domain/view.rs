@@ -62,7 +62,7 @@ pub struct Index {
 }
 
 impl Index {
-    fn of(version: u64, snapshot: &Snapshot) -> Self {
+    pub fn of(version: u64, snapshot: &Snapshot) -> Self {
         let mut index = Self {
             version,
             at: Instant::now(),
@@ -124,6 +124,11 @@ impl View {
     /// The backend's time.
     pub fn now(&self) -> Duration {
         self.snapshot.now.saturating_add(self.at.elapsed())
+    }
+
+    /// The dials as they were read.
+    pub fn snapshot(&self) -> Snapshot {
+        Snapshot { now: self.now(), ..self.snapshot.clone() }
     }
 
     /// The dials, including those whose time is over.

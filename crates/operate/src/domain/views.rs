@@ -124,9 +124,9 @@ impl Watched {
         self.known.forget_reports();
     }
 
-    /// Forgets that anything was written.
-    pub(crate) fn forget_written(&self) {
-        self.known.forget_written();
+    /// Makes everything due again soon, because it may not have been written.
+    pub(crate) fn write_again(&self) {
+        self.known.write_again();
     }
 
     pub(crate) fn view(&self) -> Option<Arc<View>> {

@@ -1,6 +1,7 @@
 //! A picture as the fields of a hash: one item each. What cannot be read, or is out of its bounds,
 //! is ignored item by item: anything may have written it.
 
+use std::collections::HashMap;
 use std::time::Instant;
 
 use quotagate_protocol::{Kind, MAX_CALENDAR_S, MAX_UNITS, MAX_WINDOW_S, Window};
@@ -82,6 +83,12 @@ impl Picture {
         let would_refuse = watch.beyond(Beyond::LetThrough, LET_THROUGH, all);
         let documents = watch.documents.seen(Instant::now());
         let mut in_force = watch.in_force.seen(Instant::now());
+        // Those of domains with several first: they say which proxies differ.
+        let mut of_domain: HashMap<String, usize> = HashMap::new();
+        for of in &in_force {
+            *of_domain.entry(of.domain.clone()).or_default() += 1;
+        }
+        in_force.sort_by_key(|of| of_domain.get(&of.domain).is_none_or(|several| *several < 2));
         in_force.truncate(IN_FORCE);
         in_force.iter_mut().for_each(|of| of.proxies.truncate(MAX_SHOWN_PROXIES));
         Self { at_ms, pace, fullest, refused, would_refuse, series, documents, in_force }
@@ -214,7 +221,7 @@ fn is_key(domain: &str, policy: &str, partition: &str) -> bool {
 mod tests {
     use serde_json::{Value, json};
 
-    use quotagate_protocol::dials::RefusedDocument;
+    use quotagate_protocol::dials::{RefusedDocument, Report};
     use quotagate_protocol::{Calendar, Unit};
 
     use super::*;
@@ -291,27 +298,72 @@ mod tests {
         let mut picture = Picture {
             fullest: (0..LISTED).map(|n| sighting(&long(n))).collect(),
             refused: (0..LISTED).map(|n| refused(&long(n))).collect(),
-            series: (0..POLICIES).map(|n| series(&format!("p{n}"))).collect(),
+            would_refuse: (0..LET_THROUGH).map(|n| refused(&long(n))).collect(),
+            series: (0..POLICIES).map(|n| series(&format!("p{n}{}", "x".repeat(240)))).collect(),
+            documents: vec![refused_document("d", 9); MAX_REFUSED_DOCUMENTS],
+            in_force: (0..IN_FORCE).map(|n| in_force(&format!("d{n}"))).collect(),
             ..Picture::default()
         };
         picture.fullest.insert(0, sighting(&huge));
         let fields = picture.fields();
-        let bytes: usize = fields.iter().map(|(_, value)| value.len()).sum();
-        assert!(bytes <= BYTES, "{bytes}");
+        let bytes_of = |is_of: &[&str]| -> usize {
+            let starts = is_of.iter().map(|name| format!("{{\"{name}\":")).collect::<Vec<_>>();
+            let texts = fields.iter().map(|(_, value)| str::from_utf8(value).unwrap());
+            let own = texts.filter(|text| starts.iter().any(|start| text.starts_with(start)));
+            own.map(str::len).sum()
+        };
+        for (is_of, most, least) in [
+            (&["fullest", "refused", "would_refuse"][..], LISTS_BYTES, LISTS_BYTES - 2 * 1200),
+            (&["series"], POLICIES_BYTES, POLICIES_BYTES / 2),
+            (&["in_force"], IN_FORCE_BYTES, IN_FORCE_BYTES / 2),
+            (&["at_ms", "pace", "documents"], MAX_VALUE, 1),
+        ] {
+            assert!((least..=most).contains(&bytes_of(is_of)), "{is_of:?}: {}", bytes_of(is_of));
+        }
         let read = Picture::read(&fields).unwrap();
         let twice = Picture::read(&[&fields[..], &fields[..]].concat()).unwrap();
         assert!(twice.fullest.len() < 2 * read.fullest.len(), "a reader has the same bound");
-        assert!(read.fullest.len() > 9 && read.refused.len() > 9 && read.series.len() > 9);
+        assert!(read.fullest.len() > 9 && read.refused.len() > 4 && read.would_refuse.len() > 4);
+        assert!(read.series.len() > 9 && read.in_force.len() > 4 && read.documents.len() > 1);
         assert_eq!(read.fullest[0], sighting(&long(0)), "one that is too large is left out");
         let short = |n: usize| n.to_string();
+        let quiet = |policy: &str| Series { counts: Default::default(), ..series(policy) };
+        let of_one = |n| {
+            let proxies = in_force("d").proxies.into_iter().take(1).collect();
+            DocumentSighting { proxies, ..in_force(&short(n)) }
+        };
         let picture = Picture {
             fullest: (0..LISTED).map(|n| sighting(&short(n))).collect(),
             refused: (0..LISTED).map(|n| refused(&short(n))).collect(),
             would_refuse: (0..LET_THROUGH).map(|n| refused(&short(n))).collect(),
+            series: (0..POLICIES).map(|n| quiet(&short(n))).collect(),
+            in_force: (0..IN_FORCE).map(of_one).collect(),
             ..Picture::default()
         };
-        assert_eq!(picture.fields().len(), 2 * LISTED + LET_THROUGH + 3);
+        let (fields, all) = (picture.clone().fields(), picture);
+        assert_eq!(fields.len(), MAX_PUBLISHED);
+        assert_eq!(Picture::read(&fields), Some(all), "none is left out while all are short");
         assert_eq!(POLICIES + 2 * LISTED + LET_THROUGH + IN_FORCE + 3, MAX_PUBLISHED);
+    }
+
+    #[test]
+    fn documents_that_differ_are_published_first() {
+        let (watch, now) = (Watch::default(), Instant::now());
+        let report = |digest: char, proxy: char| Report {
+            digest: digest.to_string().repeat(12),
+            proxy: proxy.to_string().repeat(16),
+            ..Report::default()
+        };
+        for n in 0..2 * IN_FORCE {
+            watch.in_force.reported(&format!("a{n}"), &report('0', '0'), now);
+        }
+        for (digest, proxy) in [('1', '1'), ('2', '2')] {
+            watch.in_force.reported("z", &report(digest, proxy), now);
+        }
+        let picture = Picture::take(&watch, Pace::default(), 0);
+        assert_eq!(picture.in_force.len(), IN_FORCE);
+        let differ = picture.in_force.iter().filter(|of| of.domain == "z").count();
+        assert_eq!(differ, 2, "{:?}", picture.in_force);
     }
 
     fn refused_document(domain: &str, age_ms: u64) -> RefusedDocumentSighting {

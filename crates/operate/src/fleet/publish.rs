@@ -82,7 +82,11 @@ impl PicturePublisher {
     ) -> Result<(), StoreError> {
         let (at, now) = match self.registered.filter(|(at, _)| at.elapsed() < REGISTER) {
             Some(registered) => registered,
-            None => register(control, me).await?,
+            None => match register(control, me).await {
+                // The index may be away while the rest can be written.
+                Err(error) if error.is_outage() => self.registered.ok_or(error)?,
+                registered => registered?,
+            },
         };
         self.registered = Some((at, now));
         picture.at_ms = millis(now.saturating_add(at.elapsed()));

@@ -3,7 +3,7 @@
 //! Bounds: [`MAX_OVERRIDES`] overrides of all domains, and [`MAX_HISTORY`] changes of each domain.
 //! The callers bound the fields of hashes.
 
-use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Mutex, MutexGuard, PoisonError, RwLock};
 use std::time::Duration;
@@ -18,6 +18,9 @@ use crate::control::{
 };
 use crate::store::StoreError;
 use crate::window::CounterId;
+
+/// A page has counters of further shards until it has so many.
+const PAGE: usize = 1000;
 
 /// What operators changed.
 #[derive(Default)]
@@ -137,7 +140,7 @@ impl Memory {
             Key::Counter { key, id } => {
                 let shard = self.shard(key);
                 let counter = shard.get(key).and_then(|held| {
-                    held.iter().find(|counter| counter.id == id && now < counter.end())
+                    held.iter().find(|counter| counter.id == id && now < counter.kept_until())
                 });
                 let ends = counter.filter(|_| matches!(id, CounterId::Sliding(_)));
                 let left = ends.map(|counter| counter.end().saturating_sub(now));
@@ -166,15 +169,23 @@ impl Memory {
         found
     }
 
-    /// The counters of a policy in one shard; `from` is its index.
+    /// The counters of a policy in some shards; `from` is the index of the first one.
     fn page_of(&self, domain: &str, policy: &str, from: usize) -> CounterPage {
-        let Some(shard) = self.shards.all().nth(from) else { return CounterPage::default() };
-        let own = |key: &&str| {
-            CounterKey::split(key).is_some_and(|key| (key.domain, key.policy) == (domain, policy))
-        };
-        let keys = lock(shard).keys().map(|key| &**key).filter(own).map(str::to_owned).collect();
-        let next = from.saturating_add(1);
-        CounterPage { keys, next: (next < SHARDS).then(|| next.to_string()) }
+        let start = format!("{domain}:{policy}:{{");
+        let (mut keys, mut next) = (BTreeSet::new(), from);
+        for shard in self.shards.all().skip(from) {
+            if keys.len() >= PAGE {
+                break;
+            }
+            next = next.saturating_add(1);
+            let shard = lock(shard);
+            let own = shard.keys().filter(|key| key.starts_with(&*start));
+            let found: Vec<Box<str>> = own.cloned().collect();
+            drop(shard);
+            keys.extend(found.into_iter().map(String::from));
+        }
+        keys.retain(|key| CounterKey::split(key).is_some());
+        CounterPage { keys, next: (next < SHARDS).then(|| next.to_string()), incomplete: None }
     }
 
     fn insert_override(

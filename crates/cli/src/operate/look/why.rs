@@ -5,11 +5,11 @@ use quotagate_protocol::dials::ALL_POLICIES;
 use quotagate_protocol::{MAX_UNITS, Mode};
 use quotagate_quota::request::naming::Name;
 
-use super::usage::{ask, whole};
+use super::usage::ask;
 use crate::operate::display::{
     at_most, covered, end, full, mode as mode_word, quota, say, without_effect,
 };
-use crate::operate::failure::Failure;
+use crate::operate::failure::{Failure, whole};
 use crate::operate::partition::PartitionArgs;
 use crate::operate::session::{Common, Session};
 use crate::text::{duration, number};
@@ -29,7 +29,7 @@ pub(crate) struct WhyArgs {
 /// When no policy has a counter for the partition now, or the store does not answer.
 pub(crate) async fn run(args: &WhyArgs, session: Session) -> Result<(), Failure> {
     let partition = args.partition.encode(&session, "").await?;
-    let answer = ask(&session, &partition).await?;
+    let answer = ask(&session, &partition, false).await?;
     let incomplete = answer.value.incomplete.as_deref();
     if session.output.json {
         session.output.json(&answer.raw)?;
@@ -38,7 +38,8 @@ pub(crate) async fn run(args: &WhyArgs, session: Session) -> Result<(), Failure>
     let UsageReply { found, overrides, unmatched, .. } = &answer.value;
     let over: Vec<_> = found.iter().filter(|found| found.is_over()).collect();
     if over.is_empty() {
-        session.output.sentence(&format!("No policy refuses {partition} now."))?;
+        let of = if incomplete.is_some() { " of those that were found" } else { "" };
+        session.output.sentence(&format!("No policy{of} refuses {partition} now."))?;
         let usage = [&["usage", &partition], plain(&partition)].concat();
         say(&format!("See its counters: {}", session.command(&usage)));
     }
@@ -239,6 +240,7 @@ mod tests {
             refused_for_ms: Some(120_000),
             without_override: None,
             pattern: None,
+            span: None,
         };
         let expected = "tiered in shop refused jwt.sub=a: 3 of unknown units are used. A tier, a claim or an \
                         override of the document decides the quota, and this store has not seen it. Its \

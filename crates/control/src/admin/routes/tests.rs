@@ -1,10 +1,13 @@
 //! Every path with every role and in every domain. A path that is added needs a case here.
 
 use std::collections::BTreeSet;
+use std::time::{Duration, Instant};
 
 use axum::body::Body as RequestBody;
 use http_body_util::BodyExt;
+use quotagate_protocol::Reservation;
 use quotagate_store::server::{Hooks, Tokens, digest_of};
+use quotagate_store::store::{Batch, CheckedReservation};
 use serde_json::json;
 use tokio_util::task::AbortOnDropHandle;
 use tower::ServiceExt;
@@ -57,6 +60,19 @@ async fn two_domains() -> (Router, AbortOnDropHandle<()>) {
         let partition = format!("jwt.sub={party}");
         let over = json!({"domain": domain, "policy": policy, "partition": partition, "allow": "blocked", "by": party});
         control.operate.overrides.set(&serde_json::from_value(over).unwrap()).await.unwrap();
+        // A counter of a policy with the same name in both domains.
+        let ask = Reservation {
+            key: format!("{domain}:p:{{jwt.sub={party}-2}}").into(),
+            window_s: 3600,
+            quota: 5,
+            want: 1,
+            min: 1,
+            ..Reservation::default()
+        };
+        let reservations = vec![CheckedReservation::new(ask).unwrap()];
+        let deadline = Instant::now() + Duration::from_secs(60);
+        let batch = Batch { deadline, refunds: vec![], charges: vec![], reservations };
+        control.store.reserve(&batch).await.remove(0).unwrap();
     }
     let mut lines = String::new();
     for (role, name) in OperatorRole::ALL {
@@ -156,13 +172,16 @@ async fn no_path_shows_another_domain() {
                 let (status, text) = ask(&router, &case, domain, &token).await;
                 assert_ne!(status, 500, "{case:?} {text}");
                 let is_echo = domain == Some(OTHER);
-                for hidden in ["hidden-policy", OTHER] {
+                for hidden in ["hidden-policy", "mallory", OTHER] {
                     let shows = text.contains(hidden) && !(is_echo && hidden == OTHER);
                     assert!(!shows, "{case:?} {domain:?} {token}: {text}");
                 }
             }
         }
     }
+    let parties = cases().into_iter().find(|case| case.2.starts_with(api::PARTIES)).unwrap();
+    let (status, text) = ask(&router, &parties, Some(OWN), "view-shop").await;
+    assert!(status == 200 && text.contains("jwt.sub=alice-2"), "{status} {text}");
     // What they hide is there. Parties are asked for by the policy of the own domain.
     let is_list = |(_, method, path, _): &(OperatorRole, Method, &'static str, Option<Value>)| {
         *method == Method::GET && !path.starts_with(api::PARTIES)

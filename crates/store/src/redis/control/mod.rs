@@ -190,21 +190,26 @@ impl ControlStore for Redis {
                 };
                 self.execute(key.counter(), command).await
             };
+            let beside = async || match key {
+                Key::Override(_) => run("PTTL", Some(name)).await,
+                Key::Counter { .. } => run("GET", Some(&quota_key(name))).await,
+            };
             // The clock of the server that counts this key. It is read even without a counter, to
-            // see a window's end.
-            let now = match run("TIME", None).await? {
+            // see a window's end. All three are sent at once, in this order.
+            let (time, value, beside) =
+                tokio::join!(run("TIME", None), run("GET", Some(name)), beside());
+            let now = match time? {
                 Value::Array(parts) => clock(&parts).ok_or_else(unexpected)?,
                 _ => return Err(unexpected()),
             };
             home.inspect(|node| node.observe(now));
             let none = KeyState { now, ..KeyState::default() };
-            let Value::BulkString(value) = run("GET", Some(name)).await? else { return Ok(none) };
+            let (Value::BulkString(value), beside) = (value?, beside?) else { return Ok(none) };
             let text = |value: Vec<u8>| Some(String::from_utf8_lossy(&value).into_owned());
             let Key::Counter { id, .. } = key else {
-                let ttl_ms = whole(&run("PTTL", Some(name)).await?);
-                return Ok(KeyState { value: text(value), ttl_ms, ..none });
+                return Ok(KeyState { value: text(value), ttl_ms: whole(&beside), ..none });
             };
-            let own_quota = match run("GET", Some(&quota_key(name))).await? {
+            let own_quota = match beside {
                 Value::BulkString(quota) => str::from_utf8(&quota).ok().and_then(read_units),
                 _ => None,
             };

@@ -12,7 +12,8 @@ use redis::Value;
 use tokio::time::sleep;
 
 use super::super::backend::Redis;
-use super::super::node::Node;
+use super::super::node::{Node, Topology};
+use super::super::routing::in_time;
 use super::{explain, unexpected};
 use crate::control::{CounterPage, FoundKeys, has_entry, unknown_page};
 use crate::store::StoreError;
@@ -41,7 +42,7 @@ impl Redis {
             format!("{}:{}:*:{{*{}*}}:*", escaped(&self.prefix), escaped(domain), escaped(entry));
         let deadline = Instant::now() + LIMIT;
         let walks = nodes.iter().map(|node| self.walk(node, &pattern, entry, max, deadline));
-        let (mut keys, mut fault) = (BTreeSet::new(), None);
+        let (mut keys, mut fault) = (BTreeSet::new(), self.uncovered());
         for walked in join_all(walks).await {
             match walked {
                 Ok(found) => {
@@ -121,7 +122,15 @@ impl Redis {
         let full = Instant::now() + PAGE;
         let mut keys = BTreeSet::new();
         loop {
-            let (next, found) = self.step(node, &pattern, &cursor, deadline).await?;
+            let (next, found) = match self.step(node, &pattern, &cursor, deadline).await {
+                Ok(step) => step,
+                // The other servers have their counters all the same.
+                Err(error) if error.is_outage() && self.topology == Topology::Cluster => {
+                    let next = nodes.next().map(|node| format!("{} 0", node.name()));
+                    return Ok(CounterPage { keys, next, incomplete: Some(error.to_string()) });
+                }
+                Err(error) => return Err(error),
+            };
             let own = |key: &String| {
                 CounterKey::split(key)
                     .is_some_and(|key| (key.domain, key.policy) == (domain, policy))
@@ -130,10 +139,12 @@ impl Redis {
             cursor = next;
             if cursor == "0" {
                 let next = nodes.next().map(|node| format!("{} 0", node.name()));
-                return Ok(CounterPage { keys, next });
+                let incomplete = self.uncovered().filter(|_| next.is_none());
+                return Ok(CounterPage { keys, next, incomplete });
             }
             if keys.len() >= MAX_PAGE || Instant::now() >= full {
-                return Ok(CounterPage { keys, next: Some(format!("{} {cursor}", node.name())) });
+                let next = Some(format!("{} {cursor}", node.name()));
+                return Ok(CounterPage { keys, next, incomplete: None });
             }
             sleep(PAUSE).await;
         }
@@ -149,7 +160,8 @@ impl Redis {
     ) -> Result<(String, Vec<String>), StoreError> {
         let mut scan = redis::cmd("SCAN");
         scan.arg(cursor).arg("MATCH").arg(pattern).arg("COUNT").arg(STEP);
-        let (next, found) = match self.send_one(node, scan, false, deadline).await?.1 {
+        let sent = in_time(node, self.send_one(node, scan, false, deadline), deadline);
+        let (next, found) = match sent.await?.1 {
             Value::Array(parts) => page(&parts).ok_or_else(unexpected)?,
             Value::ServerError(error) => return Err(StoreError::Refused(explain(&error, pattern))),
             _ => return Err(unexpected()),
