@@ -15,6 +15,11 @@ impl ControlHandle {
     pub fn new(store: Arc<dyn Store>) -> Self {
         Self(store)
     }
+
+    /// Whether the backend can count every request.
+    pub fn is_ready(&self) -> bool {
+        self.0.health().faults.is_empty()
+    }
 }
 
 impl Deref for ControlHandle {

@@ -64,7 +64,8 @@ impl Reading {
         };
         let at = Instant::now();
         let full = index.fields.len() >= MAX_PUBLISHERS || index.left_out > 0;
-        let publishers: Vec<_> = live(&index).filter(|publisher| publisher.id != me).collect();
+        let publishers = live(&index).map(|record| record.publisher);
+        let publishers: Vec<_> = publishers.filter(|publisher| publisher.id != me).collect();
         let count = publishers.len();
         let mut reads = stream::iter(publishers)
             .map(|publisher| async move {
