@@ -112,8 +112,9 @@ impl Index {
     }
 }
 
+/// The time since a moment; zero if it is not recorded.
 fn since(at_ms: u64, now: Duration) -> Duration {
-    now.saturating_sub(Duration::from_millis(at_ms))
+    if at_ms == 0 { Duration::ZERO } else { now.saturating_sub(Duration::from_millis(at_ms)) }
 }
 
 impl View {
@@ -271,6 +272,24 @@ mod tests {
 
     fn long(n: usize) -> String {
         format!("{n:064}")
+    }
+
+    #[test]
+    fn oldest_override_without_an_end_is_known() {
+        let field = |partition: &str, until: &str, at_ms: u64| -> Field {
+            let value = format!(r#"{{"allow":"blocked",{until}"by":"ann","at_ms":{at_ms}}}"#);
+            (format!("p:{{{partition}}}"), value.into_bytes())
+        };
+        let now = Duration::from_secs(100);
+        let longest = |fields: Vec<Field>| {
+            let snapshot = Snapshot { fields, ..Snapshot::default() };
+            Index::of(1, &snapshot).longest_at(now)
+        };
+        let ends = field("a", r#""until_ms":900000,"#, 1000);
+        assert_eq!(longest(vec![ends.clone()]), Duration::ZERO);
+        let both = vec![ends, field("b", "", 40_000), field("c", "", 30_000)];
+        assert_eq!(longest(both), Duration::from_secs(70));
+        assert_eq!(longest(vec![field("d", "", 0)]), Duration::ZERO, "its time is not recorded");
     }
 
     #[test]
