@@ -31,7 +31,7 @@ impl Control {
         audit: Option<AuditLog>,
     ) -> Self {
         let operate = Operate::new(Arc::clone(&store));
-        let metrics = Metrics::new(&*store, &operate.watch);
+        let metrics = Metrics::new(&*store, &operate);
         let audit = audit.map(Arc::new);
         if let Some(audit) = audit.clone() {
             operate.history.on_change(Box::new(move |domain: &str, event: &ApiEvent| {

@@ -25,7 +25,9 @@ pub use self::domain::{
     Board, DocumentInfo, DocumentsInForce, DomainInfo, ForgetDomain, PolicyInfo,
 };
 pub use self::overrides::{Allow, ClearOverride, OverrideEntry, SetOverride};
-pub use self::top::{Publisher, PublisherKind, Rates, Refused, Snapshot, Top, Uncounted};
+pub use self::top::{
+    Publisher, PublisherKind, Rates, Refused, SilentProxy, Snapshot, Top, Uncounted,
+};
 pub use self::usage::{
     PartiesPage, PartyUsage, PatternName, QuotaFrom, Reset, Usage, UsageReply, WindowSpan,
 };

@@ -20,6 +20,11 @@ impl ControlHandle {
     pub fn is_partial(&self, error: &StoreError) -> bool {
         error.is_outage() && self.0.serves_others()
     }
+
+    /// Whether the backend can count every request.
+    pub fn is_ready(&self) -> bool {
+        self.0.health().faults.is_empty()
+    }
 }
 
 impl Deref for ControlHandle {

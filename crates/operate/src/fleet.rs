@@ -7,16 +7,19 @@
 //! * Each publisher has a hash of its own, `<prefix>:published:{<id>}`, with one item per field. It
 //!   expires 20 s after its last write. So a process that is gone disappears, and what is read and
 //!   written is spread over a cluster.
-//! * `<prefix>:publishers:{*}` lists the publishers. Each one renews its entry every minute.
+//! * `<prefix>:publishers:{*}` lists the publishers. Each one renews its entry every minute, even
+//!   without traffic.
+//! * A store also reads what proxies publish for its metrics ([`proxies`]).
 //!
 //! Bounds: 256 publishers; of each 48 partitions in each list (24 of those that would be refused),
-//! 53 policies, 8 documents and 68 KiB. What cannot be read is ignored item by item.
+//! 52 policies, 8 documents and 68 KiB. What cannot be read is ignored item by item.
 
 mod identity;
 mod index;
 mod item;
 mod merge;
 mod others;
+mod proxies;
 mod publish;
 mod requests;
 
@@ -28,14 +31,16 @@ use std::time::{Duration, Instant};
 use self::identity::Identity;
 use self::merge::{Aged, Listed};
 use self::others::{Others, Reading};
+use self::proxies::Proxies;
 use self::publish::PicturePublisher;
 use self::requests::Requests;
 use crate::api::{DocumentInfo, DocumentsInForce, PublisherKind, Rates, Refused, Top};
 use crate::control::ControlHandle;
-use crate::millis;
 use crate::watch::{
     Beyond, CallSight, DocumentSighting, Pace, RefusedDocumentSighting, Wanted, Watch,
 };
+use crate::{MAX_POLICIES, millis};
+use prometheus_client::registry::Registry;
 use quotagate_store::server::DomainScope;
 
 /// Most partitions in a list.
@@ -49,6 +54,7 @@ pub struct Fleet {
     watch: Arc<Watch>,
     me: Identity,
     others: Others,
+    proxies: Proxies,
     started: Instant,
 }
 
@@ -63,8 +69,8 @@ pub struct FleetSight<'a> {
 
 impl Fleet {
     pub(crate) fn new(control: ControlHandle, watch: Arc<Watch>, kind: PublisherKind) -> Self {
-        let (me, others) = (Identity::new(kind), Others::default());
-        Self { control, watch, me, others, started: Instant::now() }
+        let (me, others, proxies) = (Identity::new(kind), Others::default(), Proxies::default());
+        Self { control, watch, me, others, proxies, started: Instant::now() }
     }
 
     /// Publishes what this process sees. Never returns. In a backend that only this process can
@@ -78,8 +84,36 @@ impl Fleet {
         ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         loop {
             ticks.tick().await;
-            publisher.publish(&*self.control, &self.me, &self.watch).await;
+            let ready = self.control.is_ready();
+            publisher.publish(&*self.control, &self.me, &self.watch, ready).await;
         }
+    }
+
+    /// Reads what proxies publish. Never returns. A backend that only this process can read has no
+    /// proxies.
+    pub(crate) async fn keep_read(&self) {
+        if !self.control.durable() {
+            return std::future::pending().await;
+        }
+        self.proxies.keep_read(&*self.control).await;
+    }
+
+    /// Adds the metrics of what proxies publish to `registry`.
+    pub fn register(&self, registry: &mut Registry) {
+        self.proxies.register(registry);
+    }
+
+    /// How many partitions of each policy were refused in about the last five minutes, as this
+    /// store saw them and as proxies list them: at least so many, because both are bounded.
+    pub fn refused_partitions(&self) -> BTreeMap<(String, String), usize> {
+        let mut refused = self.watch.beyond(Beyond::Refused, usize::MAX, Wanted::default());
+        refused.extend(self.proxies.refused());
+        let mut policies: BTreeMap<_, BTreeSet<String>> = BTreeMap::new();
+        for Refused { domain, policy, partition, .. } in refused {
+            policies.entry((domain, policy)).or_default().insert(partition);
+        }
+        let counted = policies.into_iter().take(MAX_POLICIES);
+        counted.map(|(policy, partitions)| (policy, partitions.len())).collect()
     }
 
     /// What was seen until now. Reads from the backend, at most every 3 s and for at most 0.7 s.
@@ -105,6 +139,7 @@ impl FleetSight<'_> {
             would_refuse: merge::beyond(watch, &others, Beyond::LetThrough, limit, wanted),
             uncounted,
             publishers: std::iter::once(me).chain(them).collect(),
+            silent: self.fleet.proxies.silent(),
             incomplete: self.others.incomplete.clone(),
         }
     }

@@ -43,7 +43,7 @@ pub use self::change::dials::Dials;
 pub use self::change::domains::Domains;
 pub use self::change::history::{History, HistoryFilter, OnChange};
 pub use self::change::overrides::Overrides;
-pub use self::domain::boards::Boards;
+pub use self::domain::boards::{Boards, DomainGauges, PolicyGauge};
 pub use self::domain::directory::{Directory, DomainNames, clean, clean_text};
 pub use self::domain::views::{Full, Views, Watched};
 pub use self::fault::Fault;

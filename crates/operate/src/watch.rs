@@ -34,7 +34,7 @@ use self::builds::Builds;
 pub use self::calls::{Calls, Totals};
 pub use self::documents::{MAX_REFUSED_DOCUMENTS, RefusedDocumentSighting, RefusedDocuments};
 pub use self::in_force::{DocumentSighting, MAX_SHOWN_PROXIES, ReportedDocuments};
-pub use self::picture::{Pace, Series, Sighting, Wanted};
+pub use self::picture::{Pace, Series, Sighting, StoreTotals, Wanted};
 use self::policy::{Debt, Families, PolicyMetrics};
 pub use self::policy::{STEP, STEPS};
 pub use self::sight::CallSight;

@@ -25,6 +25,9 @@ pub struct Top {
     /// Whose calls these are: this process, then the others by their names.
     #[serde(default)]
     pub publishers: Vec<Publisher>,
+    /// The hosts whose native modules fell silent within the last hour, the latest first.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub silent: Vec<SilentProxy>,
     /// Why some are missing; absent if all could be read.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub incomplete: Option<String>,
@@ -61,6 +64,15 @@ pub enum PublisherKind {
     Store,
     /// A proxy with the native module.
     Proxy,
+}
+
+/// A host on which proxies with the native module published, and publish no more.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SilentProxy {
+    /// The host's name.
+    pub host: String,
+    /// Milliseconds since the last of them was heard.
+    pub silent_ms: u64,
 }
 
 /// A partition with requests beyond its quota, which were refused or let through.

@@ -14,7 +14,8 @@ use super::directory::{Directory, DomainNames, Written, merged};
 use super::view::{Index, View};
 use super::views::Views;
 use crate::api::{Board, PolicyInfo};
-use crate::{Fault, MAX_DOMAINS};
+use crate::{Fault, MAX_DOMAINS, MAX_POLICIES};
+use quotagate_protocol::Mode;
 use quotagate_store::control::{HashName, Snapshot};
 use quotagate_store::store::StoreError;
 
@@ -33,6 +34,37 @@ pub struct Boards {
     pub(crate) directory: Arc<Directory>,
     pub(crate) views: Arc<Views>,
     kept: Kept,
+}
+
+/// What the gauges of a domain show.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DomainGauges {
+    /// Its name.
+    pub domain: String,
+    /// The dials in force.
+    pub dials: usize,
+    /// The overrides in force.
+    pub overrides: usize,
+    /// For how long the oldest dial has been in force; zero if there is none.
+    pub longest_dial: Duration,
+    /// For how long the oldest override without an end has been in force; zero if there is none.
+    pub longest_override: Duration,
+    /// How long ago a proxy reported; absent if none is known to have done so. Reports to other
+    /// stores are known up to ten minutes late.
+    pub silent: Option<Duration>,
+    /// Its policies: [`MAX_POLICIES`] over all domains.
+    pub policies: Vec<PolicyGauge>,
+}
+
+/// What the gauge of a policy shows.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PolicyGauge {
+    /// Its name.
+    pub name: String,
+    /// The mode that is in force.
+    pub mode: Mode,
+    /// Whether one counter counts everybody.
+    pub counts_everybody: bool,
 }
 
 /// The last read, by domain.
@@ -223,14 +255,32 @@ impl Boards {
         self.kept.lock().remove(domain);
     }
 
-    /// The number of dials and of overrides in force, for each domain that filters have reported or
-    /// ask for.
-    pub fn in_force(&self) -> Vec<(String, usize, usize)> {
-        let count = |(name, view): (String, Arc<View>)| {
-            let now = view.now();
-            (name, view.dials_at(now), view.overrides.count_at(now))
-        };
-        self.last_views().into_iter().map(count).collect()
+    /// What the gauges show, for each domain that filters have reported or ask for.
+    pub fn gauges(&self) -> Vec<DomainGauges> {
+        let mut room = MAX_POLICIES;
+        let gauges = self.last_views().into_iter().map(|(domain, view)| {
+            let (now, kept) = (view.now(), self.kept.get(&domain));
+            let written = kept.as_ref().map_or(&[][..], |read| &read.written);
+            let policies = merged(written, self.views.get(&domain).as_deref());
+            let last = policies.iter().map(|policy| policy.seen_ms).max();
+            let shown = policies.into_iter().take(room).map(|policy| PolicyGauge {
+                mode: view.mode_at(&policy.name, policy.mode, now),
+                counts_everybody: policy.partition_by.is_some_and(|entries| entries.is_empty()),
+                name: policy.name,
+            });
+            let policies: Vec<_> = shown.collect();
+            room = room.saturating_sub(policies.len());
+            DomainGauges {
+                dials: view.dials_at(now),
+                overrides: view.overrides.count_at(now),
+                longest_dial: view.longest_dial_at(now),
+                longest_override: view.overrides.longest_at(now),
+                silent: last.map(|at_ms| now.saturating_sub(Duration::from_millis(at_ms))),
+                policies,
+                domain,
+            }
+        });
+        gauges.collect()
     }
 
     /// The last view of each domain that filters have reported or ask for.

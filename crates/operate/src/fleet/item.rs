@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 use crate::api::{Refused, Usage};
 use crate::watch::{
     Beyond, DocumentSighting, MAX_REFUSED_DOCUMENTS, MAX_SHOWN_PROXIES, Pace,
-    RefusedDocumentSighting, STEPS, Series, Sighting, Wanted, Watch,
+    RefusedDocumentSighting, STEPS, Series, Sighting, StoreTotals, Wanted, Watch,
 };
 
 /// Most partitions in each list of a picture.
@@ -20,7 +20,7 @@ pub const LISTED: usize = 48;
 /// Most partitions in the list of those that would be refused.
 const LET_THROUGH: usize = 24;
 /// Most policies of a picture.
-const POLICIES: usize = MAX_PUBLISHED - 2 * LISTED - LET_THROUGH - IN_FORCE - 3;
+const POLICIES: usize = MAX_PUBLISHED - 2 * LISTED - LET_THROUGH - IN_FORCE - 4;
 /// Most documents of a picture.
 const IN_FORCE: usize = 8;
 /// Most bytes of all lists, of all policies, and of the documents.
@@ -37,6 +37,8 @@ pub struct Picture {
     pub at_ms: u64,
     /// Its calls.
     pub pace: Pace,
+    /// Its store since it started; absent from a process that is older than this field.
+    pub store: Option<StoreTotals>,
     /// The fullest partitions.
     pub fullest: Vec<Sighting>,
     /// The most refused partitions.
@@ -56,6 +58,7 @@ pub struct Picture {
 enum Item {
     AtMs(u64),
     Pace(Pace),
+    Store(StoreTotals),
     Fullest(Sighting),
     Refused(Refused),
     WouldRefuse(Refused),
@@ -91,7 +94,8 @@ impl Picture {
         in_force.sort_by_key(|of| of_domain.get(&of.domain).is_none_or(|several| *several < 2));
         in_force.truncate(IN_FORCE);
         in_force.iter_mut().for_each(|of| of.proxies.truncate(MAX_SHOWN_PROXIES));
-        Self { at_ms, pace, fullest, refused, would_refuse, series, documents, in_force }
+        let store = None;
+        Self { at_ms, pace, store, fullest, refused, would_refuse, series, documents, in_force }
     }
 
     /// Whether nothing was seen.
@@ -106,7 +110,9 @@ impl Picture {
 
     /// Its fields: at most [`MAX_PUBLISHED`], and at most [`BYTES`].
     pub fn fields(self) -> Vec<Field> {
-        let head = [Item::AtMs(self.at_ms), Item::Pace(self.pace), Item::Documents(self.documents)];
+        let head = [Item::AtMs(self.at_ms), Item::Pace(self.pace), Item::Documents(self.documents)]
+            .into_iter()
+            .chain(self.store.map(Item::Store));
         let beyond = interleave(
             self.refused.into_iter().map(Item::Refused),
             self.would_refuse.into_iter().map(Item::WouldRefuse),
@@ -129,6 +135,7 @@ impl Picture {
             match serde_json::from_slice(value) {
                 Ok(Item::AtMs(at_ms)) => at = Some(at_ms),
                 Ok(Item::Pace(pace)) if is_sound_pace(&pace) => picture.pace = pace,
+                Ok(Item::Store(store)) if is_sound_store(&store) => picture.store = Some(store),
                 Ok(Item::Fullest(sighting)) if is_sound_usage(&sighting.usage) => {
                     picture.fullest.push(sighting);
                 }
@@ -180,6 +187,11 @@ fn is_sound_pace(pace: &Pace) -> bool {
     sound(pace.per_s) && pace.ms.is_none_or(sound)
 }
 
+fn is_sound_store(store: &StoreTotals) -> bool {
+    let StoreTotals { calls, failed, micros, ready: _ } = *store;
+    failed <= calls && calls <= MAX_UNITS && micros <= MAX_UNITS
+}
+
 fn is_sound_usage(usage: &Usage) -> bool {
     let Usage { domain, policy, partition, used, debt, quota, kind, window_s, reset_ms, .. } =
         usage;
@@ -207,10 +219,10 @@ fn is_sound_refused(refused: &Refused) -> bool {
 }
 
 fn is_sound_series(series: &Series) -> bool {
-    let Series { domain, policy, counts, .. } = series;
-    let sound =
-        |column: &Vec<u64>| column.len() <= STEPS && column.iter().all(|count| *count <= MAX_UNITS);
-    is_domain(domain) && is_policy(policy) && counts.iter().all(sound)
+    let Series { domain, policy, counts, totals, .. } = series;
+    let bounded = |counts: &[u64]| counts.iter().all(|count| *count <= MAX_UNITS);
+    let sound = |column: &Vec<u64>| column.len() <= STEPS && bounded(column);
+    is_domain(domain) && is_policy(policy) && counts.iter().all(sound) && bounded(totals)
 }
 
 fn is_key(domain: &str, policy: &str, partition: &str) -> bool {
@@ -257,7 +269,8 @@ mod tests {
 
     fn series(policy: &str) -> Series {
         let counts = [vec![1; STEPS], vec![], vec![], vec![], vec![], vec![7; STEPS]];
-        Series { domain: "d".to_owned(), policy: policy.to_owned(), age_ms: 9, counts }
+        let (domain, policy) = ("d".to_owned(), policy.to_owned());
+        Series { domain, policy, age_ms: 9, counts, totals: [7; 6] }
     }
 
     fn in_force(domain: &str) -> DocumentSighting {
@@ -275,6 +288,7 @@ mod tests {
         let picture = Picture {
             at_ms: 77,
             pace: Pace { per_s: 2.5, ms: None },
+            store: Some(StoreTotals { calls: 9, failed: 1, micros: 70, ready: true }),
             fullest: vec![sighting("a"), sliding, daily],
             refused: vec![refused("c")],
             would_refuse: vec![refused("t")],
@@ -283,7 +297,7 @@ mod tests {
             in_force: vec![in_force("d")],
         };
         let fields = picture.clone().fields();
-        assert_eq!(fields.len(), 10);
+        assert_eq!(fields.len(), 11);
         assert!(
             fields.iter().all(|(_, value)| value.starts_with(b"{")),
             "the script reads no other"
@@ -338,12 +352,13 @@ mod tests {
             would_refuse: (0..LET_THROUGH).map(|n| refused(&short(n))).collect(),
             series: (0..POLICIES).map(|n| quiet(&short(n))).collect(),
             in_force: (0..IN_FORCE).map(of_one).collect(),
+            store: Some(StoreTotals::default()),
             ..Picture::default()
         };
         let (fields, all) = (picture.clone().fields(), picture);
         assert_eq!(fields.len(), MAX_PUBLISHED);
         assert_eq!(Picture::read(&fields), Some(all), "none is left out while all are short");
-        assert_eq!(POLICIES + 2 * LISTED + LET_THROUGH + IN_FORCE + 3, MAX_PUBLISHED);
+        assert_eq!(POLICIES + 2 * LISTED + LET_THROUGH + IN_FORCE + 4, MAX_PUBLISHED);
     }
 
     #[test]
@@ -406,6 +421,9 @@ mod tests {
             with("series", "counts", json!([[u64::MAX], [], [], [], [], []])),
             with("series", "counts", json!([vec![1; STEPS + 1], [], [], [], [], []])),
             with("series", "counts", json!([[], []])),
+            with("series", "totals", json!([u64::MAX, 0, 0, 0, 0, 0])),
+            json!({"store": {"calls": 1, "failed": 2, "micros": 0, "ready": true}}),
+            json!({"store": {"calls": u64::MAX, "failed": 0, "micros": 0, "ready": true}}),
             with("series", "domain", json!("")),
             json!({"pace": {"per_s": -1.0, "ms": null}}),
             json!({"pace": {"per_s": 1e300, "ms": null}}),

@@ -79,7 +79,8 @@ impl Reading {
         let full = index.fields.len() >= MAX_PUBLISHERS || index.left_out > 0;
         // As of the time of the list: nobody can renew an entry while it is away. What each of them
         // published expires by itself.
-        let publishers: Vec<_> = live(&kept.1).filter(|publisher| publisher.id != me).collect();
+        let publishers = live(&kept.1).map(|record| record.publisher);
+        let publishers: Vec<_> = publishers.filter(|publisher| publisher.id != me).collect();
         let count = publishers.len();
         let mut reads = stream::iter(publishers)
             .map(|publisher| async move {

@@ -117,7 +117,8 @@ mod tests {
 
     fn series(policy: &str, age_ms: u64, admitted: &[u64], failed: &[u64]) -> Series {
         let counts = [admitted.to_vec(), vec![], vec![], vec![], vec![], failed.to_vec()];
-        Series { domain: "d".to_owned(), policy: policy.to_owned(), age_ms, counts }
+        let (domain, policy) = ("d".to_owned(), policy.to_owned());
+        Series { domain, policy, age_ms, counts, totals: [0; 6] }
     }
 
     #[test]

@@ -35,19 +35,26 @@ pub(crate) async fn run(args: &WhyArgs, session: Session) -> Result<(), Failure>
         session.output.json(&answer.raw)?;
         return whole(incomplete);
     }
-    let UsageReply { found, overrides, unmatched, .. } = &answer.value;
-    let over: Vec<_> = found.iter().filter(|found| found.is_over()).collect();
-    if over.is_empty() {
+    if !answer.value.found.iter().any(PartyUsage::is_over) {
         let of = if incomplete.is_some() { " of those that were found" } else { "" };
         session.output.sentence(&format!("No policy{of} refuses {partition} now."))?;
         let usage = [&["usage", &partition], plain(&partition)].concat();
         say(&format!("See its counters: {}", session.command(&usage)));
     }
+    for line in lines(&answer.value, &session) {
+        session.output.sentence(&line)?;
+    }
+    whole(incomplete)
+}
+
+/// Who refuses the party, and the commands that help, indented.
+pub(super) fn lines(reply: &UsageReply, session: &Session) -> Vec<String> {
+    let UsageReply { found, overrides, unmatched, .. } = reply;
+    let over: Vec<_> = found.iter().filter(|found| found.is_over()).collect();
+    let mut lines = Vec::new();
     for found in &over {
-        session.output.sentence(&explained(found))?;
-        for command in remedies(found, &session) {
-            session.output.sentence(&format!("  {command}"))?;
-        }
+        lines.push(explained(found));
+        lines.extend(remedies(found, session).iter().map(|command| format!("  {command}")));
     }
     let is_explained = |entry: &OverrideEntry| {
         over.iter().any(|found| {
@@ -61,11 +68,11 @@ pub(crate) async fn run(args: &WhyArgs, session: Session) -> Result<(), Failure>
     let covering = covering.map(|entry| (covered(entry), entry));
     let useless = unmatched.iter().filter_map(|entry| Some((without_effect(entry)?, entry)));
     for (text, entry) in covering.chain(useless) {
-        session.output.sentence(&text)?;
-        let clear = clear(&entry.domain, &entry.policy, &entry.partition, &session);
-        session.output.sentence(&format!("  {clear}"))?;
+        lines.push(text);
+        let clear = clear(&entry.domain, &entry.policy, &entry.partition, session);
+        lines.push(format!("  {clear}"));
     }
-    whole(incomplete)
+    lines
 }
 
 /// Why a policy refuses a partition, in sentences.

@@ -614,10 +614,13 @@ fn top_sorts_by_fullness_and_by_refusals() {
     assert_eq!(fleet.reserve("per-caller", "jwt.sub=alice", 10, 1)["granted"], json!(0));
     let top = fleet.done(&["top"]);
     assert_eq!(row(&top.out, "100 %")[..3], ["100 %", "10", "10"]);
-    assert!(top.out.find("alice").unwrap() < top.out.find("bob").unwrap(), "{top:?}");
     assert!(top.out.contains("\nSeen by 1 store: "), "{top:?}");
-    let (_, refused) = top.out.split_once("Most refused").unwrap();
+    let (refused, fullest) = top.out.split_once("Fullest").unwrap();
     assert!(refused.contains("jwt.sub=alice") && !refused.contains("bob"), "{top:?}");
+    assert!(fullest.find("alice").unwrap() < fullest.find("bob").unwrap(), "{top:?}");
+    assert!(fleet.done(&["top", "--sort", "full"]).out.starts_with("Fullest"));
+    let filtered = fleet.done(&["top", "--filter", "BOB"]).out;
+    assert!(filtered.contains("bob") && !filtered.contains("alice"), "{filtered}");
     assert_eq!(fleet.json(&["top", "--limit", "1"])["fullest"].as_array().map(Vec::len), Some(1));
     assert!(!fleet.done(&["top", "--policy", "log-ins"]).out.contains("alice"));
 }
