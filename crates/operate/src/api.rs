@@ -25,7 +25,7 @@ pub use self::domain::{
     Board, DocumentInfo, DocumentsInForce, DomainInfo, ForgetDomain, PolicyInfo,
 };
 pub use self::overrides::{Allow, ClearOverride, OverrideEntry, SetOverride};
-pub use self::top::{Publisher, PublisherKind, Rates, Refused, Snapshot, Top, Uncounted};
+pub use self::top::{MinuteRequests, Publisher, PublisherKind, Refused, Top, Uncounted};
 pub use self::usage::{PartiesPage, PartyUsage, PatternName, QuotaFrom, Reset, Usage, UsageReply};
 
 /// The first part of every path.
@@ -51,7 +51,11 @@ pub const TOP: &str = "/v1/top";
 /// `GET`: [`DomainInfo`]s, as a list. `DELETE` [`ForgetDomain`]: [`Changed`]; 409 while the domain
 /// is in use.
 pub const DOMAINS: &str = "/v1/domains";
-/// `GET`: server-sent events, one [`Snapshot`] per second, each as the `data` of an unnamed event.
+/// `GET` `?domain=&policy=`: [`MinuteRequests`].
+pub const REQUESTS: &str = "/v1/requests";
+/// `GET`: server-sent events, one per second. The first one, `whole`, is everything that the live
+/// page shows as a JSON object. Each further one, `changes`, is a JSON merge patch (RFC 7396) of
+/// that. A listener who misses some gets `whole` again.
 pub const EVENTS: &str = "/v1/events";
 
 /// Longest name of the operator who makes a change, in bytes; a longer name is cut.

@@ -16,6 +16,7 @@ mod identity;
 mod index;
 mod item;
 mod merge;
+mod minutes;
 mod others;
 mod publish;
 mod requests;
@@ -27,14 +28,15 @@ use std::time::{Duration, Instant};
 
 use self::identity::Identity;
 use self::merge::Aged;
+use self::minutes::Minutes;
 use self::others::{Others, Reading};
 use self::publish::PicturePublisher;
-use self::requests::Requests;
-use crate::api::{DocumentInfo, DocumentsInForce, PublisherKind, Rates, Refused, Top};
+pub use self::requests::{PolicySteps, Requests};
+use crate::api::{DocumentInfo, DocumentsInForce, MinuteRequests, PublisherKind, Refused, Top};
 use crate::control::ControlHandle;
 use crate::millis;
 use crate::watch::{
-    Beyond, CallSight, DocumentSighting, Pace, RefusedDocumentSighting, Wanted, Watch,
+    Beyond, CallSight, DocumentSighting, Pace, RefusedDocumentSighting, STEP, Wanted, Watch,
 };
 use quotagate_store::server::DomainScope;
 
@@ -42,6 +44,8 @@ use quotagate_store::server::DomainScope;
 const MAX_LISTED: usize = 100;
 /// Where the clock of the grid begins: no picture is that old.
 const EPOCH: Duration = Duration::from_secs(24 * 60 * 60);
+/// How often steps are added to minutes.
+const MINUTES_EVERY: Duration = Duration::from_secs(20);
 
 /// What all processes saw that share the backend.
 pub struct Fleet {
@@ -49,6 +53,7 @@ pub struct Fleet {
     watch: Arc<Watch>,
     me: Identity,
     others: Others,
+    minutes: Minutes,
     started: Instant,
 }
 
@@ -60,8 +65,8 @@ pub struct FleetSight<'a> {
 
 impl Fleet {
     pub(crate) fn new(control: ControlHandle, watch: Arc<Watch>, kind: PublisherKind) -> Self {
-        let (me, others) = (Identity::new(kind), Others::default());
-        Self { control, watch, me, others, started: Instant::now() }
+        let (me, others, minutes) = (Identity::new(kind), Others::default(), Minutes::default());
+        Self { control, watch, me, others, minutes, started: Instant::now() }
     }
 
     /// Publishes what this process sees. Never returns. In a backend that only this process can
@@ -77,6 +82,31 @@ impl Fleet {
             ticks.tick().await;
             publisher.publish(&*self.control, &self.me, &self.watch).await;
         }
+    }
+
+    /// Counts the requests of policies by minute. Never returns.
+    pub(crate) async fn keep_minutes(&self) {
+        let mut ticks = tokio::time::interval(MINUTES_EVERY);
+        ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+        loop {
+            ticks.tick().await;
+            self.minutes.count(&self.look().await.requests());
+        }
+    }
+
+    /// The requests of a policy by minute.
+    pub fn minutes(&self, domain: &str, policy: &str, at_ms: u64) -> MinuteRequests {
+        self.minutes.of(domain, policy, self.step(), at_ms)
+    }
+
+    /// The number of the step of 5 s that runs now.
+    pub fn step(&self) -> u64 {
+        self.clock() / millis(STEP)
+    }
+
+    /// A clock that runs on.
+    fn clock(&self) -> u64 {
+        millis(EPOCH.saturating_add(self.started.elapsed()))
     }
 
     /// What was seen until now. Reads from the backend, at most every 3 s and for at most 0.7 s.
@@ -149,11 +179,6 @@ impl FleetSight<'_> {
         counted.collect()
     }
 
-    /// Requests per second of each policy, by name.
-    pub fn rates(&self) -> Vec<Rates> {
-        self.requests().rates()
-    }
-
     /// The calls of all processes; those of this one are `own`.
     pub fn pace(&self, own: Pace) -> Pace {
         let theirs = self.others.pictures.iter().map(|(_, _, picture)| picture.pace);
@@ -167,9 +192,9 @@ impl FleetSight<'_> {
         Pace { per_s, ms: (weight > 0.0).then(|| sum / weight) }
     }
 
-    fn requests(&self) -> Requests {
-        let now = EPOCH.saturating_add(self.fleet.started.elapsed());
-        let mut requests = Requests::new(millis(now));
+    /// The requests of all policies within the last five minutes.
+    pub fn requests(&self) -> Requests {
+        let mut requests = Requests::new(self.fleet.clock());
         self.fleet.watch.series().iter().for_each(|series| requests.add(series, 0));
         for (age_ms, picture) in self.aged() {
             picture.series.iter().for_each(|series| requests.add(series, age_ms));

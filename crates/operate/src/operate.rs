@@ -111,11 +111,13 @@ impl Operate {
 
     /// Reads the domains that proxies ask for every second; drops windows that have ended;
     /// publishes what this process sees. A store, which has gauges of all domains, also reads the
-    /// others every ten seconds, and records which dials and overrides have ended. Never returns.
+    /// others every ten seconds, records which dials and overrides have ended, and counts requests by
+    /// minute. Never returns.
     pub async fn run(&self) {
         let quiet = async {
             if self.kind == PublisherKind::Store {
-                tokio::join!(self.boards.keep_quiet(), self.expiry.keep_recorded());
+                let ended = self.expiry.keep_recorded();
+                tokio::join!(self.boards.keep_quiet(), ended, self.fleet.keep_minutes());
             }
         };
         let reading = async { tokio::join!(self.views.keep_fresh(), quiet) };

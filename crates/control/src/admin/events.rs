@@ -1,10 +1,15 @@
-//! Server-sent events: a snapshot for the live page, once a second.
+//! Server-sent events for the live page: the whole picture, then its changes once a second.
 //!
-//! All listeners, at most [`LISTENERS`], share one snapshot. Without listeners the server makes
-//! none. A listener that may see some domains gets the part of them. The server closes the
-//! connection of a listener that reads nothing for 5 s, as it does for any other connection. A
-//! stream ends within a second after the rights of its listener have changed, and all end when the
-//! server drains.
+//! All listeners, at most [`LISTENERS`], share one picture and its changes. Without listeners the
+//! server makes none. A listener that may see some domains gets the part of them. A listener that
+//! reads slowly misses events, and gets the whole picture again. So nothing is kept for it. The
+//! server closes the connection of a listener that reads nothing for 5 s, as it does for any other
+//! connection. A stream ends within a second after the rights of its listener have changed, and all
+//! end when the server drains.
+
+mod gzip;
+mod patch;
+mod picture;
 
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -12,150 +17,150 @@ use std::time::Duration;
 
 use axum::Extension;
 use axum::extract::State;
+use axum::http::HeaderMap;
 use axum::response::sse::{Event, Sse};
-use futures_util::stream::{self, Stream};
+use axum::response::{IntoResponse, Response};
+use futures_util::stream;
 use quotagate_store::server::DomainScope;
+use serde_json::{Map, Value};
+use tokio::sync::{OwnedSemaphorePermit, watch};
+use tokio_util::sync::CancellationToken;
 
+pub use self::picture::{Seen, now_ms};
 use super::error::Refusal;
 use super::operator::Access;
 use crate::control::Control;
 use crate::listeners::{LISTENERS, Published};
-use quotagate_operate::FleetSight;
-use quotagate_operate::api::{Board, Snapshot};
-use quotagate_operate::watch::{Pace, Wanted};
 
-/// How often a snapshot is made.
+/// How often the picture is made.
 const EVERY: Duration = Duration::from_secs(1);
-/// Most partitions in each list.
-const LISTED: usize = 10;
 /// How often a stream looks whether its listener still has the same rights.
 const CHECKED: Duration = Duration::from_millis(500);
 
-/// Streams snapshots from now on.
+/// One who listens.
+struct Listener {
+    control: Arc<Control>,
+    published: watch::Receiver<Published>,
+    access: Access,
+    draining: CancellationToken,
+    sent: Sent,
+    _permit: OwnedSemaphorePermit,
+}
+
+/// What a listener has.
+enum Sent {
+    Nothing,
+    /// The whole picture with this number.
+    Whole(u64),
+    /// The part of the domains that it may see.
+    Part(Map<String, Value>),
+}
+
+/// Streams the picture and its changes from now on.
 ///
 /// # Errors
 /// If there are too many listeners.
 pub async fn serve(
     State(control): State<Arc<Control>>,
     Extension(access): Extension<Access>,
-) -> Result<Sse<impl Stream<Item = Result<Event, Infallible>>>, Refusal> {
+    headers: HeaderMap,
+) -> Result<Response, Refusal> {
     let permits = Arc::clone(&control.events.permits);
     let permit = permits.try_acquire_owned().map_err(|_| Refusal::Listeners(LISTENERS))?;
-    let draining = control.connections.draining();
-    let snapshots = control.events.publish.subscribe();
-    let listener = (control, snapshots, access, draining, permit);
-    Ok(Sse::new(stream::unfold(listener, |mut listener| async move {
-        let (control, snapshots, access, draining, _) = &mut listener;
+    let (draining, sent) = (control.connections.draining(), Sent::Nothing);
+    let mut published = control.events.publish.subscribe();
+    // Nobody waits for the next picture to see the first one.
+    let is_fresh = published.borrow().at.is_some_and(|at| at.elapsed() < EVERY);
+    if is_fresh {
+        published.mark_changed();
+    } else {
+        control.events.wanted.notify_one();
+    }
+    let listener = Listener { control, published, access, draining, sent, _permit: permit };
+    let events = stream::unfold(listener, |mut listener| async move {
+        let event = listener.next().await?;
+        Some((Ok::<_, Infallible>(event), listener))
+    });
+    let response = Sse::new(events).into_response();
+    Ok(if gzip::is_accepted(&headers) { gzip::compressed(response) } else { response })
+}
+
+impl Listener {
+    /// The next event; `None` at the end.
+    async fn next(&mut self) -> Option<Event> {
         loop {
             tokio::select! {
                 biased;
-                () = draining.cancelled() => return None,
-                changed = snapshots.changed() => changed.ok()?,
+                () = self.draining.cancelled() => return None,
+                changed = self.published.changed() => changed.ok()?,
                 () = tokio::time::sleep(CHECKED) => {
-                    if !access.operator.is_current() {
+                    if !self.access.operator.is_current() {
                         return None;
                     }
                     continue;
                 }
             }
-            if !access.operator.is_current() {
-                return None;
+            let published = self.published.borrow_and_update().clone();
+            // There was no listener for a moment.
+            if published.at.is_none() {
+                continue;
             }
-            let published = snapshots.borrow_and_update().clone();
-            let event = match &access.scope {
-                DomainScope::All => published.event,
-                scope => part(control, &published.snapshot, scope).await?,
-            };
-            return Some((Ok(event), listener));
+            let event = self.event(published).await;
+            // The rights may have changed while the event was made.
+            return event.filter(|_| self.access.operator.is_current());
         }
-    })))
+    }
+
+    async fn event(&mut self, published: Published) -> Option<Event> {
+        let scope = &self.access.scope;
+        if *scope == DomainScope::All {
+            let before = std::mem::replace(&mut self.sent, Sent::Whole(published.number));
+            return match before {
+                Sent::Whole(number) if number + 1 == published.number => Some(published.changes),
+                _ => event("whole", &published.whole),
+            };
+        }
+        let sight = self.control.operate.fleet.look().await;
+        let part = picture::of(&published.seen, &sight, scope);
+        let event = match &self.sent {
+            Sent::Part(before) => event("changes", &patch::of(before, &part)),
+            Sent::Nothing | Sent::Whole(_) => event("whole", &part),
+        };
+        self.sent = Sent::Part(part);
+        event
+    }
 }
 
-/// The event for a listener that may see these domains.
-async fn part(control: &Control, whole: &Snapshot, scope: &DomainScope) -> Option<Event> {
-    let sight = control.operate.fleet.look().await;
-    // Every field is named, so that a new one is not shown to those who may not see it.
-    let Snapshot {
-        at_ms,
-        faults,
-        warnings,
-        documents: _,
-        mixed: _,
-        backend,
-        calls_per_s,
-        call_ms,
-        boards,
-        rates,
-        top: _,
-    } = whole.clone();
-    let boards: Vec<_> = boards.into_iter().filter(|board| scope.has(&board.domain)).collect();
-    let part = Snapshot {
-        at_ms,
-        faults,
-        warnings,
-        documents: sight.refused_documents(scope),
-        mixed: mixed(&sight, &boards),
-        backend,
-        calls_per_s,
-        call_ms,
-        boards,
-        rates: rates.into_iter().filter(|rates| scope.has(&rates.domain)).collect(),
-        top: sight.top(Wanted { scope: Some(scope), ..Wanted::default() }, LISTED),
-    };
-    Event::default().json_data(&part).ok()
+fn event(name: &str, data: &Map<String, Value>) -> Option<Event> {
+    Event::default().event(name).json_data(data).ok()
 }
 
-/// A sentence for each domain whose proxies have different documents.
-fn mixed(sight: &FleetSight<'_>, boards: &[Board]) -> Vec<String> {
-    let in_force = sight.in_force();
-    let mixed = boards.iter().filter_map(|board| {
-        let documents = in_force.get(&board.domain)?.clone();
-        documents.compared(&board.policies).sentence(&board.domain)
-    });
-    mixed.collect()
-}
-
-/// Makes snapshots while there are listeners. Never returns.
+/// Makes pictures while there are listeners. Never returns.
 pub async fn publish(control: &Control) {
     let mut ticks = tokio::time::interval(EVERY);
     ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
     let mut domains = Vec::new();
     let mut before = control.operate.watch.calls.totals();
+    let events = &control.events.publish;
     loop {
-        ticks.tick().await;
+        tokio::select! {
+            _ = ticks.tick() => {}
+            () = control.events.wanted.notified() => {}
+        }
         let now = control.operate.watch.calls.totals();
-        if control.events.publish.receiver_count() > 0 {
-            let snapshot = snapshot(control, &mut domains, now.since(&before)).await;
-            if let Ok(event) = Event::default().json_data(&snapshot) {
-                let published = Published { event, snapshot: Arc::new(snapshot) };
-                drop(control.events.publish.send_replace(published));
+        let last = events.borrow().clone();
+        if events.receiver_count() > 0 {
+            let sight = control.operate.fleet.look().await;
+            let seen = Seen::now(control, &sight, &mut domains, now.since(&before)).await;
+            let whole = picture::of(&seen, &sight, &DomainScope::All);
+            if let Some(changes) = event("changes", &patch::of(&last.whole, &whole)) {
+                let (seen, whole) = (Arc::new(seen), Arc::new(whole));
+                let (number, at) = (last.number + 1, Some(now.at));
+                drop(events.send_replace(Published { number, at, seen, whole, changes }));
             }
+        } else if last.at.is_some() {
+            drop(events.send_replace(Published { number: last.number, ..Published::default() }));
         }
         before = now;
-    }
-}
-
-/// The current state; the calls of this process are `own`. Boards and what others saw are read for
-/// at most a second, so that the page shows a backend's fault even while that fault prevents
-/// reading.
-async fn snapshot(control: &Control, domains: &mut Vec<String>, own: Pace) -> Snapshot {
-    let operate = &control.operate;
-    let (boards, sight) = tokio::join!(operate.boards.glance(domains), operate.fleet.look());
-    let health = control.store.health();
-    let at = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
-    let pace = sight.pace(own);
-    let mixed = mixed(&sight, &boards);
-    Snapshot {
-        at_ms: u64::try_from(at.as_millis()).unwrap_or_default(),
-        faults: health.faults,
-        warnings: health.warnings,
-        documents: sight.refused_documents(&DomainScope::All),
-        mixed,
-        backend: control.store.control().backend().to_owned(),
-        calls_per_s: pace.per_s,
-        call_ms: pace.ms,
-        boards,
-        rates: sight.rates(),
-        top: sight.top(Wanted::default(), LISTED),
     }
 }

@@ -64,7 +64,7 @@ fn token_is_required_to_see_anything() -> Result<()> {
 fn change_with_a_revoked_token_is_rejected_visibly() -> Result<()> {
     let (store, _directory) = guarded()?;
     let browser = Browser::start()?;
-    page::make_up(&browser, &page::full_snapshot("jwt.sub=alice"), &json!([]), &json!([]))?;
+    page::make_up(&browser, &page::full_picture("jwt.sub=alice"), &json!([]), &json!([]))?;
     page::open(&browser, store.admin_port())?;
     page::review_dial(&browser, "per-caller", &[("mode", "off")])?;
     browser.click("#confirm-do")?;
@@ -81,7 +81,7 @@ fn change_with_a_revoked_token_is_rejected_visibly() -> Result<()> {
 fn faults_of_the_store_are_shown_at_their_field() -> Result<()> {
     let store = StoreProcess::start("memory:", &[])?;
     let browser = Browser::start()?;
-    page::make_up(&browser, &page::full_snapshot("jwt.sub=alice"), &json!([]), &json!([]))?;
+    page::make_up(&browser, &page::full_picture("jwt.sub=alice"), &json!([]), &json!([]))?;
     page::open(&browser, store.admin_port())?;
     // The store has no policy. The test made the page show one.
     page::review_dial(&browser, "per-caller", &[("quota", "7")])?;

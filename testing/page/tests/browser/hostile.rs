@@ -26,14 +26,15 @@ fn names_are_rendered_as_text_everywhere() -> Result<()> {
     let store = StoreProcess::start("memory:", &[])?;
     let browser = Browser::start()?;
     for name in hostile() {
-        let mut snapshot = page::full_snapshot(&name);
+        let mut picture = page::full_picture(&name);
         for field in ["faults", "warnings", "documents", "mixed"] {
-            snapshot[field] = json!([name]);
+            picture[field] = json!([name]);
         }
-        snapshot["backend"] = json!(name);
-        snapshot["boards"][0]["domain"] = json!(name);
-        snapshot["boards"][0]["policies"][0]["name"] = json!(name);
-        page::make_up(&browser, &snapshot, &page::one_override(&name), &page::one_change(&name))?;
+        picture["backend"] = json!(name);
+        let mut domain = picture["domains"]["shop"].take();
+        domain["policies"]["per-caller"]["name"] = json!(name);
+        picture["domains"] = json!({ name.as_str(): domain });
+        page::make_up(&browser, &picture, &page::one_override(&name), &page::one_change(&name))?;
         page::open(&browser, store.admin_port())?;
         browser.wait_for("#history", "1970")?;
         // The names also appear in the forms and the confirmation.
@@ -74,7 +75,7 @@ fn names_are_rendered_as_text_everywhere() -> Result<()> {
 fn page_runs_no_foreign_code_and_contacts_only_its_origin() -> Result<()> {
     let store = StoreProcess::start("memory:", &[])?;
     let browser = Browser::start()?;
-    let made = page::full_snapshot("jwt.sub=alice");
+    let made = page::full_picture("jwt.sub=alice");
     page::make_up(&browser, &made, &page::one_override("jwt.sub=bob"), &page::one_change("ada"))?;
     page::open(&browser, store.admin_port())?;
     // What an attacker who could add elements would do.

@@ -62,7 +62,7 @@ fn shown() -> Result<(StoreProcess, Browser)> {
     let name = "jwt.iss=https%3A//issuer.example.org/realms/main,jwt.sub=alice";
     page::make_up(
         &browser,
-        &page::full_snapshot(name),
+        &page::full_picture(name),
         &page::one_override(name),
         &page::one_change("a change"),
     )?;
@@ -131,12 +131,12 @@ fn every_control_has_an_accessible_name() -> Result<()> {
 fn empty_page_says_what_to_do() -> Result<()> {
     let store = StoreProcess::start("memory:", &[])?;
     let browser = Browser::start()?;
-    let mut empty = page::full_snapshot("x");
-    for list in ["faults", "warnings", "documents", "mixed", "boards", "rates"] {
+    let mut empty = page::full_picture("x");
+    for list in ["faults", "warnings", "documents", "mixed"] {
         empty[list] = json!([]);
     }
-    for list in ["fullest", "refused"] {
-        empty["top"][list] = json!([]);
+    for rows in ["domains", "fullest", "refused", "would_refuse"] {
+        empty[rows] = json!({});
     }
     page::make_up(&browser, &empty, &json!([]), &json!([]))?;
     page::open(&browser, store.admin_port())?;

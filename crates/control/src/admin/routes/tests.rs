@@ -33,6 +33,7 @@ fn cases() -> Vec<(OperatorRole, Method, &'static str, Option<Value>)> {
         (View, Method::GET, "/v1/parties?policy=p", None),
         (Operate, Method::POST, "/v1/reset", Some(party())),
         (View, Method::GET, "/v1/top", None),
+        (View, Method::GET, "/v1/requests?policy=p", None),
         (View, Method::GET, "/v1/domains", None),
         (Admin, Method::DELETE, "/v1/domains", Some(json!({"by": "x"}))),
         (View, Method::GET, "/v1/events", None),
@@ -163,9 +164,10 @@ async fn no_path_shows_another_domain() {
             }
         }
     }
-    // What they hide is there. Parties are asked for by the policy of the own domain.
+    // What they hide is there. Parties and requests are asked for by the policy of the own domain.
     let is_list = |(_, method, path, _): &(OperatorRole, Method, &'static str, Option<Value>)| {
-        *method == Method::GET && !path.starts_with(api::PARTIES)
+        let is_of_policy = [api::PARTIES, api::REQUESTS].iter().any(|of| path.starts_with(of));
+        *method == Method::GET && !is_of_policy
     };
     for case in cases().into_iter().filter(is_list) {
         let domain = (case.2 == api::HISTORY).then_some(OTHER);

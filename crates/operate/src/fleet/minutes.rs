@@ -1,0 +1,150 @@
+//! The requests of policies by minute, for six hours: what the steps of five minutes do not reach.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::{Mutex, PoisonError};
+
+use super::requests::{PolicySteps, Requests};
+use crate::MAX_POLICIES;
+use crate::api::MinuteRequests;
+use crate::watch::STEP;
+
+/// How many minutes are kept: six hours.
+const KEPT: u64 = 360;
+/// Steps of a minute.
+const STEPS: u64 = 60 / STEP.as_secs();
+
+/// The requests of all policies, at most [`MAX_POLICIES`].
+#[derive(Default)]
+pub struct Minutes(Mutex<Counted>);
+
+#[derive(Default)]
+struct Counted {
+    /// The first step that was counted, and the last one.
+    steps: Option<(u64, u64)>,
+    policies: BTreeMap<(String, String), VecDeque<MinuteCounts>>,
+}
+
+/// The requests of a minute: admitted, refused, and over the quota but let through. Minutes without
+/// requests are left out.
+struct MinuteCounts {
+    number: u64,
+    counts: [u32; 3],
+}
+
+impl Minutes {
+    /// Adds the steps that have ended since the last call. Call it more often than every five
+    /// minutes.
+    pub fn count(&self, requests: &Requests) {
+        let last = requests.last();
+        let mut counted = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let (first, before) = counted.steps.unwrap_or((last, last));
+        counted.steps = Some((first, last.max(before)));
+        for PolicySteps { domain, policy, steps } in requests.steps(last) {
+            let name = (domain.to_owned(), policy.to_owned());
+            let is_known = counted.policies.contains_key(&name);
+            if !is_known && counted.policies.len() >= MAX_POLICIES {
+                continue;
+            }
+            // Newest first.
+            let new = steps.into_iter().rev().filter(|(number, _)| *number > before);
+            for (number, [admitted, refused, shadow_refused, marked, ..]) in new {
+                let let_through = shadow_refused.saturating_add(marked);
+                let minutes = counted.policies.entry(name.clone()).or_default();
+                add(minutes, number / STEPS, [admitted, refused, let_through]);
+            }
+        }
+        let oldest = (last / STEPS).saturating_sub(KEPT);
+        counted.policies.retain(|_, minutes| {
+            minutes.retain(|minute| minute.number > oldest);
+            !minutes.is_empty()
+        });
+    }
+
+    /// The requests of a policy. `now` is the step that runs at the time `at_ms`.
+    pub fn of(&self, domain: &str, policy: &str, now: u64, at_ms: u64) -> MinuteRequests {
+        let counted = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut reply = MinuteRequests { at_ms, end_ms: at_ms, ..MinuteRequests::default() };
+        let Some((first, last)) = counted.steps else { return reply };
+        // The minute that runs would look too low, and so would the one in which counting began.
+        let end = (last + 1) / STEPS;
+        let begin = (first / STEPS + 1).max(end.saturating_sub(KEPT));
+        let ago = now.saturating_sub(end.saturating_mul(STEPS));
+        reply.end_ms = at_ms.saturating_sub(ago.saturating_mul(STEP.as_secs() * 1000));
+        let name = (domain.to_owned(), policy.to_owned());
+        let minutes = counted.policies.get(&name);
+        let by_number: BTreeMap<u64, [u32; 3]> =
+            minutes.into_iter().flatten().map(|minute| (minute.number, minute.counts)).collect();
+        for number in begin..end {
+            let [admitted, refused, let_through] =
+                by_number.get(&number).copied().unwrap_or_default();
+            reply.admitted.push(admitted);
+            reply.refused.push(refused);
+            reply.let_through.push(let_through);
+        }
+        reply
+    }
+}
+
+/// Adds counts to a minute, which is the last one or a later one.
+fn add(minutes: &mut VecDeque<MinuteCounts>, number: u64, counts: [u64; 3]) {
+    if minutes.back().is_none_or(|minute| minute.number != number) {
+        minutes.push_back(MinuteCounts { number, counts: [0; 3] });
+    }
+    if let Some(minute) = minutes.back_mut() {
+        for (sum, count) in minute.counts.iter_mut().zip(counts) {
+            *sum = sum.saturating_add(u32::try_from(count).unwrap_or(u32::MAX));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::watch::Series;
+
+    /// The steps of ten minutes from which counting begins: a whole minute.
+    const BEGIN: u64 = 1_200_000;
+
+    /// Reports `admitted` in each of the last steps at this step, which runs.
+    fn report(minutes: &Minutes, policy: &str, step: u64, admitted: &[u64], refused: u64) {
+        let mut requests = Requests::new(step * 5000);
+        let running = [admitted, &[0]].concat();
+        let refused = vec![refused; running.len()];
+        let counts = [running, refused, vec![], vec![], vec![], vec![]];
+        let (domain, policy) = ("d".to_owned(), policy.to_owned());
+        requests.add(&Series { domain, policy, age_ms: 0, counts }, 0);
+        minutes.count(&requests);
+    }
+
+    #[test]
+    fn each_step_counts_once_and_only_whole_minutes_are_shown() {
+        let minutes = Minutes::default();
+        report(&minutes, "p", BEGIN, &[9], 0);
+        for step in 1..=30 {
+            report(&minutes, "p", BEGIN + step, &[5, 5, 5, 5, 5, 5], 1);
+        }
+        // 30 steps: two whole minutes, and half of the one that runs.
+        let reply = minutes.of("d", "p", BEGIN + 30, 1_000_000);
+        assert_eq!((reply.admitted, reply.refused), (vec![60, 60], vec![12, 12]));
+        assert_eq!(reply.end_ms, 1_000_000 - 30_000);
+        let reply = minutes.of("d", "unknown", BEGIN + 30, 1_000_000);
+        assert_eq!(reply.admitted, [0, 0], "known to be without requests");
+    }
+
+    #[test]
+    fn minutes_and_policies_are_bounded() {
+        let minutes = Minutes::default();
+        let later = |minute: u64| BEGIN + minute * STEPS;
+        for minute in 0..KEPT + 9 {
+            report(&minutes, "p", later(minute), &[7; 12], 0);
+        }
+        let reply = minutes.of("d", "p", later(KEPT + 8), 0);
+        assert_eq!(reply.admitted.len(), usize::try_from(KEPT).unwrap());
+        for n in 0..MAX_POLICIES + 9 {
+            report(&minutes, &format!("p{n}"), later(KEPT + 9) + n as u64, &[1], 0);
+        }
+        assert_eq!(minutes.0.lock().unwrap().policies.len(), MAX_POLICIES);
+        report(&minutes, "p", later(4 * KEPT), &[1], 0);
+        assert_eq!(minutes.0.lock().unwrap().policies.len(), 1, "old ones are dropped");
+    }
+}

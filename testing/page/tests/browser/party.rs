@@ -1,0 +1,118 @@
+//! The view of one party: who refuses it, and what helps.
+
+use anyhow::Result;
+use quotagate_page::browser::{Browser, LIMIT};
+use quotagate_page::page;
+use quotagate_page::rig::Rig;
+use quotagate_support::wait;
+use serde_json::{Value, json};
+
+use crate::fleet::{of, per_caller, until_refused};
+
+const ENTER: &str = "\u{e007}";
+const NAMES: [&str; 5] = ["by-second", "by-minute", "by-hour", "by-day", "by-year"];
+
+/// Five policies that grant a caller one request.
+fn five() -> Value {
+    let mut document = per_caller(1);
+    let policies = NAMES.map(
+        |name| json!({"name": name, "partition_by": ["caller"], "quota": 1, "window": "366d"}),
+    );
+    document["policies"] = json!(policies);
+    document
+}
+
+/// Finds alice, whom all of them refuse.
+fn found(rig: &Rig) -> Result<Browser> {
+    assert_eq!(rig.status(&of("alice")?)?, 200);
+    until_refused(rig, "alice")?;
+    let browser = Browser::start()?;
+    page::open(&browser, rig.store.admin_port())?;
+    browser.wait_for("#policies", "by-year")?;
+    browser.press("/jwt.sub=alice")?;
+    browser.press(ENTER)?;
+    browser.wait_for("#party-says", "Refused now by ")?;
+    Ok(browser)
+}
+
+/// Signs the open form, and agrees.
+fn agree(browser: &Browser, words: &str) -> Result<()> {
+    browser.fill("#override-by", "ada")?;
+    browser.click("#override-form button.main")?;
+    browser.wait_for("#confirm-words", words)?;
+    page::agree(browser)?;
+    browser.click("#outcome button")
+}
+
+#[test]
+fn party_that_five_policies_refuse_is_found_in_one_step_and_raised() -> Result<()> {
+    let rig = Rig::start(five())?;
+    let browser = found(&rig)?;
+    let says = browser.text("#party-says")?;
+    assert!(NAMES.iter().all(|name| says.contains(name)), "{says}");
+    assert_eq!(page::query(&browser)?, "party=jwt.sub%3Dalice");
+    for name in NAMES {
+        browser.click(&format!("button[aria-label='Raise jwt.sub=alice in {name}']"))?;
+        let offered = "return ['policy', 'partition', 'quota', 'for'].map((name) => document.querySelector(`#override-${name}`).value)";
+        assert_eq!(browser.run(offered, vec![])?, json!([name, "jwt.sub=alice", "2", "1h"]));
+        agree(&browser, "will be admitted at most 2 per 366 d")?;
+    }
+    browser.wait_for("#party-says", "No policy refuses it now.")?;
+    browser.wait_for("#party", "1 of 2 (override)")?;
+    browser.wait_for("#overrides", "2 per 366 d")?;
+    browser.wait_for("#history", "ada")?;
+    wait::until_true("alice to be admitted", LIMIT, || Ok(rig.status(&of("alice")?)? == 200))
+}
+
+#[test]
+fn counters_of_a_party_are_reset_after_a_confirmation() -> Result<()> {
+    let rig = Rig::start(five())?;
+    let browser = found(&rig)?;
+    for name in NAMES {
+        browser.click(&format!("button[aria-label='Reset jwt.sub=alice in {name}']"))?;
+        browser.wait_for("#confirm-words", "gets the whole quota of policy ")?;
+        browser.fill("#confirm-by", "ada")?;
+        page::agree(&browser)?;
+        browser.click("#outcome button")?;
+    }
+    browser.wait_for("#party-says", "No policy refuses it now.")?;
+    wait::until_true("alice to be admitted", LIMIT, || Ok(rig.status(&of("alice")?)? == 200))
+}
+
+#[test]
+fn party_is_blocked_in_one_policy_and_everywhere() -> Result<()> {
+    let rig = Rig::start(per_caller(1000))?;
+    assert_eq!(rig.status(&of("mallory")?)?, 200);
+    let browser = Browser::start()?;
+    page::open(&browser, rig.store.admin_port())?;
+    browser.click("#fullest a[title='jwt.sub=mallory']")?;
+    browser.wait_for("#party-says", "No policy refuses it now.")?;
+    browser.wait_for("#party", "Lets it pass.")?;
+    browser.click("button[aria-label='Block jwt.sub=mallory in per-caller']")?;
+    agree(&browser, "will be refused everything by policy per-caller")?;
+    until_refused(&rig, "mallory")?;
+    browser.wait_for("#party-says", "Refused now by per-caller.")?;
+    browser.click("button[aria-label='Clear the override of jwt.sub=mallory in per-caller']")?;
+    browser.wait_for("#confirm-words", "returns to what policy per-caller")?;
+    page::agree(&browser)?;
+    wait::until_true("admitted again", LIMIT, || Ok(rig.status(&of("mallory")?)? == 200))?;
+    browser.click("#outcome button")?;
+
+    browser.click("#party-block")?;
+    agree(&browser, "will be refused everything by all policies of domain shop")?;
+    until_refused(&rig, "mallory")?;
+    browser.wait_for("#party", "The quota is an override of jwt.sub=mallory,* in all policies.")?;
+    assert_eq!(rig.status(&of("alice")?)?, 200);
+    Ok(())
+}
+
+#[test]
+fn party_that_nothing_counts_is_said_to_be_unknown() -> Result<()> {
+    let rig = Rig::start(per_caller(1000))?;
+    assert_eq!(rig.status(&of("alice")?)?, 200);
+    let browser = Browser::start()?;
+    page::open_at(&browser, rig.store.admin_port(), "party=jwt.sub=nobody")?;
+    browser.wait_for("#no-party", "No policy counts this partition now.")?;
+    assert_eq!(browser.text("#party-trouble")?, "");
+    Ok(())
+}
