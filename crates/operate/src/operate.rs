@@ -111,8 +111,8 @@ impl Operate {
 
     /// Reads the domains that proxies ask for every second; drops windows that have ended;
     /// publishes what this process sees. A store, which has gauges of all domains, also reads the
-    /// others every ten seconds, records which dials and overrides have ended, and counts requests by
-    /// minute. Never returns.
+    /// others every ten seconds, records which dials and overrides have ended, and counts requests
+    /// by minute. Never returns.
     pub async fn run(&self) {
         let quiet = async {
             if self.kind == PublisherKind::Store {

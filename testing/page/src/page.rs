@@ -1,7 +1,7 @@
 //! The actions of a person on the live page, and made-up data of a store.
 
 use anyhow::Result;
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
 use crate::browser::Browser;
 
@@ -97,8 +97,8 @@ pub fn set(browser: &Browser, selector: &str, value: &str) -> Result<()> {
     browser.fill(selector, value)
 }
 
-/// Gives every page that is opened from now on this picture, twice a second, and these overrides and
-/// changes, instead of the store's. Each `ends_ms` of the picture counts from when the page was
+/// Gives every page that is opened from now on this picture, twice a second, and these overrides
+/// and changes, instead of the store's. Each `ends_ms` of the picture counts from when the page was
 /// opened. All other requests of the page go to the store, but those of `window.made.lists`.
 ///
 /// # Errors
@@ -138,7 +138,9 @@ pub fn make_up(
 /// The rows of a list, by domain, policy and partition.
 #[must_use]
 pub fn rows(list: &[Value]) -> Value {
-    let text = |of: &Value, field: &str| of[field].as_str().unwrap_or_default().to_owned();
+    let text = |of: &Value, field: &str| {
+        of.get(field).and_then(Value::as_str).unwrap_or_default().to_owned()
+    };
     let key = |of: &Value| ["domain", "policy", "partition"].map(|field| text(of, field)).join(" ");
     Value::Object(list.iter().map(|of| (key(of), of.clone())).collect())
 }
@@ -150,13 +152,11 @@ pub fn full_picture(name: &str) -> Value {
         json!({"name": name, "quota": 5, "window_s": 60, "stagger": false, "mode": mode,
             "on_failure": "allow", "seen_ms": 4_000_000_000_000_u64, "digest": "0123456789ab"})
     };
-    let usage = |policy: &str, used: u64| {
-        json!({"domain": "shop", "policy": policy, "partition": name, "used": used,
+    let usage = |policy: &str, used: u64, quota: Value| {
+        json!({"domain": "shop", "policy": policy, "partition": name, "used": used, "quota": quota,
             "quota_from": "dial", "window_s": 60, "ends_ms": 42_000})
     };
     let publisher = |kind: &str| json!({"id": name, "kind": kind, "host": name, "since_ms": 0});
-    let mut full = usage("per-caller", 8);
-    full["quota"] = json!(8);
     json!({
         "at_ms": 0, "step": 1001, "last_step": 1000,
         "faults": ["Redis is unreachable"], "warnings": ["maxmemory-policy is not noeviction"],
@@ -171,7 +171,7 @@ pub fn full_picture(name: &str) -> Value {
                 "*": {"policy": "*", "mode": "shadow", "by": name, "at_ms": 2}},
             "requests": {"per-caller": {"998": [5], "999": [10, 0, 5, 0, 1, 40], "1000": [15, 0, 2, 0, 1]}},
             "documents": {"proxies": 3, "documents": [{"digest": "0123456789ab", "proxies": 1}]}}},
-        "fullest": rows(&[full, usage("per-key", 3)]),
+        "fullest": rows(&[usage("per-caller", 8, json!(8)), usage("per-key", 3, Value::Null)]),
         "refused": rows(&[json!({"domain": "shop", "policy": "per-caller", "partition": name, "requests": 9, "error": 2})]),
         "would_refuse": rows(&[json!({"domain": "shop", "policy": "per-key", "partition": name, "requests": 4, "error": 0})]),
         "publishers": {"a": publisher("store"), "b": publisher("proxy")},
@@ -179,30 +179,35 @@ pub fn full_picture(name: &str) -> Value {
     })
 }
 
-/// A picture of so many domains with so many policies in all. The last policy of the last domain has
-/// the most refusals, and the first one of the first domain has no requests.
+/// A picture of so many domains with so many policies in all. The last policy of the last domain
+/// has the most refusals, and the first one of the first domain has no requests.
 #[must_use]
 pub fn large_picture(domains: usize, policies: usize) -> Value {
-    let mut picture = full_picture("jwt.sub=alice");
-    let each = policies.div_ceil(domains);
-    let mut all = serde_json::Map::new();
-    for n in 0..policies {
-        let (domain, name) = (format!("shop-{}", n / each), format!("policy-{n}"));
-        let policy = json!({"name": name, "quota": 100, "window_s": 60, "stagger": false, "mode": "enforce",
-            "on_failure": "allow", "seen_ms": 4_000_000_000_000_u64});
+    let name = |n: usize| format!("policy-{n}");
+    let policy = |n: usize| {
+        json!({"name": name(n), "quota": 100, "window_s": 60, "stagger": false, "mode": "enforce",
+            "on_failure": "allow", "seen_ms": 4_000_000_000_000_u64})
+    };
+    let requests = |n: usize| {
         let refused = if n + 1 == policies { 50 } else { n % 9 };
-        let steps = (941..=1000).map(|step: usize| (step.to_string(), json!([n, refused])));
-        let steps: serde_json::Map<_, _> = steps.filter(|_| n > 0).collect();
-        let domain = all.entry(domain).or_insert_with(|| {
-            json!({"version": 0, "durable": true, "overrides": 0, "policies": {}, "dials": {},
-                "requests": {}, "documents": {"proxies": 0, "documents": []}})
-        });
-        domain["policies"][&name] = policy;
-        domain["requests"][&name] = Value::Object(steps);
-    }
-    picture["domains"] = Value::Object(all);
-    for list in ["fullest", "refused", "would_refuse"] {
-        picture[list] = json!({});
+        let steps = (941..=1000).filter(|_| n > 0);
+        steps.map(|step: usize| (step.to_string(), json!([n, refused]))).collect()
+    };
+    let each = policies.div_ceil(domains);
+    let domain = |first: usize| {
+        let all = first..policies.min(first + each);
+        let policies: Map<_, _> = all.clone().map(|n| (name(n), policy(n))).collect();
+        let requests: Map<_, _> = all.map(|n| (name(n), Value::Object(requests(n)))).collect();
+        json!({"version": 0, "durable": true, "overrides": 0, "policies": policies, "dials": {},
+            "requests": requests, "documents": {"proxies": 0, "documents": []}})
+    };
+    let all = (0..policies).step_by(each).map(|n| (format!("shop-{}", n / each), domain(n)));
+    let mut picture = full_picture("jwt.sub=alice");
+    if let Value::Object(fields) = &mut picture {
+        fields.insert("domains".to_owned(), Value::Object(all.collect()));
+        for list in ["fullest", "refused", "would_refuse"] {
+            fields.insert(list.to_owned(), json!({}));
+        }
     }
     picture
 }

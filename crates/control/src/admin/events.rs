@@ -164,3 +164,57 @@ pub async fn publish(control: &Control) {
         before = now;
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use axum::http::Request;
+
+    use super::*;
+
+    fn listener(control: &Arc<Control>, scope: DomainScope, sent: Sent) -> Listener {
+        let access = Access { scope, ..Access::new(&Request::new(())) };
+        let (published, draining) =
+            (control.events.publish.subscribe(), control.connections.draining());
+        let _permit = Arc::clone(&control.events.permits).try_acquire_owned().unwrap();
+        Listener { control: Arc::clone(control), published, access, draining, sent, _permit }
+    }
+
+    /// The text of the next event of a listener, when this picture is the last one.
+    async fn text(listener: &mut Listener, number: u64) -> String {
+        let changes = event("changes", &Map::new()).unwrap();
+        let published = Published { number, changes, ..Published::default() };
+        format!("{:?}", listener.event(published).await.unwrap())
+    }
+
+    #[tokio::test]
+    async fn slow_listener_gets_the_whole_picture_again() {
+        let store = quotagate_store::open(&"memory:".parse().unwrap(), "qg");
+        let control = Arc::new(Control::new(store, Arc::default(), None));
+        let mut listener = listener(&control, DomainScope::All, Sent::Nothing);
+        assert!(text(&mut listener, 5).await.contains("event: whole"));
+        assert!(text(&mut listener, 6).await.contains("event: changes"));
+        assert!(text(&mut listener, 8).await.contains("event: whole"), "it missed number 7");
+    }
+
+    #[tokio::test]
+    async fn listener_of_some_domains_gets_the_changes_of_its_part() {
+        let store = quotagate_store::open(&"memory:".parse().unwrap(), "qg");
+        let control = Arc::new(Control::new(store, Arc::default(), None));
+        let mut listener = listener(&control, "shop".parse().unwrap(), Sent::Nothing);
+        for (number, name) in [(5, "whole"), (6, "changes"), (8, "changes")] {
+            let text = text(&mut listener, number).await;
+            assert!(text.contains(&format!("event: {name}")), "{text}");
+        }
+    }
+
+    #[tokio::test]
+    async fn no_event_follows_once_the_token_has_gone() {
+        let store = quotagate_store::open(&"memory:".parse().unwrap(), "qg");
+        let control = Arc::new(Control::new(store, Arc::default(), None));
+        let mut listener = listener(&control, DomainScope::All, Sent::Nothing);
+        let published = Published { at: Some(std::time::Instant::now()), ..Published::default() };
+        control.events.publish.send_replace(published);
+        // An operator of whom nothing is known may do nothing.
+        assert!(listener.next().await.is_none());
+    }
+}

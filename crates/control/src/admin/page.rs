@@ -1,10 +1,10 @@
 //! The live page: `GET /` of the admin address.
 //!
-//! One answer that includes its style and its script, put together of the files in `page/` when the
-//! store is compiled. The files of the script are parts of one function, in the order below. The page
-//! holds no data, so everyone may load it. The script fetches the data, with the token that the
-//! operator types. The `Content-Security-Policy` allows only this style and this script, by their
-//! digests, and lets them connect only to this origin.
+//! One answer that includes its style and its script, put together of the files in `page/` when
+//! the store is compiled. The files of the script are parts of one function, in the order below.
+//! The page holds no data, so everyone may load it. The script fetches the data, with the token
+//! that the operator types. The `Content-Security-Policy` allows only this style and this script,
+//! by their digests, and lets them connect only to this origin.
 
 use std::sync::LazyLock;
 

@@ -146,7 +146,6 @@ async fn listeners_get_the_picture_and_then_its_changes_until_shutdown() {
         json_patch::merge(&mut picture, &changes);
     }
     assert_eq!(picture["domains"]["test"]["policies"]["p"]["quota"], 5, "{picture}");
-    drop(next);
     let mut others = Vec::new();
     for _ in 0..31 {
         others.push(listen().await);

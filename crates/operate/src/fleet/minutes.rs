@@ -27,7 +27,7 @@ struct Counted {
 /// The requests of a minute: admitted, refused, and over the quota but let through. Minutes without
 /// requests are left out.
 struct MinuteCounts {
-    number: u64,
+    number: u32,
     counts: [u32; 3],
 }
 
@@ -50,10 +50,10 @@ impl Minutes {
             for (number, [admitted, refused, shadow_refused, marked, ..]) in new {
                 let let_through = shadow_refused.saturating_add(marked);
                 let minutes = counted.policies.entry(name.clone()).or_default();
-                add(minutes, number / STEPS, [admitted, refused, let_through]);
+                add(minutes, number_of(number / STEPS), [admitted, refused, let_through]);
             }
         }
-        let oldest = (last / STEPS).saturating_sub(KEPT);
+        let oldest = number_of((last / STEPS).saturating_sub(KEPT));
         counted.policies.retain(|_, minutes| {
             minutes.retain(|minute| minute.number > oldest);
             !minutes.is_empty()
@@ -72,11 +72,11 @@ impl Minutes {
         reply.end_ms = at_ms.saturating_sub(ago.saturating_mul(STEP.as_secs() * 1000));
         let name = (domain.to_owned(), policy.to_owned());
         let minutes = counted.policies.get(&name);
-        let by_number: BTreeMap<u64, [u32; 3]> =
+        let by_number: BTreeMap<u32, [u32; 3]> =
             minutes.into_iter().flatten().map(|minute| (minute.number, minute.counts)).collect();
         for number in begin..end {
             let [admitted, refused, let_through] =
-                by_number.get(&number).copied().unwrap_or_default();
+                by_number.get(&number_of(number)).copied().unwrap_or_default();
             reply.admitted.push(admitted);
             reply.refused.push(refused);
             reply.let_through.push(let_through);
@@ -85,8 +85,13 @@ impl Minutes {
     }
 }
 
+/// The clock of the steps begins with the process, so a minute's number is small.
+fn number_of(minute: u64) -> u32 {
+    u32::try_from(minute).unwrap_or(u32::MAX)
+}
+
 /// Adds counts to a minute, which is the last one or a later one.
-fn add(minutes: &mut VecDeque<MinuteCounts>, number: u64, counts: [u64; 3]) {
+fn add(minutes: &mut VecDeque<MinuteCounts>, number: u32, counts: [u64; 3]) {
     if minutes.back().is_none_or(|minute| minute.number != number) {
         minutes.push_back(MinuteCounts { number, counts: [0; 3] });
     }

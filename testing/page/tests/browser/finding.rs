@@ -32,7 +32,7 @@ fn thousand() -> Result<(StoreProcess, Browser)> {
 }
 
 fn first(browser: &Browser) -> Result<Value> {
-    Ok(browser.run(NAMES, vec![])?[0].clone())
+    Ok(browser.run(NAMES, vec![])?.get(0).cloned().unwrap_or_default())
 }
 
 #[test]

@@ -70,7 +70,7 @@ mod tests {
 
     #[tokio::test]
     async fn each_frame_can_be_read_before_the_next_one_comes() {
-        let frames = ["event: one\n\n", "event: two\n\n"].map(|text| Ok::<_, io::Error>(text));
+        let frames = ["event: one\n\n", "event: two\n\n"].map(Ok::<_, io::Error>);
         let mut response = compressed(Body::from_stream(stream::iter(frames)).into_response());
         assert_eq!(response.headers()[CONTENT_ENCODING], "gzip");
         let mut received = Vec::new();

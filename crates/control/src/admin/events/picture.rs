@@ -35,8 +35,8 @@ pub struct Seen {
 }
 
 impl Seen {
-    /// The current state; the calls of this process are `own`. Boards are read for at most a second,
-    /// so that the page shows a backend's fault even while that fault prevents reading.
+    /// The current state; the calls of this process are `own`. Boards are read for at most a
+    /// second, so that the page shows a backend's fault even while that fault prevents reading.
     pub async fn now(
         control: &Control,
         sight: &FleetSight<'_>,
@@ -75,10 +75,13 @@ pub fn of(seen: &Seen, sight: &FleetSight<'_>, scope: &DomainScope) -> Map<Strin
         mixed.extend(documents.sentence(&board.domain));
         let policies = board.policies.iter().map(|policy| {
             let mut row = row(policy, seen.at_ms);
-            row["seen_ms"] = (policy.seen_ms / SEEN_MS * SEEN_MS).into();
-            (policy.name.clone(), row)
+            row.insert("seen_ms".to_owned(), (policy.seen_ms / SEEN_MS * SEEN_MS).into());
+            (policy.name.clone(), Value::Object(row))
         });
-        let dials = board.dials.iter().map(|dial| (dial.policy.clone(), row(dial, seen.at_ms)));
+        let dials = board
+            .dials
+            .iter()
+            .map(|dial| (dial.policy.clone(), Value::Object(row(dial, seen.at_ms))));
         let domain = json!({
             "version": board.version,
             "durable": board.durable,
@@ -86,24 +89,27 @@ pub fn of(seen: &Seen, sight: &FleetSight<'_>, scope: &DomainScope) -> Map<Strin
             "policies": policies.collect::<Map<_, _>>(),
             "dials": dials.collect::<Map<_, _>>(),
             "documents": documents,
+            "requests": {},
         });
         domains.insert(board.domain.clone(), domain);
     }
     let requests = sight.requests();
     let last = requests.last();
     for of in requests.steps(last) {
-        let Some(Value::Object(domain)) = domains.get_mut(of.domain) else { continue };
         let steps = of.steps.iter().map(|(number, counts)| (number.to_string(), counted(counts)));
-        let all = domain.entry("requests").or_insert_with(|| json!({}));
-        all[of.policy] = Value::Object(steps.collect());
+        let domain = domains.get_mut(of.domain).and_then(|domain| domain.get_mut("requests"));
+        if let Some(Value::Object(all)) = domain {
+            all.insert(of.policy.to_owned(), Value::Object(steps.collect()));
+        }
     }
     let wanted = Some(scope).filter(|scope| **scope != DomainScope::All);
     let top = sight.top(Wanted { scope: wanted, ..Wanted::default() }, LISTED);
     let fullest = top.fullest.iter().map(|of| {
         let name = format!("{} {} {}", of.domain, of.policy, of.partition);
-        (name, row(of, seen.at_ms))
+        (name, Value::Object(row(of, seen.at_ms)))
     });
-    let publishers = top.publishers.iter().map(|of| (of.id.clone(), row(of, seen.at_ms)));
+    let publishers =
+        top.publishers.iter().map(|of| (of.id.clone(), Value::Object(row(of, seen.at_ms))));
     let mut picture = json!({
         "at_ms": seen.at_ms,
         "step": seen.step,
@@ -120,31 +126,27 @@ pub fn of(seen: &Seen, sight: &FleetSight<'_>, scope: &DomainScope) -> Map<Strin
         "would_refuse": beyond(&top.would_refuse, seen.at_ms),
         "publishers": publishers.collect::<Map<_, _>>(),
     });
-    for (name, value) in [
+    let Value::Object(picture) = &mut picture else { return Map::new() };
+    let optional = [
         ("environment", seen.environment.clone().map(Value::from)),
         ("call_ms", seen.pace.ms.map(|ms| rounded(ms).into())),
         ("incomplete", top.incomplete.map(Value::from)),
-    ] {
-        if let Some(value) = value {
-            picture[name] = value;
-        }
-    }
-    match picture {
-        Value::Object(picture) => picture,
-        _ => Map::new(),
-    }
+    ];
+    let present = optional.into_iter().filter_map(|(name, value)| Some((name.to_owned(), value?)));
+    picture.extend(present);
+    std::mem::take(picture)
 }
 
 fn beyond(list: &[Refused], at_ms: u64) -> Map<String, Value> {
-    let rows = list
-        .iter()
-        .map(|of| (format!("{} {} {}", of.domain, of.policy, of.partition), row(of, at_ms)));
+    let rows = list.iter().map(|of| {
+        (format!("{} {} {}", of.domain, of.policy, of.partition), Value::Object(row(of, at_ms)))
+    });
     rows.collect()
 }
 
 /// A row, with times of the clock.
-fn row(of: &impl Serialize, at_ms: u64) -> Value {
-    let Ok(Value::Object(mut row)) = serde_json::to_value(of) else { return json!({}) };
+fn row(of: &impl Serialize, at_ms: u64) -> Map<String, Value> {
+    let Ok(Value::Object(mut row)) = serde_json::to_value(of) else { return Map::new() };
     row.retain(|_, value| !value.is_null());
     let ends = ["reset_ms", "remaining_ms"].into_iter().find_map(|name| row.remove(name));
     if let Some(left) = ends.as_ref().and_then(Value::as_u64) {
@@ -153,7 +155,7 @@ fn row(of: &impl Serialize, at_ms: u64) -> Value {
     if let Some(ago) = row.remove("for_ms").as_ref().and_then(Value::as_u64) {
         row.insert("begun_ms".to_owned(), seconds(at_ms.saturating_sub(ago)));
     }
-    Value::Object(row)
+    row
 }
 
 /// A time in milliseconds, rounded to a second.

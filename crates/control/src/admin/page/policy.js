@@ -79,7 +79,7 @@ function showFigure(domain, policy, now, { steps }) {
   const minutes = BACK[from] / 60e3;
   const known = entry.value?.admitted.length ?? 0;
   const end = entry.value ? entry.value.end_ms + skew() : at;
-  put($('known'), entry.error ? `The last ${from} cannot be read: ${entry.error.words ?? 'the store does not answer'}.` : known < minutes ? `This store has counted since ${clock(end - known * 60e3)}, and forgets it when it stops.` : '');
+  put($('known'), entry.error ? `The last ${from} cannot be read: ${entry.error.words ?? 'the store does not answer'}.` : entry.value && known < minutes ? `This store has counted since ${clock(end - known * 60e3)}, and forgets it when it stops.` : '');
   const group = from === '6h' ? 5 : 1;
   return drawFigure(grouped(entry.value, minutes, group), words, end, group * 60e3);
 }
