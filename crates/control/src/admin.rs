@@ -27,7 +27,6 @@ use tower_http::set_header::SetResponseHeaderLayer;
 
 pub use self::error::Refusal;
 use self::error::RefusedTry;
-pub use self::events::Seen;
 use self::guard::{Guard, Reach};
 use self::operator::Access;
 use crate::audit::{AuditLine, Outcome};

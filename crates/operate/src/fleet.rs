@@ -2,7 +2,8 @@
 //!
 //! Every process that counts publishes what it saw: its fullest and most refused partitions, the
 //! requests of policies, and its calls. A process that an operator looks at reads what the others
-//! published, and merges it with what it saw itself. Nothing of it is on the path of a call.
+//! published, and merges it with what it saw itself. A store does so every minute, to count requests
+//! by minute. Nothing of it is on the path of a call.
 //!
 //! * Each publisher has a hash of its own, `<prefix>:published:{<id>}`, with one item per field. It
 //!   expires 20 s after its last write. So a process that is gone disappears, and what is read and
@@ -24,7 +25,7 @@ mod requests;
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use self::identity::Identity;
 use self::merge::Aged;
@@ -45,7 +46,7 @@ const MAX_LISTED: usize = 100;
 /// Where the clock of the grid begins: no picture is that old.
 const EPOCH: Duration = Duration::from_secs(24 * 60 * 60);
 /// How often steps are added to minutes.
-const MINUTES_EVERY: Duration = Duration::from_secs(20);
+const MINUTES_EVERY: Duration = Duration::from_secs(60);
 
 /// What all processes saw that share the backend.
 pub struct Fleet {
@@ -55,6 +56,8 @@ pub struct Fleet {
     others: Others,
     minutes: Minutes,
     started: Instant,
+    /// How much of its minute had passed then.
+    begun: Duration,
 }
 
 /// What they saw until one moment.
@@ -66,7 +69,9 @@ pub struct FleetSight<'a> {
 impl Fleet {
     pub(crate) fn new(control: ControlHandle, watch: Arc<Watch>, kind: PublisherKind) -> Self {
         let (me, others, minutes) = (Identity::new(kind), Others::default(), Minutes::default());
-        Self { control, watch, me, others, minutes, started: Instant::now() }
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        let begun = now.saturating_sub(Duration::from_secs(now.as_secs() / 60 * 60));
+        Self { control, watch, me, others, minutes, started: Instant::now(), begun }
     }
 
     /// Publishes what this process sees. Never returns. In a backend that only this process can
@@ -90,13 +95,14 @@ impl Fleet {
         ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         loop {
             ticks.tick().await;
-            self.minutes.count(&self.look().await.requests());
+            let sight = self.look().await;
+            self.minutes.count(&sight.requests(), sight.others.is_whole);
         }
     }
 
     /// The requests of a policy by minute.
     pub fn minutes(&self, domain: &str, policy: &str, at_ms: u64) -> MinuteRequests {
-        self.minutes.of(domain, policy, self.step(), at_ms)
+        self.minutes.of(domain, policy, self.clock(), at_ms)
     }
 
     /// The number of the step of 5 s that runs now.
@@ -104,9 +110,9 @@ impl Fleet {
         self.clock() / millis(STEP)
     }
 
-    /// A clock that runs on.
+    /// A clock that runs on. Its minutes begin with those of the day.
     fn clock(&self) -> u64 {
-        millis(EPOCH.saturating_add(self.started.elapsed()))
+        millis(EPOCH.saturating_add(self.begun).saturating_add(self.started.elapsed()))
     }
 
     /// What was seen until now. Reads from the backend, at most every 3 s and for at most 0.7 s.
@@ -255,7 +261,7 @@ mod tests {
             read(vec![seen("shop", "older", 30_000), seen("ai", "older", 9_000)]),
             read(vec![seen("ai", "newer", 5_000), seen("gone", "too old", 60_000)]),
         ];
-        let others = Reading { at: Instant::now(), pictures, incomplete: None };
+        let others = Reading { at: Instant::now(), pictures, is_whole: true, incomplete: None };
         let sight = FleetSight { fleet: &fleet, others: Arc::new(others) };
         let only = sight.refused_documents(&"ai".parse().unwrap());
         assert!(only.len() == 1 && only[0].contains("document of ai: "), "{only:?}");
@@ -275,7 +281,7 @@ mod tests {
         let look = |paces: &[Pace]| {
             let pictures: Vec<(Publisher, u64, Picture)> =
                 paces.iter().copied().map(read).collect();
-            let others = Reading { at: Instant::now(), pictures, incomplete: None };
+            let others = Reading { at: Instant::now(), pictures, is_whole: true, incomplete: None };
             FleetSight { fleet: &fleet, others: Arc::new(others) }
         };
         assert_eq!(look(&[]).pace(pace(4.0, Some(1.0))), pace(4.0, Some(1.0)));

@@ -53,8 +53,8 @@ pub struct ServeArgs {
     /// separated by commas
     #[arg(long, env = "QUOTAGATE_ADMIN_HOSTS", value_name = "NAME", value_delimiter = ',', value_parser = host)]
     admin_host: Vec<String>,
-    /// The name of this store on the live page, such as production: in its title, its colour and
-    /// every confirmation
+    /// The name, such as production, that the live page shows in its title, its colour and every
+    /// confirmation
     #[arg(long, env = "QUOTAGATE_ENVIRONMENT", value_name = "NAME", value_parser = environment)]
     environment: Option<String>,
     /// The store of the counters: memory:, redis://[user:password@]host:port/db, rediss:// (TLS),

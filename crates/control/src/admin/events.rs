@@ -1,9 +1,8 @@
 //! Server-sent events for the live page: the whole picture, then its changes once a second.
 //!
-//! All listeners, at most [`LISTENERS`], share one picture and its changes. Without listeners the
-//! server makes none. A listener that may see some domains gets the part of them. A listener that
-//! reads slowly misses events, and gets the whole picture again. So nothing is kept for it. The
-//! server closes the connection of a listener that reads nothing for 5 s, as it does for any other
+//! All listeners, at most [`LISTENERS`], who may see the same domains share one picture and its
+//! changes. Without listeners the server makes none. A listener that reads slowly misses events, and
+//! gets the whole picture again, so nothing is kept for it. The server closes the connection of a listener that reads nothing for 5 s, as it does for any other
 //! connection. A stream ends within a second after the rights of its listener have changed, and all
 //! end when the server drains.
 
@@ -13,7 +12,7 @@ mod picture;
 
 use std::convert::Infallible;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use axum::Extension;
 use axum::extract::State;
@@ -21,39 +20,32 @@ use axum::http::HeaderMap;
 use axum::response::sse::{Event, Sse};
 use axum::response::{IntoResponse, Response};
 use futures_util::stream;
-use quotagate_store::server::DomainScope;
+use quotagate_operate::watch::Pace;
 use serde_json::{Map, Value};
 use tokio::sync::{OwnedSemaphorePermit, watch};
 use tokio_util::sync::CancellationToken;
 
-pub use self::picture::{Seen, now_ms};
+use self::picture::Seen;
+pub use self::picture::now_ms;
 use super::error::Refusal;
 use super::operator::Access;
 use crate::control::Control;
-use crate::listeners::{LISTENERS, Published};
+use crate::listeners::{LISTENERS, Published, ScopePicture};
 
 /// How often the picture is made.
 const EVERY: Duration = Duration::from_secs(1);
 /// How often a stream looks whether its listener still has the same rights.
 const CHECKED: Duration = Duration::from_millis(500);
 
-/// One who listens.
+/// A stream of events of one client.
 struct Listener {
     control: Arc<Control>,
     published: watch::Receiver<Published>,
     access: Access,
     draining: CancellationToken,
-    sent: Sent,
+    /// The number of the picture that it has.
+    sent: Option<u64>,
     _permit: OwnedSemaphorePermit,
-}
-
-/// What a listener has.
-enum Sent {
-    Nothing,
-    /// The whole picture with this number.
-    Whole(u64),
-    /// The part of the domains that it may see.
-    Part(Map<String, Value>),
 }
 
 /// Streams the picture and its changes from now on.
@@ -67,25 +59,31 @@ pub async fn serve(
 ) -> Result<Response, Refusal> {
     let permits = Arc::clone(&control.events.permits);
     let permit = permits.try_acquire_owned().map_err(|_| Refusal::Listeners(LISTENERS))?;
-    let (draining, sent) = (control.connections.draining(), Sent::Nothing);
-    let mut published = control.events.publish.subscribe();
-    // Nobody waits for the next picture to see the first one.
-    let is_fresh = published.borrow().at.is_some_and(|at| at.elapsed() < EVERY);
-    if is_fresh {
-        published.mark_changed();
-    } else {
-        control.events.wanted.notify_one();
-    }
-    let listener = Listener { control, published, access, draining, sent, _permit: permit };
-    let events = stream::unfold(listener, |mut listener| async move {
-        let event = listener.next().await?;
-        Some((Ok::<_, Infallible>(event), listener))
-    });
+    let events =
+        stream::unfold(Listener::new(control, access, permit), |mut listener| async move {
+            let event = listener.next().await?;
+            Some((Ok::<_, Infallible>(event), listener))
+        });
     let response = Sse::new(events).into_response();
     Ok(if gzip::is_accepted(&headers) { gzip::compressed(response) } else { response })
 }
 
 impl Listener {
+    fn new(control: Arc<Control>, access: Access, permit: OwnedSemaphorePermit) -> Self {
+        let events = &control.events;
+        let mut published = events.publish.subscribe();
+        events.enter(&access.scope);
+        // It does not wait for the next picture to see the first one.
+        let is_fresh = published.borrow().of(&access.scope).is_some();
+        if is_fresh {
+            published.mark_changed();
+        } else {
+            events.wanted.notify_one();
+        }
+        let draining = control.connections.draining();
+        Self { control, published, access, draining, sent: None, _permit: permit }
+    }
+
     /// The next event; `None` at the end.
     async fn next(&mut self) -> Option<Event> {
         loop {
@@ -101,33 +99,25 @@ impl Listener {
                 }
             }
             let published = self.published.borrow_and_update().clone();
-            // There was no listener for a moment.
-            if published.at.is_none() {
-                continue;
+            // Between here and the end, nothing waits: no event follows once the token has gone.
+            if !self.access.operator.is_current() {
+                return None;
             }
-            let event = self.event(published).await;
-            // The rights may have changed while the event was made.
-            return event.filter(|_| self.access.operator.is_current());
-        }
-    }
-
-    async fn event(&mut self, published: Published) -> Option<Event> {
-        let scope = &self.access.scope;
-        if *scope == DomainScope::All {
-            let before = std::mem::replace(&mut self.sent, Sent::Whole(published.number));
-            return match before {
-                Sent::Whole(number) if number + 1 == published.number => Some(published.changes),
-                _ => event("whole", &published.whole),
+            // It came while these were made.
+            let Some(picture) = published.of(&self.access.scope) else { continue };
+            let has_last = self.sent.is_some_and(|number| number + 1 == published.number);
+            self.sent = Some(published.number);
+            return match &picture.changes {
+                Some(changes) if has_last => Some(changes.clone()),
+                _ => event("whole", &picture.whole),
             };
         }
-        let sight = self.control.operate.fleet.look().await;
-        let part = picture::of(&published.seen, &sight, scope);
-        let event = match &self.sent {
-            Sent::Part(before) => event("changes", &patch::of(before, &part)),
-            Sent::Nothing | Sent::Whole(_) => event("whole", &part),
-        };
-        self.sent = Sent::Part(part);
-        event
+    }
+}
+
+impl Drop for Listener {
+    fn drop(&mut self) {
+        self.control.events.leave(&self.access.scope);
     }
 }
 
@@ -141,80 +131,112 @@ pub async fn publish(control: &Control) {
     ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
     let mut domains = Vec::new();
     let mut before = control.operate.watch.calls.totals();
-    let events = &control.events.publish;
+    let mut pace = Pace::default();
     loop {
         tokio::select! {
-            _ = ticks.tick() => {}
+            _ = ticks.tick() => {
+                let now = control.operate.watch.calls.totals();
+                pace = now.since(&std::mem::replace(&mut before, now));
+            }
+            // So little time has passed since the last tick that its pace would say nothing.
             () = control.events.wanted.notified() => {}
         }
-        let now = control.operate.watch.calls.totals();
-        let last = events.borrow().clone();
-        if events.receiver_count() > 0 {
+        let scopes = control.events.scopes();
+        let last = control.events.publish.borrow().clone();
+        if !scopes.is_empty() {
             let sight = control.operate.fleet.look().await;
-            let seen = Seen::now(control, &sight, &mut domains, now.since(&before)).await;
-            let whole = picture::of(&seen, &sight, &DomainScope::All);
-            if let Some(changes) = event("changes", &patch::of(&last.whole, &whole)) {
-                let (seen, whole) = (Arc::new(seen), Arc::new(whole));
-                let (number, at) = (last.number + 1, Some(now.at));
-                drop(events.send_replace(Published { number, at, seen, whole, changes }));
-            }
+            let seen = Seen::now(control, &sight, &mut domains, pace).await;
+            let pictures = scopes.into_iter().map(|scope| {
+                let whole = Arc::new(picture::of(&seen, &sight, &scope));
+                let before = last.of(&scope).map(|last| patch::of(&last.whole, &whole));
+                let changes = before.and_then(|changes| event("changes", &changes));
+                ScopePicture { scope, whole, changes }
+            });
+            let (number, at) = (last.number + 1, Some(Instant::now()));
+            let published = Published { number, at, pictures: pictures.collect() };
+            drop(control.events.publish.send_replace(published));
         } else if last.at.is_some() {
-            drop(events.send_replace(Published { number: last.number, ..Published::default() }));
+            let published = Published { number: last.number, ..Published::default() };
+            drop(control.events.publish.send_replace(published));
         }
-        before = now;
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use axum::http::Request;
+    use quotagate_store::server::OperatorGrant;
 
     use super::*;
+    use crate::admin::operator::{Operator, Shown};
 
-    fn listener(control: &Arc<Control>, scope: DomainScope, sent: Sent) -> Listener {
-        let access = Access { scope, ..Access::new(&Request::new(())) };
-        let (published, draining) =
-            (control.events.publish.subscribe(), control.connections.draining());
-        let _permit = Arc::clone(&control.events.permits).try_acquire_owned().unwrap();
-        Listener { control: Arc::clone(control), published, access, draining, sent, _permit }
+    fn control() -> Arc<Control> {
+        let store = quotagate_store::open(&"memory:".parse().unwrap(), "qg");
+        Arc::new(Control::new(store, Arc::default(), None))
     }
 
-    /// The text of the next event of a listener, when this picture is the last one.
-    async fn text(listener: &mut Listener, number: u64) -> String {
-        let changes = event("changes", &Map::new()).unwrap();
-        let published = Published { number, changes, ..Published::default() };
-        format!("{:?}", listener.event(published).await.unwrap())
+    /// A listener without a token, which none needs.
+    fn listener(control: &Arc<Control>, scope: &str) -> Listener {
+        let operator = Operator {
+            name: None,
+            grants: vec![Arc::new(OperatorGrant::EVERYTHING)],
+            shown: Shown::Nothing,
+            header: None,
+            peer: None,
+            tokens: None,
+        };
+        let access = Access {
+            scope: scope.parse().unwrap(),
+            operator: Arc::new(operator),
+            action: String::new(),
+        };
+        let permit = Arc::clone(&control.events.permits).try_acquire_owned().unwrap();
+        Listener::new(Arc::clone(control), access, permit)
+    }
+
+    /// Publishes empty pictures of these scopes.
+    fn show(control: &Control, number: u64, scopes: &[&str]) {
+        let pictures = scopes.iter().map(|scope| ScopePicture {
+            scope: scope.parse().unwrap(),
+            whole: Arc::default(),
+            changes: event("changes", &Map::new()),
+        });
+        let (at, pictures) = (Some(Instant::now()), pictures.collect());
+        drop(control.events.publish.send_replace(Published { number, at, pictures }));
     }
 
     #[tokio::test]
-    async fn slow_listener_gets_the_whole_picture_again() {
-        let store = quotagate_store::open(&"memory:".parse().unwrap(), "qg");
-        let control = Arc::new(Control::new(store, Arc::default(), None));
-        let mut listener = listener(&control, DomainScope::All, Sent::Nothing);
-        assert!(text(&mut listener, 5).await.contains("event: whole"));
-        assert!(text(&mut listener, 6).await.contains("event: changes"));
-        assert!(text(&mut listener, 8).await.contains("event: whole"), "it missed number 7");
-    }
-
-    #[tokio::test]
-    async fn listener_of_some_domains_gets_the_changes_of_its_part() {
-        let store = quotagate_store::open(&"memory:".parse().unwrap(), "qg");
-        let control = Arc::new(Control::new(store, Arc::default(), None));
-        let mut listener = listener(&control, "shop".parse().unwrap(), Sent::Nothing);
-        for (number, name) in [(5, "whole"), (6, "changes"), (8, "changes")] {
-            let text = text(&mut listener, number).await;
-            assert!(text.contains(&format!("event: {name}")), "{text}");
+    async fn listener_that_missed_an_event_gets_the_whole_picture_again() {
+        for scope in ["*", "shop"] {
+            let control = control();
+            let mut listener = listener(&control, scope);
+            for (number, expected) in [(5, "whole"), (6, "changes"), (8, "whole"), (9, "changes")] {
+                show(&control, number, &["*", "shop"]);
+                let text = format!("{:?}", listener.next().await.unwrap());
+                assert!(text.contains(&format!("event: {expected}")), "{number} {text}");
+            }
         }
     }
 
     #[tokio::test]
+    async fn one_picture_is_made_for_all_listeners_of_the_same_domains() {
+        let control = control();
+        let first = listener(&control, "shop");
+        let others = [listener(&control, "shop"), listener(&control, "*")];
+        assert_eq!(control.events.scopes().len(), 2);
+        drop(others);
+        assert_eq!(control.events.scopes(), [first.access.scope.clone()]);
+        drop(first);
+        assert!(control.events.scopes().is_empty());
+    }
+
+    #[tokio::test]
     async fn no_event_follows_once_the_token_has_gone() {
-        let store = quotagate_store::open(&"memory:".parse().unwrap(), "qg");
-        let control = Arc::new(Control::new(store, Arc::default(), None));
-        let mut listener = listener(&control, DomainScope::All, Sent::Nothing);
-        let published = Published { at: Some(std::time::Instant::now()), ..Published::default() };
-        control.events.publish.send_replace(published);
-        // An operator of whom nothing is known may do nothing.
+        let control = control();
+        let mut listener = listener(&control, "*");
+        show(&control, 5, &["*"]);
+        let operator =
+            Operator { grants: Vec::new(), ..Operator::clone(&listener.access.operator) };
+        listener.access.operator = Arc::new(operator);
         assert!(listener.next().await.is_none());
     }
 }

@@ -10,6 +10,8 @@ use crate::watch::STEP;
 
 /// How many minutes are kept: six hours.
 const KEPT: u64 = 360;
+/// How many steps may wait for requests that are whole: four minutes.
+const PATIENCE: u64 = 4 * STEPS;
 /// Steps of a minute.
 const STEPS: u64 = 60 / STEP.as_secs();
 
@@ -32,12 +34,15 @@ struct MinuteCounts {
 }
 
 impl Minutes {
-    /// Adds the steps that have ended since the last call. Call it more often than every five
-    /// minutes.
-    pub fn count(&self, requests: &Requests) {
+    /// Adds the steps that have ended since the last call. Call it every minute. If the requests are
+    /// not whole, the next calls add them: steps reach back five minutes.
+    pub fn count(&self, requests: &Requests, is_whole: bool) {
         let last = requests.last();
         let mut counted = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let (first, before) = counted.steps.unwrap_or((last, last));
+        if !is_whole && last.saturating_sub(before) < PATIENCE {
+            return;
+        }
         counted.steps = Some((first, last.max(before)));
         for PolicySteps { domain, policy, steps } in requests.steps(last) {
             let name = (domain.to_owned(), policy.to_owned());
@@ -60,16 +65,16 @@ impl Minutes {
         });
     }
 
-    /// The requests of a policy. `now` is the step that runs at the time `at_ms`.
-    pub fn of(&self, domain: &str, policy: &str, now: u64, at_ms: u64) -> MinuteRequests {
+    /// The requests of a policy. `now_ms` is the clock of the steps at the time `at_ms`.
+    pub fn of(&self, domain: &str, policy: &str, now_ms: u64, at_ms: u64) -> MinuteRequests {
         let counted = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let mut reply = MinuteRequests { at_ms, end_ms: at_ms, ..MinuteRequests::default() };
         let Some((first, last)) = counted.steps else { return reply };
         // The minute that runs would look too low, and so would the one in which counting began.
         let end = (last + 1) / STEPS;
         let begin = (first / STEPS + 1).max(end.saturating_sub(KEPT));
-        let ago = now.saturating_sub(end.saturating_mul(STEPS));
-        reply.end_ms = at_ms.saturating_sub(ago.saturating_mul(STEP.as_secs() * 1000));
+        let ago_ms = now_ms.saturating_sub(end.saturating_mul(60_000));
+        reply.end_ms = at_ms.saturating_sub(ago_ms);
         let name = (domain.to_owned(), policy.to_owned());
         let minutes = counted.policies.get(&name);
         let by_number: BTreeMap<u32, [u32; 3]> =
@@ -118,7 +123,7 @@ mod tests {
         let counts = [running, refused, vec![], vec![], vec![], vec![]];
         let (domain, policy) = ("d".to_owned(), policy.to_owned());
         requests.add(&Series { domain, policy, age_ms: 0, counts }, 0);
-        minutes.count(&requests);
+        minutes.count(&requests, true);
     }
 
     #[test]
@@ -129,11 +134,28 @@ mod tests {
             report(&minutes, "p", BEGIN + step, &[5, 5, 5, 5, 5, 5], 1);
         }
         // 30 steps: two whole minutes, and half of the one that runs.
-        let reply = minutes.of("d", "p", BEGIN + 30, 1_000_000);
+        let reply = minutes.of("d", "p", (BEGIN + 30) * 5000, 1_000_000);
         assert_eq!((reply.admitted, reply.refused), (vec![60, 60], vec![12, 12]));
         assert_eq!(reply.end_ms, 1_000_000 - 30_000);
-        let reply = minutes.of("d", "unknown", BEGIN + 30, 1_000_000);
+        let reply = minutes.of("d", "unknown", (BEGIN + 30) * 5000, 1_000_000);
         assert_eq!(reply.admitted, [0, 0], "known to be without requests");
+    }
+
+    #[test]
+    fn reading_that_fails_loses_nothing() {
+        let minutes = Minutes::default();
+        report(&minutes, "p", BEGIN, &[9], 0);
+        let empty = |step: u64| Requests::new(step * 5000);
+        for step in 1..=40 {
+            minutes.count(&empty(BEGIN + step), false);
+        }
+        report(&minutes, "p", BEGIN + 40, &[5; 40], 0);
+        let reply = minutes.of("d", "p", (BEGIN + 40) * 5000, 0);
+        assert_eq!(reply.admitted, [60, 60, 60]);
+        // A backend that fails for longer does not end the counting.
+        minutes.count(&empty(BEGIN + 40 + PATIENCE), false);
+        let reply = minutes.of("d", "p", (BEGIN + 40 + PATIENCE) * 5000, 0);
+        assert_eq!(reply.admitted, [60, 60, 60, 20, 0, 0, 0]);
     }
 
     #[test]
@@ -143,7 +165,7 @@ mod tests {
         for minute in 0..KEPT + 9 {
             report(&minutes, "p", later(minute), &[7; 12], 0);
         }
-        let reply = minutes.of("d", "p", later(KEPT + 8), 0);
+        let reply = minutes.of("d", "p", later(KEPT + 8) * 5000, 0);
         assert_eq!(reply.admitted.len(), usize::try_from(KEPT).unwrap());
         for n in 0..MAX_POLICIES + 9 {
             report(&minutes, &format!("p{n}"), later(KEPT + 9) + n as u64, &[1], 0);

@@ -1,4 +1,5 @@
-//! Reads what other processes published. An operator who looks causes it, at most every [`FRESH`].
+//! Reads what other processes published. An operator who looks causes it, at most every [`FRESH`],
+//! and a store that counts requests by minute.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -33,6 +34,8 @@ pub struct Reading {
     pub at: Instant,
     /// Each publisher, how old its picture was at that moment in milliseconds, and the picture.
     pub pictures: Vec<(Publisher, u64, Picture)>,
+    /// Whether every publisher of the index was read.
+    pub is_whole: bool,
     /// Why some are missing.
     pub incomplete: Option<String>,
 }
@@ -55,7 +58,7 @@ impl Reading {
         let until = tokio::time::Instant::now() + PATIENCE;
         let nothing = |why: String| {
             let incomplete = Some(format!("what others counted cannot be read: {why}"));
-            Self { at: Instant::now(), pictures: Vec::new(), incomplete }
+            Self { at: Instant::now(), pictures: Vec::new(), is_whole: false, incomplete }
         };
         let index = match timeout_at(until, control.read(HashName::Publishers, "")).await {
             Ok(Ok(index)) => index,
@@ -94,7 +97,7 @@ impl Reading {
         } else {
             None
         };
-        Self { at, pictures, incomplete }
+        Self { at, pictures, is_whole: answered == count, incomplete }
     }
 }
 

@@ -129,3 +129,29 @@ fn words_that_fit_nothing_say_how_to_go_on_and_secrets_are_not_sent() -> Result<
     browser.wait_for("#policies-shown", "50 of 1,000")?;
     Ok(())
 }
+
+#[test]
+fn list_that_a_filter_empties_does_not_say_that_there_is_nothing() -> Result<()> {
+    let store = StoreProcess::start("memory:", &[])?;
+    let browser = Browser::start()?;
+    page::make_up(
+        &browser,
+        &page::full_picture("jwt.sub=alice"),
+        &page::one_override("jwt.sub=bob"),
+        &page::one_change("a change"),
+    )?;
+    page::open(&browser, store.admin_port())?;
+    browser.wait_for("#overrides", "jwt.sub=bob")?;
+    browser.fill("#find", "no-such-name")?;
+    for list in ["fullest", "refused", "dials", "overrides", "history"] {
+        let words = "Nothing that is listed here fits what you look for.";
+        browser.wait_for(&format!("#no-{list}"), words)?;
+    }
+    // The picture has the first ten of all domains. Those of one domain are asked for.
+    let row = json!({"domain": "shop", "policy": "search", "partition": "ip=192.0.2.9", "requests": 1, "error": 0});
+    let top = json!({"fullest": [], "refused": [row], "would_refuse": []});
+    browser.run_before_pages(&format!("window.made.lists['/v1/top'] = {top}"))?;
+    page::open_at(&browser, store.admin_port(), "domain=shop")?;
+    browser.wait_for("#refused", "ip=192.0.2.9")?;
+    Ok(())
+}

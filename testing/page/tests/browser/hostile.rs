@@ -93,3 +93,28 @@ fn page_runs_no_foreign_code_and_contacts_only_its_origin() -> Result<()> {
     assert_eq!(browser.run(entries, vec![])?, json!([]));
     Ok(())
 }
+
+#[test]
+fn names_in_the_address_are_rendered_as_text() -> Result<()> {
+    let store = StoreProcess::start("memory:", &[])?;
+    let browser = Browser::start()?;
+    for name in hostile() {
+        let mut picture = page::full_picture(&name);
+        let domain = picture["domains"]["shop"].take();
+        picture["domains"] = json!({ name.as_str(): domain });
+        page::make_up(&browser, &picture, &json!([]), &json!([]))?;
+        let usage = json!({"found": [{"domain": name, "policy": name, "partition": name, "used": 1, "quota": 9,
+            "quota_from": "policy", "window_s": 60, "reset_ms": 42_000, "mode": "enforce"}]});
+        browser.run_before_pages(&format!("window.made.lists['/v1/usage'] = {usage}"))?;
+        for view in ["party", "policy", "domain", "environment"] {
+            page::open(&browser, store.admin_port())?;
+            let go = "location.search = new URLSearchParams({[arguments[0]]: arguments[1]})";
+            browser.run(go, vec![json!(view), json!(name)])?;
+            browser.wait_for("#connection", page::LIVE)?;
+            let script = "return [window.hit ?? 0, document.querySelectorAll('main img, main script, main [onerror], main [onfocus]').length,
+                document.documentElement.scrollWidth - innerWidth, /[\\u200b\\u202e\\u2066]/.test(document.body.innerText + document.title)]";
+            assert_eq!(browser.run(script, vec![])?, json!([0, 0, 0, false]), "{view} {name:?}");
+        }
+    }
+    Ok(())
+}

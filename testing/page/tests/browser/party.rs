@@ -4,6 +4,7 @@ use anyhow::Result;
 use quotagate_page::browser::{Browser, LIMIT};
 use quotagate_page::page;
 use quotagate_page::rig::Rig;
+use quotagate_support::store::StoreProcess;
 use quotagate_support::wait;
 use serde_json::{Value, json};
 
@@ -100,7 +101,7 @@ fn party_is_blocked_in_one_policy_and_everywhere() -> Result<()> {
     wait::until_true("admitted again", LIMIT, || Ok(rig.status(&of("mallory")?)? == 200))?;
     browser.click("#outcome button")?;
 
-    browser.click("#party-block")?;
+    browser.click("#party-acts [data-act=block]")?;
     agree(&browser, "will be refused everything by all policies of domain shop")?;
     until_refused(&rig, "mallory")?;
     browser.wait_for("#party", "The quota is an override of jwt.sub=mallory,* in all policies.")?;
@@ -116,5 +117,89 @@ fn party_that_nothing_counts_is_said_to_be_unknown() -> Result<()> {
     page::open_at(&browser, rig.store.admin_port(), "party=jwt.sub=nobody")?;
     browser.wait_for("#no-party", "No policy counts this partition now.")?;
     assert_eq!(browser.text("#party-trouble")?, "");
+    Ok(())
+}
+
+/// The view of alice at a store that answers this about her.
+fn answered(picture: &Value, usage: &Value) -> Result<(StoreProcess, Browser)> {
+    let store = StoreProcess::start("memory:", &[])?;
+    let browser = Browser::start()?;
+    page::make_up(&browser, picture, &json!([]), &json!([]))?;
+    browser.run_before_pages(&format!("window.made.lists['/v1/usage'] = {usage}"))?;
+    page::open_at(&browser, store.admin_port(), "party=jwt.sub%3Dalice")?;
+    browser.wait_for("#party-says", "efuse")?;
+    Ok((store, browser))
+}
+
+/// A counter of alice.
+fn counter(domain: &str, policy: &str, window_s: u64, quota: Value) -> Value {
+    json!({"domain": domain, "policy": policy, "partition": "jwt.sub=alice", "used": window_s, "quota": quota,
+        "quota_from": "reservation", "window_s": window_s, "reset_ms": 42_000, "mode": "enforce", "refused": 7,
+        "refused_for_ms": 9000})
+}
+
+#[test]
+fn counters_of_two_windows_of_a_policy_are_both_shown() -> Result<()> {
+    let found = [60, 3600].map(|window_s| counter("shop", "per-caller", window_s, json!(99)));
+    let (_store, browser) =
+        answered(&page::full_picture("jwt.sub=alice"), &json!({"found": found}))?;
+    let rows = "return [...document.querySelectorAll('#party tr')].map((row) => row.querySelector('td').innerText.trim())";
+    for _ in 0..3 {
+        let mut rows = serde_json::from_value::<Vec<String>>(browser.run(rows, vec![])?)?;
+        rows.sort();
+        assert_eq!(rows, ["3,600 of 99", "60 of 99"]);
+        // Events of the stream update the rows.
+        std::thread::sleep(std::time::Duration::from_millis(700));
+    }
+    browser.wait_for("#party", "per 1 min")?;
+    browser.wait_for("#party", "per 1 h")?;
+    browser.click("button[aria-label='Raise jwt.sub=alice in per-caller per 1 h']")
+}
+
+#[test]
+fn party_without_a_limit_is_not_said_to_be_refused_now() -> Result<()> {
+    let found = [counter("shop", "per-caller", 60, Value::Null)];
+    let (_store, browser) =
+        answered(&page::full_picture("jwt.sub=alice"), &json!({"found": found}))?;
+    browser
+        .wait_for("#party-says", "No policy refuses it now. Refused in the last five minutes")?;
+    browser.wait_for("#party", "Refused it lately.")?;
+    Ok(())
+}
+
+#[test]
+fn all_policies_are_those_of_one_domain_and_the_buttons_name_it() -> Result<()> {
+    let found = ["shop-0", "shop-1"].map(|domain| counter(domain, "policy-0", 60, json!(9)));
+    let (_store, browser) = answered(&page::large_picture(3, 6), &json!({"found": found}))?;
+    let acts =
+        "return [...document.querySelectorAll('#party-acts button')].map((at) => at.textContent)";
+    let expected = [
+        "Override in all policies of shop-0…",
+        "Block in all policies of shop-0…",
+        "Override in all policies of shop-1…",
+        "Block in all policies of shop-1…",
+    ];
+    assert_eq!(browser.run(acts, vec![])?, json!(expected));
+    browser.click("#party-acts button:nth-child(4)")?;
+    let chosen = "return document.querySelector('#override-policy').value";
+    assert_eq!(browser.run(chosen, vec![])?, "all policies of shop-1");
+    Ok(())
+}
+
+#[test]
+fn overrides_that_cover_a_party_are_listed_with_those_that_match_nothing() -> Result<()> {
+    let entry = |policy: &str, partition: &str| json!({"domain": "shop", "policy": policy, "partition": partition, "allow": "blocked", "by": "ada", "at_ms": 3});
+    let mut useless = entry("per-caller", "jwt.sub=alice,method=PATCH");
+    if let Some(fields) = useless.as_object_mut() {
+        fields.insert("unmatched".to_owned(), json!("the policy counts by the caller alone"));
+    }
+    let usage =
+        json!({"found": [], "overrides": [entry("*", "jwt.sub=alice,*")], "unmatched": [useless]});
+    let (_store, browser) = answered(&page::full_picture("jwt.sub=alice"), &usage)?;
+    browser.wait_for("#overrides", "jwt.sub=alice,*")?;
+    browser.wait_for(
+        "#overrides",
+        "No request can match it: the policy counts by the caller alone.",
+    )?;
     Ok(())
 }

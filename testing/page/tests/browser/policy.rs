@@ -8,7 +8,7 @@ use quotagate_page::page;
 use quotagate_page::rig::Rig;
 use quotagate_support::store::StoreProcess;
 use quotagate_support::wait;
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::fleet::{of, per_caller, until_refused};
 
@@ -76,5 +76,57 @@ fn values_of_an_hour_are_read_by_pointer_and_by_keys() -> Result<()> {
     browser.click("#from-6h")?;
     browser.wait_for("#reading", "for 5 min: ")?;
     assert_eq!(page::query(&browser)?, "policy=per-caller&from=6h");
+    Ok(())
+}
+
+#[test]
+fn what_the_store_did_not_count_is_not_shown_as_zero() -> Result<()> {
+    let store = StoreProcess::start("memory:", &[])?;
+    let browser = Browser::start()?;
+    page::make_up(&browser, &page::full_picture("jwt.sub=alice"), &json!([]), &json!([]))?;
+    let minutes = json!({"at_ms": 0, "end_ms": 0, "admitted": [300, 600, 600, 600, 600, 600, 600],
+        "refused": [0, 0, 0, 0, 0, 0, 0], "let_through": [0, 0, 0, 0, 0, 0, 0]});
+    browser.run_before_pages(&format!("window.made.lists['/v1/requests'] = {minutes}"))?;
+    page::open_at(&browser, store.admin_port(), "policy=per-caller&from=6h")?;
+    browser.wait_for("#reading", "for 5 min: admitted 10.0 /s")?;
+    browser.run("document.querySelector('#moment').focus()", vec![])?;
+    browser.press(LEFT)?;
+    browser.wait_for("#reading", "for 5 min: admitted 7.5 /s")?;
+    browser.press(LEFT)?;
+    browser.wait_for("#reading", "for 5 min: not counted")?;
+    browser.wait_for("#known", "This store has counted since ")?;
+    Ok(())
+}
+
+#[test]
+fn overrides_of_a_policy_are_found_behind_the_first_hundred_of_the_domain() -> Result<()> {
+    let store = StoreProcess::start("memory:", &[])?;
+    let browser = Browser::start()?;
+    let many: Vec<Value> = (0..101)
+        .map(|n| json!({"domain": "shop", "policy": "search", "partition": format!("jwt.sub={n}"), "allow": "blocked", "by": "ada", "at_ms": 3}))
+        .collect();
+    page::make_up(&browser, &page::full_picture("x"), &json!(many), &json!([]))?;
+    let own = page::one_override("jwt.sub=alice");
+    browser.run_before_pages(&format!(
+        "const other = window.fetch; window.fetch = (path, options) =>
+            path.startsWith('/v1/overrides?') && path.includes('policy=per-caller') ? Promise.resolve(Response.json({own})) : other(path, options)"
+    ))?;
+    page::open_at(&browser, store.admin_port(), "policy=per-caller")?;
+    browser.wait_for("#overrides", "jwt.sub=alice")?;
+    page::open_at(&browser, store.admin_port(), "")?;
+    browser.wait_for("#more-overrides", "Only the first 100 are listed")?;
+    Ok(())
+}
+
+#[test]
+fn crafted_link_does_not_break_the_page() -> Result<()> {
+    let store = StoreProcess::start("memory:", &[])?;
+    let browser = Browser::start()?;
+    page::make_up(&browser, &page::full_picture("jwt.sub=alice"), &json!([]), &json!([]))?;
+    for from in ["constructor", "__proto__", "7d", ""] {
+        page::open_at(&browser, store.admin_port(), &format!("policy=per-caller&from={from}"))?;
+        browser.wait_for("#reading", "for 5 s: admitted 3.0 /s")?;
+        assert_eq!(browser.text("#connection")?, page::LIVE, "{from}");
+    }
     Ok(())
 }

@@ -24,6 +24,9 @@ fn stalled_stream_is_noticed_and_resumed() -> Result<()> {
         "Not live: the store sent nothing for 5 s. The page shows the state of ",
     )?;
     browser.wait_for("#as-of", "ago")?;
+    browser.fill("#find", "per-caller")?;
+    assert_eq!(browser.text("#connection")?, "Reconnecting", "who types brings no news");
+    browser.wait_for("#as-of", "ago")?;
     browser.run("made.silent = false", vec![])?;
     browser.wait_for("#connection", page::LIVE)?;
     assert_eq!(browser.text("#trouble")?, "");

@@ -22,7 +22,6 @@ const LISTED: usize = 10;
 const SEEN_MS: u64 = 30_000;
 
 /// What the picture of any listener is made of, besides what the fleet saw.
-#[derive(Default)]
 pub struct Seen {
     at_ms: u64,
     step: u64,
@@ -75,7 +74,10 @@ pub fn of(seen: &Seen, sight: &FleetSight<'_>, scope: &DomainScope) -> Map<Strin
         mixed.extend(documents.sentence(&board.domain));
         let policies = board.policies.iter().map(|policy| {
             let mut row = row(policy, seen.at_ms);
-            row.insert("seen_ms".to_owned(), (policy.seen_ms / SEEN_MS * SEEN_MS).into());
+            round_seen(&mut row);
+            if let Some(Value::Array(also)) = row.get_mut("also") {
+                also.iter_mut().filter_map(Value::as_object_mut).for_each(round_seen);
+            }
             (policy.name.clone(), Value::Object(row))
         });
         let dials = board
@@ -156,6 +158,13 @@ fn row(of: &impl Serialize, at_ms: u64) -> Map<String, Value> {
         row.insert("begun_ms".to_owned(), seconds(at_ms.saturating_sub(ago)));
     }
     row
+}
+
+/// Rounds when a policy was reported, which each report changes.
+fn round_seen(row: &mut Map<String, Value>) {
+    if let Some(seen) = row.get("seen_ms").and_then(Value::as_u64) {
+        row.insert("seen_ms".to_owned(), (seen / SEEN_MS * SEEN_MS).into());
+    }
 }
 
 /// A time in milliseconds, rounded to a second.

@@ -19,7 +19,7 @@ function bars() {
     node.setAttribute('viewBox', `0 0 ${admitted.length} 20`);
     const bar = (x, from, to) => `M${x} ${20 - 20 * from / most}V${20 - 20 * to / most}h.85V${20 - 20 * from / most}z`;
     let [a, r] = ['', ''];
-    admitted.forEach((up, x) => {
+    admitted.forEach((up = 0, x) => {
       if (most > 0 && up > 0) a += bar(x, 0, up);
       if (most > 0 && beyondIt[x] > 0) r += bar(x, up, up + beyondIt[x]);
     });
@@ -29,7 +29,8 @@ function bars() {
   };
   return { node, draw };
 }
-const topOf = ({ admitted, over: beyondIt }) => Math.max(0, ...admitted.map((up, index) => up + beyondIt[index]));
+const topOf = ({ admitted, over: beyondIt }) => Math.max(0, ...admitted.map((up = 0, index) => up + (beyondIt[index] ?? 0)));
+const greatest = (values) => Math.max(0, ...values.filter((value) => value !== undefined));
 
 // The last five minutes of a policy, and the same in words.
 function chart() {
@@ -49,14 +50,14 @@ function chart() {
 const figure = { ...bars(), values: undefined };
 $('plot').append(figure.node, el('i', { id: 'cursor', hidden: '' }));
 
-// `end` is when the last bar ends, `length` the milliseconds of a bar; before `since` nothing is known.
+// `end` is when the last bar ends, and `length` the milliseconds of a bar. An undefined value is not known.
 function drawFigure(values, words, end, length) {
   Object.assign(figure, { values, words, end, length });
   const top = ceiling(topOf(values));
   figure.draw(values, top);
   const n = values.admitted.length;
   const from = end - n * length;
-  figure.node.setAttribute('aria-label', `From ${clock(from)} to ${clock(end)}, per second: admitted up to ${rate(Math.max(0, ...values.admitted))}, ${words} up to ${rate(Math.max(0, ...values.over))}.`);
+  figure.node.setAttribute('aria-label', `From ${clock(from)} to ${clock(end)}, per second: admitted up to ${rate(greatest(values.admitted))}, ${words} up to ${rate(greatest(values.over))}.`);
   const ticks = (node, texts) => sync(node, texts, (text, index) => text, (text) => el('li', {}, text));
   ticks($('y-axis'), [`${rate(top)} /s`, rate(top / 2), '0']);
   ticks($('x-axis'), [0, 1, 2, 3, 4].map((part) => clock(from + n * length * part / 4, length < 60e3)));
@@ -80,7 +81,7 @@ function readFigure() {
   const n = values.admitted.length;
   const index = Math.min(n - 1, Number($('moment').value));
   const time = clock(end - (n - index) * length, length < 60e3);
-  const text = `${time}, for ${span(length)}: admitted ${rate(values.admitted[index])} /s, ${words} ${rate(values.over[index])} /s`;
+  const text = values.admitted[index] === undefined ? `${time}, for ${span(length)}: not counted` : `${time}, for ${span(length)}: admitted ${rate(values.admitted[index])} /s, ${words} ${rate(values.over[index])} /s`;
   put($('reading'), text);
   $('moment').setAttribute('aria-valuetext', text);
   $('cursor').hidden = false;

@@ -1,11 +1,9 @@
 // ---- Dials, overrides and changes --------------------------------------------------------------------------------
 
-// Whether an entry of this policy belongs to what the page shows.
-const isShown = (domain, policy, partition = '') => (view.policy ? policy === '*' || policy === view.policy : true) && isFound(domain, policy, partition);
-
 function showDials() {
-  const dials = allDials().filter(({ domain, dial }) => isShown(domain, dial.policy));
-  empty('dials', dials);
+  const all = allDials();
+  const dials = all.filter(({ domain, dial }) => (!view.policy || [view.policy, '*'].includes(dial.policy)) && isFound(domain, dial.policy));
+  empty('dials', dials, all);
   sync($('dials'), dials, ({ domain, dial }) => `${domain} ${dial.policy} ${dial.at_ms} ${dial.ends_ms === undefined}`, ({ domain, dial }) => {
     const known = policyOf(domain, dial.policy);
     const row = tr(el('th', { scope: 'row' }, el('b', {}, named(domain, dial.policy)), el('span', { class: 'quiet small' }, el('br'), `by ${dial.by}, ${clock(dial.at_ms)}`)),
@@ -16,67 +14,95 @@ function showDials() {
 }
 
 const SHOWN = 100;
-// Overrides and changes of each domain, with what they were fetched for.
-const lists = new Map();
+// Overrides and changes of each domain, with what they were fetched for. Another token has another map.
+let lists = new Map();
 let fetching = false;
+const NO_OVERRIDES = { overrides: [], changes: [] };
+const ending = (came) => (of) => ({ ...of, ends: of.remaining_ms == null ? undefined : came + of.remaining_ms });
 
 // Fetches the lists of the domains that have changed since.
 async function fetchLists() {
+  const mine = lists;
   if (fetching) return;
   const marks = Object.entries(picture.domains).filter(([domain]) => !view.domain || domain === view.domain).map(([domain, of]) => [domain, `${of.version} ${of.overrides}`]);
-  const stale = marks.filter(([domain, mark]) => lists.get(domain)?.mark !== mark);
+  const stale = marks.filter(([domain, mark]) => mine.get(domain)?.mark !== mark);
   if (!stale.length) return;
   fetching = true;
   const failed = {};
   for (const [domain, mark] of stale) {
-    const old = lists.get(domain) ?? { overrides: [], changes: [] };
+    const old = mine.get(domain) ?? NO_OVERRIDES;
     // Nothing was ever changed there.
-    if (mark === '0 0') { lists.set(domain, { ...old, mark }); continue; }
-    const get = (path, query, name) => read(path, { domain, ...query }).catch((error) => {
-      failed[name] = `This list cannot be read: ${error instanceof Wrong ? error.words : 'the store does not answer'}.`;
-    });
+    if (mark === '0 0') { mine.set(domain, { ...old, mark }); continue; }
+    const get = (path, query, name) => read(path, { domain, ...query }).catch((error) => { failed[name] = unread(error); });
     const [overrides, changes] = await Promise.all([get('/v1/overrides', { limit: SHOWN + 1 }, 'overrides'), get('/v1/history', { limit: 20 }, 'history')]);
-    lists.set(domain, {
+    mine.set(domain, {
       mark: overrides && changes ? mark : undefined,
-      overrides: overrides?.map((of) => ({ ...of, ends: of.remaining_ms == null ? undefined : Date.now() + of.remaining_ms })) ?? old.overrides,
+      overrides: overrides?.map(ending(Date.now())) ?? old.overrides,
       changes: changes?.map((change) => ({ domain, ...change })) ?? old.changes,
     });
   }
   fetching = false;
+  if (mine !== lists) return;
   for (const name of ['overrides', 'history']) {
     $(`${name}-trouble`).hidden = !failed[name];
     put($(`${name}-trouble`), failed[name] ?? '');
   }
   if (picture) { showOverrides(); showHistory(); }
 }
+const unread = (error) => `This list cannot be read: ${error instanceof Wrong ? error.words : 'the store does not answer'}.`;
 
-const entriesIn = (partition) => partition.split(',').filter((entry) => entry !== '*').map(decoded);
-function decoded(text) {
-  try { return decodeURIComponent(text); } catch { return text; }
+// Overrides and changes of what the page shows. Those of a policy or a party are asked for by its name, since they may not be
+// among the first of the domain.
+function shownLists() {
+  const ofDomains = [...lists.entries()].filter(([domain]) => !view.domain || domain === view.domain).map(([, list]) => list);
+  const all = { overrides: ofDomains.flatMap((list) => list.overrides), changes: ofDomains.flatMap((list) => list.changes) };
+  const asked = (name, path, query, every = 5000) => keptFresh(name, every, path, query);
+  const changesOf = (domains, query) => domains.flatMap((domain) => (asked(`history ${domain}`, '/v1/history', { domain, limit: 20, ...query }).value ?? []).map((change) => ({ domain, ...change })));
+  const listedOne = (of) => {
+    const entry = asked(`overrides ${of.domain} ${of.policy}`, '/v1/overrides', { domain: of.domain, policy: of.policy }, 30000);
+    return (entry.value ?? []).filter((one) => keyOf(one) === keyOf(of)).map(ending(entry.came));
+  };
+  if (kindOf(view) === 'policy') {
+    const { domain, policy } = shownPolicy();
+    if (!policy) return NO_OVERRIDES;
+    const own = asked('overrides', '/v1/overrides', { domain, policy: policy.name, limit: SHOWN + 1 });
+    const ofAll = (of) => of.domain === domain && of.policy === '*';
+    return { overrides: [...(own.value ?? []).map(ending(own.came)), ...all.overrides.filter(ofAll)], changes: [...changesOf([domain], { policy: policy.name }), ...all.changes.filter(ofAll)] };
+  }
+  if (kindOf(view) === 'party') {
+    const entry = fetched.usage ?? {};
+    const overrides = [...(entry.value?.overrides ?? []), ...(entry.value?.unmatched ?? [])].map(ending(entry.came));
+    const domains = view.domain ? [view.domain] : [...new Set([...(entry.value?.found ?? []), ...overrides].map((of) => of.domain))];
+    // The reply has those of every partition that contains the party; the one of a partition alone is in the list of its policy.
+    const own = (entry.value?.found ?? []).filter((of) => of.quota_from === 'override' && !of.pattern);
+    const listed = own.flatMap((of) => all.overrides.find((one) => keyOf(one) === keyOf(of)) ?? listedOne(of));
+    return { overrides: [...overrides, ...listed.filter((of, index) => listed.findIndex((one) => keyOf(one) === keyOf(of)) === index)], changes: changesOf(domains, { partition: view.party.replace(/,\*$/, '') }) };
+  }
+  return all;
 }
-// Whether a partition has an entry of the party that the page shows.
-const isOfParty = (partition = '') => !view.party || entriesIn(view.party).every((entry) => entriesIn(partition).includes(entry)) || entriesIn(partition).every((entry) => entriesIn(view.party).includes(entry));
 
 function showOverrides() {
-  const overrides = [...lists.values()].flatMap((list) => list.overrides).filter((of) => isShown(of.domain, of.policy, of.partition) && isOfParty(of.partition));
-  const total = overrides.length;
-  empty('overrides', overrides);
-  $('more-overrides').hidden = total <= SHOWN;
-  put($('more-overrides'), `These are the first ${SHOWN}: \`quotagate override list\` shows all.`);
+  const all = shownLists().overrides.filter((of) => of.ends === undefined || of.ends > Date.now());
+  const overrides = all.filter((of) => isFound(of.domain, of.policy, of.partition));
+  empty('overrides', overrides, all);
+  $('more-overrides').hidden = all.length <= SHOWN;
+  put($('more-overrides'), `Only the first ${SHOWN} are listed: \`quotagate override list\` shows all.`);
   sync($('overrides'), overrides.slice(0, SHOWN), (of) => `${keyOf(of)} ${of.at_ms} ${JSON.stringify(of.allow)}`, (of) => {
     const known = policyOf(of.domain, of.policy);
     const cell = partitionCell(of);
     cell.append(el('span', { class: 'quiet small' }, `; by ${of.by}, ${clock(of.at_ms)}`));
-    const row = tr(cell, el('td', { class: of.allow === 'blocked' ? 'bad' : '' }, allows(of.allow, known && windowOf(known))), left(of.ends, 'ends in '),
+    const useless = of.unmatched ? [el('span', { class: 'warn small where' }, `No request can match it: ${of.unmatched}.`)] : [];
+    const row = tr(cell, el('td', { class: of.allow === 'blocked' ? 'bad' : '' }, allows(of.allow, known && windowOf(known)), ...useless), left(of.ends, 'ends in '),
       el('td', { class: 'number' }, el('button', { type: 'button', 'aria-label': `Clear the override of ${cut(plain(of.partition))} in ${plain(named(of.domain, of.policy))}`, on: () => clearOverride(row.item) }, 'Clear…')));
     return row;
   }, (row, of) => { row.children[2].ends = of.ends; });
 }
 
 function showHistory() {
-  const changes = [...lists.values()].flatMap((list) => list.changes).filter((of) => (view.party ? of.partition !== undefined && isOfParty(of.partition) : true) && isShown(of.domain, of.policy ?? '*', `${of.partition ?? ''} ${of.done} ${of.by}`));
+  const all = shownLists().changes;
+  const changes = all.filter((of) => isFound(of.domain, of.policy ?? '', of.partition ?? '', of.done, of.by));
   changes.sort((a, b) => b.at_ms - a.at_ms);
-  empty('history', changes);
-  sync($('history'), changes.slice(0, 20), (e) => `${e.at_ms} ${e.by} ${e.done}`, (event) => tr(el('td', {}, clock(event.at_ms, true)), el('td', {}, event.done), el('td', {}, event.by)));
+  empty('history', changes, all);
+  sync($('history'), changes.slice(0, 20), (e) => `${e.domain} ${e.at_ms} ${e.by} ${e.done}`, (event) => tr(el('td', {}, clock(event.at_ms, true)), el('td', {}, event.done), el('td', {}, event.by)));
 }
 

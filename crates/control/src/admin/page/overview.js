@@ -1,7 +1,6 @@
 // ---- The overview: the store and its policies --------------------------------------------------------------------
 
 function show() {
-  if (state !== 'live') turn('live');
   $('content').hidden = false;
   showEnvironment();
   const { faults, documents, mixed, warnings, incomplete } = picture;
@@ -27,7 +26,9 @@ function showOverview() {
   put($('override-count'), units(Object.values(picture.domains).reduce((sum, of) => sum + of.overrides, 0)));
   showPublishers();
   showPolicies();
-  showTop(picture);
+  // The picture has the first ten of all domains.
+  if (view.domain && domainOf(view.domain)) showFetchedTop(keptFresh('top', 3000, '/v1/top', { domain: view.domain, limit: 20 }));
+  else showTop(picture);
 }
 
 // Whose calls the page shows. The names of the hosts are in the title.

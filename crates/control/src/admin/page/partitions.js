@@ -33,9 +33,10 @@ const fullness = (of) => (of.quota == null ? 0 : of.quota === 0 ? 1 : of.used / 
 
 // The lists of the picture, or of one policy. They come as objects by their keys.
 function showTop(top) {
+  for (const note of document.querySelectorAll('.listed')) put(note, kindOf(view) === 'policy' ? 'the first 20 of this policy' : view.domain ? 'the first 20 of this domain' : 'the first 10 of all');
   const list = (of, by) => Object.values(of).filter((row) => isFound(row.domain, row.policy, row.partition)).sort((a, b) => by(b) - by(a) || (keyOf(a) < keyOf(b) ? -1 : 1));
   const fullest = list(top.fullest, fullness);
-  empty('fullest', fullest);
+  empty('fullest', fullest, Object.values(top.fullest));
   sync($('fullest'), fullest, keyOf, (of) => {
     const [used, ends] = [usedCell(), el('td', { class: 'number', 'data-label': 'window ends in ' })];
     const row = tr(partitionCell(of), used, ends, overrideCell(of));
@@ -47,7 +48,7 @@ function showTop(top) {
     parts.ends.dataset.ends = '';
   });
   const refused = list(top.refused, (of) => of.requests);
-  empty('refused', refused);
+  empty('refused', refused, Object.values(top.refused));
   showBeyond($('refused'), refused, 'refused in 5 min ');
   const would = list(top.would_refuse, (of) => of.requests);
   $('would-section').hidden = would.length === 0;
@@ -80,13 +81,7 @@ function tick() {
   for (const node of document.querySelectorAll('[data-ends]')) put(node, span(node.ends - now));
   if (!picture) return;
   put($('as-of'), state === 'live' ? `as of ${clock(at, true)}` : `as of ${clock(at, true)}, ${span(now - at)} ago`);
-  let ended = false;
-  for (const list of lists.values()) {
-    const all = list.overrides;
-    list.overrides = all.filter((of) => of.ends === undefined || of.ends > now);
-    ended ||= list.overrides.length < all.length;
-  }
-  if (ended) showOverrides();
+  if ([...$('overrides').children].some((row) => row.item.ends <= now)) showOverrides();
 }
 setInterval(tick, 1000);
 

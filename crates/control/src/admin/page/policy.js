@@ -5,10 +5,12 @@ let fetched = {};
 function keptFresh(name, every, path, query) {
   const mine = fetched;
   const entry = mine[name] ??= { since: -Infinity };
-  if (!entry.running && performance.now() - entry.since >= every) {
+  // A search that takes long is not repeated soon, and nobody looks at a hidden page.
+  if (!entry.running && !document.hidden && performance.now() - entry.since >= Math.max(every, 10 * (entry.took ?? 0))) {
     entry.running = true;
+    const begun = performance.now();
     read(path, query).then((value) => Object.assign(entry, { value, error: undefined, came: Date.now() }), (error) => { entry.error = error; }).finally(() => {
-      Object.assign(entry, { running: false, since: performance.now() });
+      Object.assign(entry, { running: false, since: performance.now(), took: performance.now() - begun });
       if (fetched === mine && picture) show();
     });
   }
@@ -16,7 +18,7 @@ function keptFresh(name, every, path, query) {
 }
 // After a change, everything is read again.
 function refetch() {
-  for (const entry of Object.values(fetched)) entry.since = -Infinity;
+  for (const entry of Object.values(fetched)) Object.assign(entry, { since: -Infinity, took: 0 });
   for (const list of lists.values()) list.mark = undefined;
   if (picture) show();
 }
@@ -53,8 +55,12 @@ function showPolicy() {
   put($('policy-counters'), publishersText());
   put($('policy-documents'), documentsText(domainOf(domain).documents, policy));
   const top = keptFresh('top', 3000, '/v1/top', { domain, policy: policy.name, limit: 20 });
-  showTop(top.value ? { ...top.value, fullest: top.value.fullest.map(timed(top)) } : NOTHING);
+  showFetchedTop(top);
   showFigure(domain, policy, now, of);
+}
+
+function showFetchedTop(top) {
+  showTop(top.value ? { ...top.value, fullest: top.value.fullest.map(timed(top)) } : NOTHING);
 }
 
 // Which proxies have the policy, by their documents.
@@ -66,7 +72,7 @@ function documentsText({ proxies, documents }, policy) {
 }
 
 function showFigure(domain, policy, now, { steps }) {
-  const from = view.from in BACK ? view.from : '5m';
+  const from = Object.hasOwn(BACK, view.from ?? '') ? view.from : '5m';
   $(`from-${from}`).checked = true;
   const words = beyond(now);
   $('known').hidden = from === '5m';
@@ -78,18 +84,20 @@ function showFigure(domain, policy, now, { steps }) {
   const entry = keptFresh('requests', 20000, '/v1/requests', { domain, policy: policy.name });
   const minutes = BACK[from] / 60e3;
   const known = entry.value?.admitted.length ?? 0;
-  const end = entry.value ? entry.value.end_ms + skew() : at;
+  const end = entry.value ? Math.round((entry.value.end_ms + skew()) / 1000) * 1000 : at;
   put($('known'), entry.error ? `The last ${from} cannot be read: ${entry.error.words ?? 'the store does not answer'}.` : entry.value && known < minutes ? `This store has counted since ${clock(end - known * 60e3)}, and forgets it when it stops.` : '');
   const group = from === '6h' ? 5 : 1;
   return drawFigure(grouped(entry.value, minutes, group), words, end, group * 60e3);
 }
 
-// Requests by minute as values per second of so many minutes each.
+// Requests by minute as values per second of so many minutes each. Undefined is what the store did not count yet.
 function grouped(value, minutes, group) {
-  const padded = (list) => [...Array(Math.max(0, minutes - list.length)).fill(0), ...list.slice(-minutes)];
   const of = (list) => {
-    const all = padded(list);
-    return Array.from({ length: minutes / group }, (_, index) => all.slice(index * group, (index + 1) * group).reduce((sum, count) => sum + count, 0) / (60 * group));
+    const all = [...Array(Math.max(0, minutes - list.length)).fill(undefined), ...list.slice(-minutes)];
+    return Array.from({ length: minutes / group }, (_, index) => {
+      const known = all.slice(index * group, (index + 1) * group).filter((count) => count !== undefined);
+      return known.length ? known.reduce((sum, count) => sum + count, 0) / (60 * known.length) : undefined;
+    });
   };
   return { admitted: of(value?.admitted ?? []), over: of(value?.refused.map((count, index) => count + value.let_through[index]) ?? []) };
 }

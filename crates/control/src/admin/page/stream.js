@@ -44,7 +44,11 @@ async function follow() {
       const events = pending.split(/\r?\n\r?\n/);
       pending = events.pop();
       const data = events.filter(Boolean).map(take).filter(Boolean);
-      if (data.length) { failures = 0; at = Date.now(); show(); }
+      if (data.length) {
+        [failures, at] = [0, Date.now()];
+        if (state !== 'live') turn('live');
+        try { show(); } catch (error) { throw new Error(`this page failed: ${error.message}`); }
+      }
     }
   } catch (error) {
     why = error instanceof TypeError ? 'the store does not answer' : error.message;
@@ -75,8 +79,15 @@ function turn(to, why = '') {
   $('forget').hidden = !sessionStorage.getItem(TOKEN) || to === 'token';
   $('trouble').hidden = to !== 'lost';
   if (to === 'lost') put($('trouble'), picture ? `Not live: ${why}. The page shows the state of ${clock(at, true)}. Trying again.` : `Nothing to show yet: ${why}. Trying again.`);
-  if (to === 'token') { picture = undefined; lists.clear(); $('content').hidden = true; $('health').hidden = true; put($('as-of'), ''); sync($('faults'), [], String); }
+  if (to === 'token') { forgetAll(); $('content').hidden = true; $('health').hidden = true; put($('as-of'), ''); sync($('faults'), [], String); }
   entitle();
+}
+
+// What one token could see is not for the next one.
+function forgetAll() {
+  picture = undefined;
+  lists = new Map();
+  fetched = {};
 }
 
 function needToken() {
@@ -97,7 +108,11 @@ $('token-form').addEventListener('submit', (event) => {
   turn('connecting');
   follow();
 });
-$('forget').addEventListener('click', () => { sessionStorage.removeItem(TOKEN); lists.clear(); stream?.abort(); follow(); });
+$('forget').addEventListener('click', () => { sessionStorage.removeItem(TOKEN); forgetAll(); stream?.abort(); follow(); });
 addEventListener('online', follow);
-document.addEventListener('visibilitychange', () => { if (!document.hidden && state === 'lost') follow(); });
+document.addEventListener('visibilitychange', () => {
+  if (document.hidden) return;
+  if (state === 'lost') follow();
+  else if (picture) show();
+});
 

@@ -55,9 +55,12 @@ function sync(parent, items, keyOf, create, update = () => {}) {
   }
 }
 
-// Hides a table without rows, and shows the sentence that says why it is empty.
-function empty(name, items) {
-  $(`no-${name}`).hidden = items.length > 0;
+// Hides a table without rows, and shows the sentence that says why it is empty: there is nothing, or nothing that fits.
+function empty(name, items, all = items) {
+  const none = $(`no-${name}`);
+  none.dataset.nothing ??= none.textContent;
+  put(none, all.length ? 'Nothing that is listed here fits what you look for.' : none.dataset.nothing);
+  none.hidden = items.length > 0;
   ($(name).closest('table') ?? $(name)).hidden = items.length === 0;
 }
 
