@@ -105,6 +105,10 @@ fn policy_of_several_domains_is_chosen_and_an_unknown_one_is_named() -> Result<(
     browser.wait_for("#policy-trouble", "Several domains have a policy of this name.")?;
     browser.click("#policy-domains li:nth-child(2) a")?;
     browser.wait_for("#h-policy", "policy-0 of shop-1")?;
+    for name in ["constructor", "__proto__"] {
+        page::open_at(&browser, store.admin_port(), &format!("policy={name}&domain={name}"))?;
+        browser.wait_for("#policy-trouble", &format!("No filter has reported a policy {name}"))?;
+    }
     page::open_at(&browser, store.admin_port(), "policy=none&domain=shop-1")?;
     browser
         .wait_for("#policy-trouble", "No filter has reported a policy none of domain shop-1.")?;

@@ -26,7 +26,7 @@ pub fn compressed(response: Response) -> Response {
     let (mut parts, body) = response.into_parts();
     parts.headers.insert(CONTENT_ENCODING, HeaderValue::from_static("gzip"));
     parts.headers.insert(VARY, HeaderValue::from_static("accept-encoding"));
-    let mut encoder = GzEncoder::new(Vec::new(), Compression::default());
+    let mut encoder = GzEncoder::new(Vec::new(), Compression::fast());
     let frames = body.into_data_stream().map(Some).chain(stream::iter([None]));
     let frames = frames.map(move |frame| {
         match frame {

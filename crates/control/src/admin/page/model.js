@@ -43,7 +43,10 @@ const over = ([, refused = 0, shadow = 0, marked = 0]) => refused + shadow + mar
 function lately(domain, name) {
   const steps = domainOf(domain)?.requests?.[name] ?? {};
   const sums = [0, 0, 0, 0, 0, 0];
-  for (const counts of Object.values(steps)) counts.forEach((count, index) => { sums[index] += count; });
+  for (const number in steps) {
+    const counts = steps[number];
+    for (let index = 0; index < counts.length; index += 1) sums[index] += counts[index];
+  }
   const now = steps[picture.last_step] ?? [];
   return { steps, sums, admitted: (now[0] ?? 0) / STEP_S, beyond: over(now) / STEP_S, refused: (now[1] ?? 0) / STEP_S };
 }

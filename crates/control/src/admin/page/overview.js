@@ -58,8 +58,8 @@ const nameOf = ({ domain, policy }) => `${domain} ${policy.name}`;
 
 function showPolicies() {
   const list = $('policies');
-  const all = allPolicies();
-  const found = all.filter(({ domain, policy }) => isFound(domain, policy.name)).map((p) => ({ ...p, now: inForce(p.domain, p.policy), ...lately(p.domain, p.policy.name) }));
+  const all = allPolicies().map((p) => ({ ...p, now: inForce(p.domain, p.policy), ...lately(p.domain, p.policy.name) }));
+  const found = all.filter(({ domain, policy }) => isFound(domain, policy.name));
   const rank = ORDERS[$('sort').value];
   const ranked = found.map((p) => ({ p, ranks: rank(p), name: nameOf(p) })).sort((a, b) => {
     const index = a.ranks.findIndex((value, at_) => value !== b.ranks[at_]);
@@ -69,7 +69,7 @@ function showPolicies() {
   const held = list.matches(':hover, :focus-within') ? new Set([...list.children].map((row) => row.dataset.key)) : new Set();
   const items = [...ranked.filter((p) => held.has(nameOf(p))), ...ranked.filter((p) => !held.has(nameOf(p)))].slice(0, Math.max(shownPolicies, held.size));
   put($('policy-count'), units(all.length));
-  put($('refusing-count'), units(all.filter(({ domain, policy }) => lately(domain, policy.name).refused > 0).length));
+  put($('refusing-count'), units(all.filter(({ refused }) => refused > 0).length));
   $('no-policies').hidden = all.length > 0;
   $('no-match').hidden = all.length === 0 || found.length > 0;
   list.hidden = found.length === 0;

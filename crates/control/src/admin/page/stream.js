@@ -10,7 +10,14 @@ let failures = 0;
 let stream;
 let again;
 
-// A JSON merge patch. The objects have no prototype, so that every name is only a name.
+// The whole picture. Objects that have names from outside as keys, the outer ones, get no prototype, so that `constructor` and
+// `__proto__` are only names.
+function bare(whole, depth = 3) {
+  Object.setPrototypeOf(whole, null);
+  if (depth > 0) Object.values(whole).filter(isObject).forEach((inner) => bare(inner, depth - 1));
+  return whole;
+}
+// A JSON merge patch.
 function merge(into, patch) {
   const merged = isObject(into) ? into : Object.create(null);
   for (const [name, value] of Object.entries(patch)) {
@@ -66,7 +73,7 @@ function take(event) {
   const lines = event.split(/\r?\n/);
   const of = (field) => lines.filter((line) => line.startsWith(`${field}:`)).map((line) => line.slice(field.length + 1).trimStart()).join('\n');
   const data = of('data');
-  if (data) picture = merge(of('event') === 'changes' ? picture : undefined, JSON.parse(data));
+  if (data) picture = of('event') === 'changes' ? merge(picture, JSON.parse(data)) : bare(JSON.parse(data));
   return data !== '';
 }
 
