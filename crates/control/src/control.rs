@@ -21,6 +21,8 @@ pub struct Control {
     pub metrics: Metrics,
     pub connections: Arc<Connections>,
     pub audit: Option<Arc<AuditLog>>,
+    /// What operators call this store, such as `production`.
+    pub environment: Option<String>,
 }
 
 impl Control {
@@ -39,7 +41,8 @@ impl Control {
                 async move { audit.write(line).await }.boxed()
             }));
         }
-        Self { store, operate, events: Events::default(), metrics, connections, audit }
+        let (events, environment) = (Events::default(), None);
+        Self { store, operate, events, metrics, connections, audit, environment }
     }
 }
 

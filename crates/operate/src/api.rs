@@ -26,7 +26,7 @@ pub use self::domain::{
 };
 pub use self::overrides::{Allow, ClearOverride, OverrideEntry, SetOverride};
 pub use self::top::{
-    Publisher, PublisherKind, Rates, Refused, SilentProxy, Snapshot, Top, Uncounted,
+    MinuteRequests, Publisher, PublisherKind, Refused, SilentProxy, Top, Uncounted,
 };
 pub use self::usage::{
     PartiesPage, PartyUsage, PatternName, QuotaFrom, Reset, Usage, UsageReply, WindowSpan,
@@ -56,7 +56,11 @@ pub const TOP: &str = "/v1/top";
 /// `GET`: [`DomainInfo`]s, as a list. `DELETE` [`ForgetDomain`]: [`Changed`]; 409 while the domain
 /// is in use.
 pub const DOMAINS: &str = "/v1/domains";
-/// `GET`: server-sent events, one [`Snapshot`] per second, each as the `data` of an unnamed event.
+/// `GET` `?domain=&policy=`: [`MinuteRequests`].
+pub const REQUESTS: &str = "/v1/requests";
+/// `GET`: server-sent events, one per second. The first one, `whole`, is everything that the live
+/// page shows as a JSON object. Each further one, `changes`, is a JSON merge patch (RFC 7396) of
+/// that. A listener who misses some gets `whole` again.
 pub const EVENTS: &str = "/v1/events";
 
 /// Longest name of the operator who makes a change, in bytes; a longer name is cut.

@@ -2,7 +2,8 @@
 //!
 //! Every process that counts publishes what it saw: its fullest and most refused partitions, the
 //! requests of policies, and its calls. A process that an operator looks at reads what the others
-//! published, and merges it with what it saw itself. Nothing of it is on the path of a call.
+//! published, and merges it with what it saw itself. A store does so every minute, to count requests
+//! by minute. Nothing of it is on the path of a call.
 //!
 //! * Each publisher has a hash of its own, `<prefix>:published:{<id>}`, with one item per field. It
 //!   expires 20 s after its last write. So a process that is gone disappears, and what is read and
@@ -18,6 +19,7 @@ mod identity;
 mod index;
 mod item;
 mod merge;
+mod minutes;
 mod others;
 mod proxies;
 mod publish;
@@ -26,18 +28,19 @@ mod requests;
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, OnceLock};
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use self::identity::Identity;
 use self::merge::{Aged, Listed};
+use self::minutes::Minutes;
 use self::others::{Others, Reading};
 use self::proxies::Proxies;
 use self::publish::PicturePublisher;
-use self::requests::Requests;
-use crate::api::{DocumentInfo, DocumentsInForce, PublisherKind, Rates, Refused, Top};
+pub use self::requests::{PolicySteps, Requests};
+use crate::api::{DocumentInfo, DocumentsInForce, MinuteRequests, PublisherKind, Refused, Top};
 use crate::control::ControlHandle;
 use crate::watch::{
-    Beyond, CallSight, DocumentSighting, Pace, RefusedDocumentSighting, Wanted, Watch,
+    Beyond, CallSight, DocumentSighting, Pace, RefusedDocumentSighting, STEP, Wanted, Watch,
 };
 use crate::{MAX_POLICIES, millis};
 use prometheus_client::registry::Registry;
@@ -47,6 +50,8 @@ use quotagate_store::server::DomainScope;
 const MAX_LISTED: usize = 100;
 /// Where the clock of the grid begins: no picture is that old.
 const EPOCH: Duration = Duration::from_secs(24 * 60 * 60);
+/// How often steps are added to minutes.
+const MINUTES_EVERY: Duration = Duration::from_secs(60);
 
 /// What all processes saw that share the backend.
 pub struct Fleet {
@@ -55,7 +60,10 @@ pub struct Fleet {
     me: Identity,
     others: Others,
     proxies: Proxies,
+    minutes: Minutes,
     started: Instant,
+    /// How much of its minute had passed then.
+    begun: Duration,
 }
 
 /// What they saw until one moment.
@@ -69,8 +77,11 @@ pub struct FleetSight<'a> {
 
 impl Fleet {
     pub(crate) fn new(control: ControlHandle, watch: Arc<Watch>, kind: PublisherKind) -> Self {
-        let (me, others, proxies) = (Identity::new(kind), Others::default(), Proxies::default());
-        Self { control, watch, me, others, proxies, started: Instant::now() }
+        let (me, others) = (Identity::new(kind), Others::default());
+        let (proxies, minutes) = (Proxies::default(), Minutes::default());
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        let begun = now.saturating_sub(Duration::from_secs(now.as_secs() / 60 * 60));
+        Self { control, watch, me, others, proxies, minutes, started: Instant::now(), begun }
     }
 
     /// Publishes what this process sees. Never returns. In a backend that only this process can
@@ -114,6 +125,32 @@ impl Fleet {
         }
         let counted = policies.into_iter().take(MAX_POLICIES);
         counted.map(|(policy, partitions)| (policy, partitions.len())).collect()
+    }
+
+    /// Counts the requests of policies by minute. Never returns.
+    pub(crate) async fn keep_minutes(&self) {
+        let mut ticks = tokio::time::interval(MINUTES_EVERY);
+        ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+        loop {
+            ticks.tick().await;
+            let sight = self.look().await;
+            self.minutes.count(&sight.requests(), sight.others.is_whole);
+        }
+    }
+
+    /// The requests of a policy by minute.
+    pub fn minutes(&self, domain: &str, policy: &str, at_ms: u64) -> MinuteRequests {
+        self.minutes.of(domain, policy, self.clock(), at_ms)
+    }
+
+    /// The number of the step of 5 s that runs now.
+    pub fn step(&self) -> u64 {
+        self.clock() / millis(STEP)
+    }
+
+    /// A clock that runs on. Its minutes begin with those of the day.
+    fn clock(&self) -> u64 {
+        millis(EPOCH.saturating_add(self.begun).saturating_add(self.started.elapsed()))
     }
 
     /// What was seen until now. Reads from the backend, at most every 3 s and for at most 0.7 s.
@@ -187,11 +224,6 @@ impl FleetSight<'_> {
         counted.collect()
     }
 
-    /// Requests per second of each policy, by name.
-    pub fn rates(&self) -> Vec<Rates> {
-        self.requests().rates()
-    }
-
     /// The calls of all processes; those of this one are `own`.
     pub fn pace(&self, own: Pace) -> Pace {
         let theirs = self.others.pictures.iter().map(|(_, _, picture)| picture.pace);
@@ -205,9 +237,9 @@ impl FleetSight<'_> {
         Pace { per_s, ms: (weight > 0.0).then(|| sum / weight) }
     }
 
-    fn requests(&self) -> Requests {
-        let now = EPOCH.saturating_add(self.fleet.started.elapsed());
-        let mut requests = Requests::new(millis(now));
+    /// The requests of all policies within the last five minutes.
+    pub fn requests(&self) -> Requests {
+        let mut requests = Requests::new(self.fleet.clock());
         self.fleet.watch.series().iter().for_each(|series| requests.add(series, 0));
         for (age_ms, picture) in self.aged() {
             picture.series.iter().for_each(|series| requests.add(series, age_ms));
@@ -275,7 +307,13 @@ mod tests {
             read(vec![seen("shop", "older", 30_000), seen("ai", "older", 9_000)]),
             read(vec![seen("ai", "newer", 5_000), seen("gone", "too old", 60_000)]),
         ];
-        let others = Reading { at: Instant::now(), pictures, incomplete: None, index: None };
+        let others = Reading {
+            at: Instant::now(),
+            pictures,
+            is_whole: true,
+            incomplete: None,
+            index: None,
+        };
         let sight = sight_of(&fleet, others);
         let only = sight.refused_documents(&"ai".parse().unwrap());
         assert!(only.len() == 1 && only[0].contains("document of ai: "), "{only:?}");
@@ -295,7 +333,13 @@ mod tests {
         let look = |paces: &[Pace]| {
             let pictures: Vec<(Publisher, u64, Picture)> =
                 paces.iter().copied().map(read).collect();
-            let others = Reading { at: Instant::now(), pictures, incomplete: None, index: None };
+            let others = Reading {
+                at: Instant::now(),
+                pictures,
+                is_whole: true,
+                incomplete: None,
+                index: None,
+            };
             sight_of(&fleet, others)
         };
         assert_eq!(look(&[]).pace(pace(4.0, Some(1.0))), pace(4.0, Some(1.0)));

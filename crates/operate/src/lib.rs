@@ -47,7 +47,7 @@ pub use self::domain::boards::{Boards, DomainGauges, PolicyGauge};
 pub use self::domain::directory::{Directory, DomainNames, clean, clean_text};
 pub use self::domain::views::{Full, Views, Watched};
 pub use self::fault::Fault;
-pub use self::fleet::{Fleet, FleetSight};
+pub use self::fleet::{Fleet, FleetSight, PolicySteps, Requests};
 pub use self::operate::Operate;
 pub use self::record::share_words;
 

@@ -115,15 +115,16 @@ impl Operate {
 
     /// Reads the domains that proxies ask for every second; drops windows that have ended;
     /// publishes what this process sees. A store, which has gauges of all domains, also reads the
-    /// others every ten seconds, records which dials and overrides have ended, and reads what
-    /// proxies publish. Never returns.
+    /// others every ten seconds, records which dials and overrides have ended, reads what proxies
+    /// publish, and counts requests by minute. Never returns.
     pub async fn run(&self) {
         let quiet = async {
             if self.kind == PublisherKind::Store {
                 tokio::join!(
                     self.boards.keep_quiet(),
                     self.expiry.keep_recorded(),
-                    self.fleet.keep_read()
+                    self.fleet.keep_read(),
+                    self.fleet.keep_minutes()
                 );
             }
         };

@@ -1,8 +1,8 @@
-//! Takes the picture of the live page for the README: `cargo xtask screenshot [DIRECTORY]`.
+//! Takes the pictures of the live page for README and docs: `cargo xtask screenshot [DIRECTORY]`.
 //!
 //! Real traffic of several callers on several policies, one dial, one override. It writes
-//! `live-page.png` in `docs`. In another directory it also writes `dark.png`, `narrow.png` and
-//! `dialog.png`, for inspection.
+//! `live-page.png`, `live-policy.png` and `live-party.png` in `docs`. In another directory it also
+//! writes `dark.png`, `narrow.png` and `dialog.png`, for inspection.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -25,7 +25,7 @@ fn main() -> Result<()> {
     let rig = Rig::start(document())?;
     let traffic = rig.traffic(requests()?, PAUSE);
     let browser = Browser::start()?;
-    browser.screen(1280, 1420, Scheme::Light)?;
+    browser.screen(1280, 1760, Scheme::Light)?;
     page::open(&browser, rig.store.admin_port())?;
     browser.wait_for("#policies", "per-caller")?;
     page::review_dial(&browser, "per-caller", &[("quota", "150"), ("for", "1h")])?;
@@ -38,6 +38,16 @@ fn main() -> Result<()> {
     browser.screenshot(&directory.join("live-page.png"))?;
     if directory != docs {
         more(&browser, &directory)?;
+    }
+    for (query, shown, height, name) in [
+        ("policy=per-caller", "#refused a", 1040, "live-policy.png"),
+        ("party=jwt.sub%3Dalice", "#party td", 660, "live-party.png"),
+    ] {
+        browser.screen(1280, height, Scheme::Light)?;
+        page::open_at(&browser, rig.store.admin_port(), query)?;
+        browser.wait_for(shown, "").context(name)?;
+        std::thread::sleep(Duration::from_secs(4));
+        browser.screenshot(&directory.join(name))?;
     }
     traffic.end()
 }

@@ -61,6 +61,7 @@ fn routes() -> Vec<Route> {
         route(View, Method::GET, api::PARTIES, parties),
         route(Operate, Method::POST, api::RESET, reset),
         route(View, Method::GET, api::TOP, top),
+        route(View, Method::GET, api::REQUESTS, requests),
         route(View, Method::GET, api::DOMAINS, domains),
         route(Admin, Method::DELETE, api::DOMAINS, forget_domain),
         route(View, Method::GET, api::EVENTS, events::serve),
@@ -187,6 +188,16 @@ async fn top(State(app): AdminState, asked: Asked) -> Reply<api::Top> {
         }
     }
     Ok(Json(top))
+}
+
+async fn requests(State(app): AdminState, asked: Asked) -> Reply<api::MinuteRequests> {
+    let Some(policy) = asked.policy() else {
+        return Err(Refusal::parameter("policy", "is required"));
+    };
+    let domain = asked.one(&app).await?;
+    let domain = app.operate.directory.domain(domain.as_deref()).await?;
+    app.operate.directory.check_policy(Some(&domain), policy).await?;
+    Ok(Json(app.operate.fleet.minutes(&domain, policy, events::now_ms())))
 }
 
 async fn domains(State(app): AdminState, asked: Asked) -> Reply<Vec<api::DomainInfo>> {

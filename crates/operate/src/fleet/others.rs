@@ -1,4 +1,5 @@
-//! Reads what other processes published. An operator who looks causes it, at most every [`FRESH`].
+//! Reads what other processes published. An operator who looks causes it, at most every [`FRESH`],
+//! and a store that counts requests by minute.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -33,6 +34,8 @@ pub struct Reading {
     pub at: Instant,
     /// Each publisher, how old its picture was at that moment in milliseconds, and the picture.
     pub pictures: Vec<(Publisher, u64, Picture)>,
+    /// Whether every publisher of the index was read.
+    pub is_whole: bool,
     /// Why some are missing.
     pub incomplete: Option<String>,
     /// The list of publishers, and when it was read.
@@ -73,7 +76,7 @@ impl Reading {
             }
             (Err(why), None) => {
                 let incomplete = Some(format!("what others counted cannot be read: {why}"));
-                return Self { at, pictures: Vec::new(), incomplete, index: None };
+                return Self { at, pictures: Vec::new(), is_whole: false, incomplete, index: None };
             }
         };
         let full = index.fields.len() >= MAX_PUBLISHERS || index.left_out > 0;
@@ -101,6 +104,7 @@ impl Reading {
         pictures.sort_by(|(one, ..), (other, ..)| {
             (one.kind, &one.host, &one.id).cmp(&(other.kind, &other.host, &other.id))
         });
+        let is_whole = answered == count && unlisted.is_none();
         let incomplete = if answered < count {
             let why = failed.unwrap_or_else(|| LATE.to_owned());
             let missing = count.saturating_sub(answered);
@@ -112,7 +116,7 @@ impl Reading {
         } else {
             None
         };
-        Self { at, pictures, incomplete, index: Some(kept) }
+        Self { at, pictures, is_whole, incomplete, index: Some(kept) }
     }
 }
 

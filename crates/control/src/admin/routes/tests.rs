@@ -36,6 +36,7 @@ fn cases() -> Vec<(OperatorRole, Method, &'static str, Option<Value>)> {
         (View, Method::GET, "/v1/parties?policy=p", None),
         (Operate, Method::POST, "/v1/reset", Some(party())),
         (View, Method::GET, "/v1/top", None),
+        (View, Method::GET, "/v1/requests?policy=p", None),
         (View, Method::GET, "/v1/domains", None),
         (Admin, Method::DELETE, "/v1/domains", Some(json!({"by": "x"}))),
         (View, Method::GET, "/v1/events", None),
@@ -182,9 +183,10 @@ async fn no_path_shows_another_domain() {
     let parties = cases().into_iter().find(|case| case.2.starts_with(api::PARTIES)).unwrap();
     let (status, text) = ask(&router, &parties, Some(OWN), "view-shop").await;
     assert!(status == 200 && text.contains("jwt.sub=alice-2"), "{status} {text}");
-    // What they hide is there. Parties are asked for by the policy of the own domain.
+    // What they hide is there. Parties and requests are asked for by the policy of the own domain.
     let is_list = |(_, method, path, _): &(OperatorRole, Method, &'static str, Option<Value>)| {
-        *method == Method::GET && !path.starts_with(api::PARTIES)
+        let is_of_policy = [api::PARTIES, api::REQUESTS].iter().any(|of| path.starts_with(of));
+        *method == Method::GET && !is_of_policy
     };
     for case in cases().into_iter().filter(is_list) {
         let domain = (case.2 == api::HISTORY).then_some(OTHER);
