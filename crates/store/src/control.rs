@@ -57,7 +57,13 @@ pub trait ControlStore: Send + Sync {
     fn get<'a>(&'a self, key: Key<'a>) -> Reply<'a, KeyState>;
 
     /// Finds the counters of `domain` whose partition contains this entry, at most `max`.
-    fn find<'a>(&'a self, domain: &'a str, entry: &'a str, max: usize) -> Reply<'a, FoundKeys>;
+    fn find<'a>(
+        &'a self,
+        domain: &'a str,
+        entry: &'a str,
+        kept: KeptCounters,
+        max: usize,
+    ) -> Reply<'a, FoundKeys>;
 
     /// A page of the counters of a policy, in no order: the first one, or the one after the page
     /// that named it in [`CounterPage::next`]. A counter that is there all the time is on a page,
@@ -66,6 +72,7 @@ pub trait ControlStore: Send + Sync {
         &'a self,
         domain: &'a str,
         policy: &'a str,
+        kept: KeptCounters,
         from: Option<&'a str>,
     ) -> Reply<'a, CounterPage>;
 
@@ -218,6 +225,15 @@ pub struct KeyState {
     /// The quota of the last reservation of a counter that said its quota is not the policy's,
     /// before any override.
     pub own_quota: Option<u64>,
+}
+
+/// Whether a search finds counters whose window has ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum KeptCounters {
+    /// Only those in which units are still counted.
+    LeftOut,
+    /// Those that are kept for operators, too.
+    Found,
 }
 
 /// The result of a search.

@@ -31,7 +31,7 @@ use crate::pattern::{PatternOverride, contains, parts, party_of};
 use crate::watch::{Beyond, CallSight};
 use crate::{Fault, millis};
 use quotagate_calendar::Span;
-use quotagate_store::control::{Field, FoundKeys, Key, KeyState, Snapshot};
+use quotagate_store::control::{Field, FoundKeys, KeptCounters, Key, KeyState, Snapshot};
 use quotagate_store::store::StoreError;
 use quotagate_store::window::{KEPT, Position};
 
@@ -120,6 +120,14 @@ impl Counters {
     #[must_use]
     pub fn last(&self) -> Self {
         Self { windows: ReadWindow::Last, ..self.clone() }
+    }
+
+    /// Whether it reads counters whose window has ended.
+    fn kept(&self) -> KeptCounters {
+        match self.windows {
+            ReadWindow::Current => KeptCounters::LeftOut,
+            ReadWindow::Last => KeptCounters::Found,
+        }
     }
 
     /// The counters of all partitions that contain a party, including composite ones, and its
@@ -253,7 +261,7 @@ impl Counters {
         if self.windows == ReadWindow::Last {
             check_kept(&policy, state.overrides.now)?;
         }
-        let page = self.control.page(&domain, &policy.name, from).await?;
+        let page = self.control.page(&domain, &policy.name, self.kept(), from).await?;
         let partitions = page.keys.iter().filter_map(|key| CounterKey::split(key));
         let looks = partitions.flat_map(|CounterKey { partition, .. }| {
             windows(&policy, partition).into_iter().map(move |window| (partition, window))
@@ -306,7 +314,7 @@ impl Counters {
                 return Ok(FoundKeys::default());
             }
             if Instant::now() < until {
-                return self.control.find(domain, first, MAX_FOUND).await;
+                return self.control.find(domain, first, self.kept(), MAX_FOUND).await;
             }
             let reason =
                 "the search ran out of time before the last domain: choose one with --domain"

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use quotagate_protocol::dials::DocumentOverrides;
 use quotagate_protocol::{CounterKey, Mode};
-use quotagate_store::control::HashName;
+use quotagate_store::control::{HashName, KeptCounters};
 
 use super::current::{current, units, window};
 use super::overrides::Overrides;
@@ -93,7 +93,7 @@ pub(super) async fn unseen(
     party: &str,
 ) -> Option<String> {
     let first = party.split(',').next()?;
-    let found = control.find(domain, first, MAX_FOUND).await.ok()?;
+    let found = control.find(domain, first, KeptCounters::LeftOut, MAX_FOUND).await.ok()?;
     let is_of =
         |key: &String| CounterKey::split(key).is_some_and(|key| contains(key.partition, party));
     if found.incomplete.is_some() || found.keys.iter().any(is_of) {

@@ -11,10 +11,11 @@ use std::time::Duration;
 use futures_util::future::{FutureExt, ready};
 use quotagate_protocol::{CounterKey, MAX_UNITS};
 
+use super::counter::Counter;
 use super::{Memory, SHARDS, lock};
 use crate::control::{
-    Change, ControlStore, CounterPage, FoundKeys, HashName, Key, KeyState, MAX_HISTORY,
-    MAX_OVERRIDES, Reply, Snapshot, Upsert, has_entry, unknown_page,
+    Change, ControlStore, CounterPage, FoundKeys, HashName, KeptCounters, Key, KeyState,
+    MAX_HISTORY, MAX_OVERRIDES, Reply, Snapshot, Upsert, has_entry, unknown_page,
 };
 use crate::store::StoreError;
 use crate::window::CounterId;
@@ -153,13 +154,17 @@ impl Memory {
     }
 
     /// Searches all keys, one shard at a time.
-    fn search(&self, domain: &str, entry: &str, max: usize) -> FoundKeys {
+    fn search(&self, domain: &str, entry: &str, kept: KeptCounters, max: usize) -> FoundKeys {
+        let now = (self.clock)();
         let mut found = FoundKeys::default();
         let own = |key: &str| key.strip_prefix(domain).is_some_and(|rest| rest.starts_with(':'));
         for shard in self.shards.all() {
             let shard = lock(shard);
-            let keys = shard.keys().filter(|key| own(key) && has_entry(key, entry));
-            found.keys.extend(keys.take(max.saturating_add(1)).map(|key| String::from(&**key)));
+            let keys = shard.iter().filter(|(key, held)| {
+                own(key) && has_entry(key, entry) && are_found(held, kept, now)
+            });
+            let keys = keys.take(max.saturating_add(1)).map(|(key, _)| String::from(&**key));
+            found.keys.extend(keys);
             if found.keys.len() > max {
                 found.keys.truncate(max);
                 found.incomplete = Some(format!("more than {max} counters were found"));
@@ -170,7 +175,8 @@ impl Memory {
     }
 
     /// The counters of a policy in some shards; `from` is the index of the first one.
-    fn page_of(&self, domain: &str, policy: &str, from: usize) -> CounterPage {
+    fn page_of(&self, domain: &str, policy: &str, kept: KeptCounters, from: usize) -> CounterPage {
+        let now = (self.clock)();
         let start = format!("{domain}:{policy}:{{");
         let (mut keys, mut next) = (BTreeSet::new(), from);
         for shard in self.shards.all().skip(from) {
@@ -179,8 +185,10 @@ impl Memory {
             }
             next = next.saturating_add(1);
             let shard = lock(shard);
-            let own = shard.keys().filter(|key| key.starts_with(&*start));
-            let found: Vec<Box<str>> = own.cloned().collect();
+            let own = shard
+                .iter()
+                .filter(|(key, held)| key.starts_with(&*start) && are_found(held, kept, now));
+            let found: Vec<Box<str>> = own.map(|(key, _)| key.clone()).collect();
             drop(shard);
             keys.extend(found.into_iter().map(String::from));
         }
@@ -229,6 +237,11 @@ impl Memory {
     }
 }
 
+/// Whether a search finds a key with these counters.
+fn are_found(held: &[Counter], kept: KeptCounters, now: Duration) -> bool {
+    kept == KeptCounters::Found || held.iter().any(|counter| now < counter.end())
+}
+
 impl ControlStore for Memory {
     fn backend(&self) -> &'static str {
         "memory"
@@ -271,18 +284,25 @@ impl ControlStore for Memory {
         ready(Ok(self.state_of(key))).boxed()
     }
 
-    fn find<'a>(&'a self, domain: &'a str, entry: &'a str, max: usize) -> Reply<'a, FoundKeys> {
-        ready(Ok(self.search(domain, entry, max))).boxed()
+    fn find<'a>(
+        &'a self,
+        domain: &'a str,
+        entry: &'a str,
+        kept: KeptCounters,
+        max: usize,
+    ) -> Reply<'a, FoundKeys> {
+        ready(Ok(self.search(domain, entry, kept, max))).boxed()
     }
 
     fn page<'a>(
         &'a self,
         domain: &'a str,
         policy: &'a str,
+        kept: KeptCounters,
         from: Option<&'a str>,
     ) -> Reply<'a, CounterPage> {
         let from = from.map_or(Ok(0), str::parse).map_err(|_| unknown_page());
-        ready(from.map(|from| self.page_of(domain, policy, from))).boxed()
+        ready(from.map(|from| self.page_of(domain, policy, kept, from))).boxed()
     }
 
     fn set_override<'a>(

@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use quotagate_protocol::{Adjustment, Calendar, Grant, Kind, Reservation, Unit};
+use quotagate_store::control::KeptCounters;
 use quotagate_store::memory::Memory;
 use quotagate_store::store::{Batch, CheckedReservation, Store};
 use quotagate_support::cluster::Cluster;
@@ -120,10 +121,20 @@ fn memory_keeps_the_last_calendar_window() {
         runtime.block_on(control.get(counter(&ask, 100 * DAY))).unwrap().value
     };
     assert_eq!(runtime.block_on(one(&memory, &ask)).granted, 3);
+    let only = Reservation { key: "test:p:{only}".into(), ..ask.clone() };
+    runtime.block_on(one(&memory, &only));
     now.store(102 * DAY - 1, SeqCst);
     assert_eq!(runtime.block_on(one(&memory, &ask)).used, 3, "of the next day");
     memory.sweep();
     assert_eq!(held().as_deref(), Some("3"));
+    // Of a party that was counted only yesterday.
+    let found = |kept| {
+        let control = Store::control(&memory);
+        let search = runtime.block_on(control.find("test", "only", kept, 9)).unwrap().keys.len();
+        let page = runtime.block_on(control.page("test", "p", kept, None)).unwrap().keys.len();
+        (search, page)
+    };
+    assert_eq!((found(KeptCounters::LeftOut), found(KeptCounters::Found)), ((0, 1), (1, 2)));
     now.store(102 * DAY, SeqCst);
     assert_eq!(held(), None);
     memory.sweep();
@@ -200,7 +211,10 @@ async fn shows_the_counter(store: &dyn Store, ask: Reservation) {
     let control = store.control();
     assert_eq!(control.get(key).await.unwrap().value.as_deref(), Some("3"));
     let entry = ask.key.split_once('{').unwrap().1.trim_end_matches('}');
-    assert_eq!(control.find("test", entry, 9).await.unwrap().keys, [&*ask.key]);
+    assert_eq!(
+        control.find("test", entry, KeptCounters::LeftOut, 9).await.unwrap().keys,
+        [&*ask.key]
+    );
     assert!(control.delete(key).await.unwrap());
     assert_eq!(numbers(store, &ask).await, (3, 3));
 }

@@ -158,8 +158,8 @@ fn shard_that_is_away_is_named_and_hides_no_other() {
         assert!(part.out.contains(&near) && part.err.contains(&port), "{part:?}");
         assert!(part.err.contains("the answer may not be complete: "), "{part:?}");
     }
-    let reset = fleet.run(&[&["reset", "per-caller", &far][..], &shop].concat());
-    assert!(reset.status == 1 && reset.err.contains(&port), "{reset:?}");
+    let reset = fleet.run(&[&["reset", "per-caller", &far, "--yes"][..], &shop].concat());
+    assert!(reset.status == 3 && reset.err.contains(&port), "{reset:?}");
     for command in [&["dial", "list"][..], &["history"]] {
         assert!(fleet.done(&[command, &shop].concat()).out.contains("log-ins"), "{command:?}");
     }

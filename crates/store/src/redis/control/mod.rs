@@ -18,8 +18,8 @@ use super::node::Topology;
 use super::routing::{Router, Urgency};
 use super::script::{CONTROL, Form, counter_key, lacks_rights, override_key, quota_key, whole};
 use crate::control::{
-    Change, ControlStore, CounterPage, FoundKeys, HashName, Key, KeyState, MAX_HISTORY, MAX_VALUE,
-    Reply, Snapshot, Upsert,
+    Change, ControlStore, CounterPage, FoundKeys, HashName, KeptCounters, Key, KeyState,
+    MAX_HISTORY, MAX_VALUE, Reply, Snapshot, Upsert,
 };
 use crate::sliding::Slices;
 use crate::store::StoreError;
@@ -225,17 +225,24 @@ impl ControlStore for Redis {
         .boxed()
     }
 
-    fn find<'a>(&'a self, domain: &'a str, entry: &'a str, max: usize) -> Reply<'a, FoundKeys> {
-        self.search(domain, entry, max).boxed()
+    fn find<'a>(
+        &'a self,
+        domain: &'a str,
+        entry: &'a str,
+        kept: KeptCounters,
+        max: usize,
+    ) -> Reply<'a, FoundKeys> {
+        self.search(domain, entry, kept, max).boxed()
     }
 
     fn page<'a>(
         &'a self,
         domain: &'a str,
         policy: &'a str,
+        kept: KeptCounters,
         from: Option<&'a str>,
     ) -> Reply<'a, CounterPage> {
-        self.page_of(domain, policy, from).boxed()
+        self.page_of(domain, policy, kept, from).boxed()
     }
 
     fn set_override<'a>(

@@ -156,8 +156,8 @@ impl Node {
         self.connected().is_some_and(|link| link.silence().look(limit) == Look::Silent)
     }
 
-    /// Whether an operator has waited for it in vain, and it has answered nothing since. Whoever
-    /// waits for other nodes, too, then does not wait for this one again.
+    /// Whether an operator has waited for it in vain, and it has answered nothing since. An
+    /// operator who waits for other nodes, too, then does not wait for this one again.
     pub fn away(&self) -> &AtomicBool {
         &self.shared.is_away
     }
