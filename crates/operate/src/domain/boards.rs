@@ -263,10 +263,16 @@ impl Boards {
             let written = kept.as_ref().map_or(&[][..], |read| &read.written);
             let policies = merged(written, self.views.get(&domain).as_deref());
             let last = policies.iter().map(|policy| policy.seen_ms).max();
-            let shown = policies.into_iter().take(room).map(|policy| PolicyGauge {
-                mode: view.mode_at(&policy.name, policy.mode, now),
-                counts_everybody: policy.partition_by.is_some_and(|entries| entries.is_empty()),
-                name: policy.name,
+            let shown = policies.iter().take(room).map(|policy| {
+                // While documents differ, one that enforces must not be overlooked.
+                let enforces = policy.forms().any(|form| form.mode == Mode::Enforce);
+                let configured = if enforces { Mode::Enforce } else { policy.mode };
+                let mut keys = policy.forms().filter_map(|form| form.partition_by.as_ref());
+                PolicyGauge {
+                    mode: view.mode_at(&policy.name, configured, now),
+                    counts_everybody: keys.any(Vec::is_empty),
+                    name: policy.name.clone(),
+                }
             });
             let policies: Vec<_> = shown.collect();
             room = room.saturating_sub(policies.len());

@@ -28,7 +28,7 @@ use quotagate_store::store::StoreError;
 
 use super::index::{PublisherRecord, live};
 use super::item::Picture;
-use super::publish::EVERY;
+use super::publish::{EVERY, KEPT};
 use crate::api::{PublisherKind, Refused, SilentProxy};
 use crate::watch::StoreTotals;
 use crate::{MAX_POLICIES, millis};
@@ -109,8 +109,9 @@ struct KnownProxy {
     is_young: bool,
     /// When it last published or renewed its entry, by the backend's clock.
     seen_ms: u64,
-    /// Absent while it has nothing to show.
+    /// What its last picture said, and when it was taken.
     store: Option<StoreTotals>,
+    pictured_ms: u64,
     policies: HashMap<(String, String), [u64; 6]>,
     refused: Vec<Refused>,
 }
@@ -196,6 +197,7 @@ impl Proxies {
             is_young: publisher.since_ms >= begun_ms.max(now_ms.saturating_sub(millis(FORGOTTEN))),
             seen_ms: 0,
             store: None,
+            pictured_ms: 0,
             policies: HashMap::new(),
             refused: Vec::new(),
         });
@@ -205,6 +207,7 @@ impl Proxies {
         proxy.refused.clear();
         let Some(picture) = picture else { return };
         proxy.refused = picture.refused;
+        proxy.pictured_ms = picture.at_ms.min(now_ms);
         let is_young = proxy.is_young;
         let before = |known: Option<u64>, total| known.unwrap_or(if is_young { 0 } else { total });
         if let Some(store) = picture.store {
@@ -256,8 +259,9 @@ impl Proxies {
         let heard = known.proxies.values().filter(|proxy| !known.is_silent(proxy.seen_ms));
         let (mut ready, mut not_ready) = (0, 0);
         for proxy in heard {
-            // One that has nothing to show says nothing of a fault.
-            let is_ready = proxy.store.is_none_or(|store| store.ready);
+            // One that has nothing to show says nothing of a fault, nor does an old picture.
+            let is_old = now_ms.saturating_sub(proxy.pictured_ms) > millis(KEPT);
+            let is_ready = is_old || proxy.store.is_none_or(|store| store.ready);
             *(if is_ready { &mut ready } else { &mut not_ready }) += 1_usize;
         }
         let silent = known.silent().len();
@@ -422,6 +426,23 @@ mod tests {
         proxies.learn(vec![at(anew, now, true)], now);
         expect(states(1, 0, 0));
         assert!(!text(&proxies).contains("gw-1"));
+    }
+
+    #[test]
+    fn fault_ends_with_the_picture_of_a_module_that_becomes_idle() {
+        let proxies = Proxies::default();
+        let proxy = ("00000000000000aa", "gw-1", START);
+        proxies.learn(vec![published(proxy, START, [0; 6], false)], START);
+        shows(&proxies, &[r#"quotagate_native_proxies{state="not_ready"} 1"#]);
+        let (record, _) = published(proxy, START + 60_000, [0; 6], false);
+        proxies.learn(vec![(record, None)], START + 60_000);
+        shows(
+            &proxies,
+            &[
+                r#"quotagate_native_proxies{state="not_ready"} 0"#,
+                r#"quotagate_native_proxies{state="ready"} 1"#,
+            ],
+        );
     }
 
     #[test]

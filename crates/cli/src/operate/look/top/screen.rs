@@ -74,7 +74,7 @@ pub(super) async fn run(args: &TopArgs, session: &Session) -> Result<(), Failure
                 opening = None;
                 match lines {
                     Ok(lines) => view.open(lines),
-                    Err(failure) => view.keep(&failure.to_string()),
+                    Err(failure) => view.open(failure.to_string().lines().map(str::to_owned).collect()),
                 }
             }
             event = keys.recv() => match event {

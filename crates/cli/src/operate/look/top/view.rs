@@ -18,6 +18,8 @@ use crate::text::{clean, duration, moment, number};
 const MAX_FILTER: usize = 100;
 /// The widest column before the partition.
 const WIDEST: usize = 32;
+/// The narrowest column of the partition. On a narrow terminal the others shrink.
+const NARROWEST: u16 = 24;
 /// What the keys do, at the bottom.
 const KEYS: &str = "/ filter  s sort  ↑↓ choose  enter open  q leave";
 
@@ -275,7 +277,7 @@ impl TopView {
             let heading = headings.get(column).map_or(0, |text| text.len());
             let width = texts.iter().map(of).max().unwrap_or_default().max(heading).min(WIDEST);
             match column > policy {
-                true => Constraint::Fill(1),
+                true => Constraint::Min(NARROWEST),
                 false => Constraint::Length(u16::try_from(width).unwrap_or(u16::MAX)),
             }
         };
@@ -428,6 +430,7 @@ mod tests {
         for (columns, rows) in [(1, 1), (20, 5), (40, 12), (80, 24), (300, 120)] {
             assert_eq!(screen(&mut view, columns, rows).len(), usize::from(rows));
         }
+        assert!(screen(&mut view, 40, 12)[2].contains("jwt.sub=099xxx"), "the name stays readable");
         press(&mut view, KeyCode::End);
         press(&mut view, KeyCode::End);
         let lines = screen(&mut view, 80, 24);
