@@ -224,7 +224,7 @@ mod tests {
         let others = [listener(&control, "shop"), listener(&control, "*")];
         assert_eq!(control.events.scopes().len(), 2);
         drop(others);
-        assert_eq!(control.events.scopes(), [first.access.scope.clone()]);
+        assert_eq!(control.events.scopes(), std::slice::from_ref(&first.access.scope));
         drop(first);
         assert!(control.events.scopes().is_empty());
     }
