@@ -2,8 +2,8 @@
 //!
 //! Every process that counts publishes what it saw: its fullest and most refused partitions, the
 //! requests of policies, and its calls. A process that an operator looks at reads what the others
-//! published, and merges it with what it saw itself. A store does so every minute, to count requests
-//! by minute. Nothing of it is on the path of a call.
+//! published, and merges it with what it saw itself. A store does so every minute, to count
+//! requests by minute. Nothing of it is on the path of a call.
 //!
 //! * Each publisher has a hash of its own, `<prefix>:published:{<id>}`, with one item per field. It
 //!   expires 20 s after its last write. So a process that is gone disappears, and what is read and

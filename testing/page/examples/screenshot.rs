@@ -1,7 +1,7 @@
 //! Takes the pictures of the live page for README and docs: `cargo xtask screenshot [DIRECTORY]`.
 //!
 //! Real traffic of several callers on several policies, one dial, one override. It writes
-//! `live-page.png`, `live-policy.png` and `live-party.png` in `docs`. In another directory it also
+//! `live-page.png` and `live-policy.png` in `docs`. In another directory it also
 //! writes `dark.png`, `narrow.png` and `dialog.png`, for inspection.
 
 use std::path::{Path, PathBuf};
@@ -39,16 +39,10 @@ fn main() -> Result<()> {
     if directory != docs {
         more(&browser, &directory)?;
     }
-    for (query, shown, height, name) in [
-        ("policy=per-caller", "#refused a", 1040, "live-policy.png"),
-        ("party=jwt.sub%3Dalice", "#party td", 660, "live-party.png"),
-    ] {
-        browser.screen(1280, height, Scheme::Light)?;
-        page::open_at(&browser, rig.store.admin_port(), query)?;
-        browser.wait_for(shown, "").context(name)?;
-        std::thread::sleep(Duration::from_secs(4));
-        browser.screenshot(&directory.join(name))?;
-    }
+    browser.screen(1280, 1040, Scheme::Light)?;
+    page::open_at(&browser, rig.store.admin_port(), "policy=per-caller")?;
+    browser.wait_for("#refused", "jwt.sub")?;
+    browser.screenshot(&directory.join("live-policy.png"))?;
     traffic.end()
 }
 

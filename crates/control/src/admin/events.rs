@@ -1,10 +1,10 @@
 //! Server-sent events for the live page: the whole picture, then its changes once a second.
 //!
 //! All listeners, at most [`LISTENERS`], who may see the same domains share one picture and its
-//! changes. Without listeners the server makes none. A listener that reads slowly misses events, and
-//! gets the whole picture again, so nothing is kept for it. The server closes the connection of a listener that reads nothing for 5 s, as it does for any other
-//! connection. A stream ends within a second after the rights of its listener have changed, and all
-//! end when the server drains.
+//! changes. Without listeners the server makes none. A listener that reads slowly misses events,
+//! and gets the whole picture again, so nothing is kept for it. The server closes the connection of
+//! a listener that reads nothing for 5 s, as it does for any other connection. A stream ends within
+//! a second after the rights of its listener have changed, and all end when the server drains.
 
 mod gzip;
 mod patch;
@@ -224,7 +224,7 @@ mod tests {
         let others = [listener(&control, "shop"), listener(&control, "*")];
         assert_eq!(control.events.scopes().len(), 2);
         drop(others);
-        assert_eq!(control.events.scopes(), [first.access.scope.clone()]);
+        assert_eq!(control.events.scopes(), std::slice::from_ref(&first.access.scope));
         drop(first);
         assert!(control.events.scopes().is_empty());
     }

@@ -34,8 +34,8 @@ struct MinuteCounts {
 }
 
 impl Minutes {
-    /// Adds the steps that have ended since the last call. Call it every minute. If the requests are
-    /// not whole, the next calls add them: steps reach back five minutes.
+    /// Adds the steps that have ended since the last call. Call it every minute. If the requests
+    /// are not whole, the next calls add them: steps reach back five minutes.
     pub fn count(&self, requests: &Requests, is_whole: bool) {
         let last = requests.last();
         let mut counted = self.0.lock().unwrap_or_else(PoisonError::into_inner);

@@ -116,6 +116,7 @@ fn party_that_nothing_counts_is_said_to_be_unknown() -> Result<()> {
     let browser = Browser::start()?;
     page::open_at(&browser, rig.store.admin_port(), "party=jwt.sub=nobody")?;
     browser.wait_for("#no-party", "No policy counts this partition now.")?;
+    browser.wait_for("#no-overrides", "There is none of this party.")?;
     assert_eq!(browser.text("#party-trouble")?, "");
     Ok(())
 }

@@ -59,7 +59,8 @@ function sync(parent, items, keyOf, create, update = () => {}) {
 function empty(name, items, all = items) {
   const none = $(`no-${name}`);
   none.dataset.nothing ??= none.textContent;
-  put(none, all.length ? 'Nothing that is listed here fits what you look for.' : none.dataset.nothing);
+  const kind = kindOf(view);
+  put(none, all.length ? 'Nothing that is listed here fits what you look for.' : kind === 'overview' ? none.dataset.nothing : `There is none of this ${kind}.`);
   none.hidden = items.length > 0;
   ($(name).closest('table') ?? $(name)).hidden = items.length === 0;
 }
