@@ -118,6 +118,7 @@ impl Fleet {
     /// store saw them and as proxies list them: at least so many, because both are bounded.
     pub fn refused_partitions(&self) -> BTreeMap<(String, String), usize> {
         let mut refused = self.watch.beyond(Beyond::Refused, usize::MAX, Wanted::default());
+        refused.retain(|of| self.watch.has_metrics(&of.domain, &of.policy));
         refused.extend(self.proxies.refused());
         let mut policies: BTreeMap<_, BTreeSet<String>> = BTreeMap::new();
         for Refused { domain, policy, partition, .. } in refused {
@@ -307,13 +308,8 @@ mod tests {
             read(vec![seen("shop", "older", 30_000), seen("ai", "older", 9_000)]),
             read(vec![seen("ai", "newer", 5_000), seen("gone", "too old", 60_000)]),
         ];
-        let others = Reading {
-            at: Instant::now(),
-            pictures,
-            is_whole: true,
-            incomplete: None,
-            index: None,
-        };
+        let others =
+            Reading { at: Instant::now(), pictures, is_whole: true, incomplete: None, index: None };
         let sight = sight_of(&fleet, others);
         let only = sight.refused_documents(&"ai".parse().unwrap());
         assert!(only.len() == 1 && only[0].contains("document of ai: "), "{only:?}");

@@ -293,6 +293,12 @@ impl Watch {
     }
 
     /// The metrics of a counter's key, and its partition.
+    /// Whether a policy has metrics of its own.
+    pub fn has_metrics(&self, domain: &str, policy: &str) -> bool {
+        let policies = self.policies.read().unwrap_or_else(PoisonError::into_inner);
+        policies.contains_key(&*format!("{domain}:{policy}"))
+    }
+
     fn metrics_of<'a>(&self, key: &'a str) -> Option<(Arc<PolicyMetrics>, &'a str)> {
         let (name, partition) = key.split_once(":{")?;
         Some((self.metrics(name), partition))

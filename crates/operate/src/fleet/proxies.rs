@@ -9,11 +9,10 @@
 //! that started after this store counts from its start. Of an older one, only what follows the
 //! first reading counts, because an earlier store may have counted the rest.
 //!
-//! Bounds: [`MAX_PUBLISHERS`] proxies, the policies of one picture of each, and [`MAX_POLICIES`]
-//! policies over all; the rest is not counted. A proxy that is silent is forgotten after
-//! [`FORGOTTEN`].
+//! Bounds: [`MAX_PUBLISHERS`] proxies, and the first [`MAX_POLICIES`] policies over all of them; the
+//! rest is not counted. A proxy that is silent is forgotten after [`FORGOTTEN`].
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -97,6 +96,8 @@ pub struct Proxies {
 struct KnownProxies {
     /// By id.
     proxies: BTreeMap<String, KnownProxy>,
+    /// The policies that have metrics, by domain and name.
+    policies: HashSet<(String, String)>,
     /// The backend's time of the last reading.
     now_ms: u64,
     /// The backend's time of the first reading; none before it.
@@ -105,6 +106,7 @@ struct KnownProxies {
 
 struct KnownProxy {
     host: String,
+    since_ms: u64,
     /// Whether its totals count from its start.
     is_young: bool,
     /// When it last published or renewed its entry, by the backend's clock.
@@ -168,9 +170,9 @@ impl Proxies {
     fn learn(&self, pictures: Vec<(PublisherRecord, Option<Picture>)>, now_ms: u64) {
         let mut known = self.lock();
         known.now_ms = now_ms;
-        let begun_ms = *known.begun_ms.get_or_insert(now_ms);
+        known.begun_ms.get_or_insert(now_ms);
         for (record, picture) in pictures {
-            self.hear(&mut known, record, picture, begun_ms);
+            self.hear(&mut known, record, picture);
         }
         let since = now_ms.saturating_sub(millis(FORGOTTEN));
         known.proxies.retain(|_, proxy| proxy.seen_ms >= since);
@@ -182,17 +184,20 @@ impl Proxies {
         known: &mut KnownProxies,
         PublisherRecord { publisher, at_ms }: PublisherRecord,
         picture: Option<Picture>,
-        begun_ms: u64,
     ) {
         let is_known = known.proxies.contains_key(&publisher.id);
         if !is_known && known.proxies.len() >= MAX_PUBLISHERS {
             let oldest = known.proxies.iter().min_by_key(|(_, proxy)| proxy.seen_ms);
             let Some(oldest) = oldest.map(|(id, _)| id.clone()) else { return };
             known.proxies.remove(&oldest);
+            // If it comes back, its totals have been counted already.
+            known.begun_ms = Some(known.now_ms);
         }
-        let now_ms = known.now_ms;
-        let proxy = known.proxies.entry(publisher.id).or_insert_with(|| KnownProxy {
+        let (now_ms, begun_ms) = (known.now_ms, known.begun_ms.unwrap_or(known.now_ms));
+        let KnownProxies { proxies, policies, .. } = known;
+        let proxy = proxies.entry(publisher.id).or_insert_with(|| KnownProxy {
             host: publisher.host,
+            since_ms: publisher.since_ms,
             // One that was forgotten is older.
             is_young: publisher.since_ms >= begun_ms.max(now_ms.saturating_sub(millis(FORGOTTEN))),
             seen_ms: 0,
@@ -206,7 +211,12 @@ impl Proxies {
         proxy.seen_ms = proxy.seen_ms.max(seen_ms).min(now_ms);
         proxy.refused.clear();
         let Some(picture) = picture else { return };
-        proxy.refused = picture.refused;
+        let mut is_counted = |domain: &str, policy: &str| {
+            let name = (domain.to_owned(), policy.to_owned());
+            policies.contains(&name) || (policies.len() < MAX_POLICIES && policies.insert(name))
+        };
+        let refused = picture.refused.into_iter();
+        proxy.refused = refused.filter(|of| is_counted(&of.domain, &of.policy)).collect();
         proxy.pictured_ms = picture.at_ms.min(now_ms);
         let is_young = proxy.is_young;
         let before = |known: Option<u64>, total| known.unwrap_or(if is_young { 0 } else { total });
@@ -224,10 +234,10 @@ impl Proxies {
             self.micros.inc_by(grown(|store| store.micros));
         }
         for series in picture.series {
-            let name = (series.domain, series.policy);
-            if proxy.policies.len() >= MAX_POLICIES && !proxy.policies.contains_key(&name) {
+            if !is_counted(&series.domain, &series.policy) {
                 continue;
             }
+            let name = (series.domain, series.policy);
             let old = proxy.policies.insert(name.clone(), series.totals);
             let (domain, policy) = name;
             for (index, outcome) in OUTCOMES.into_iter().enumerate() {
@@ -271,7 +281,7 @@ impl Proxies {
         }
     }
 
-    /// The hosts whose proxies have all been silent, those that were heard last first.
+    /// The hosts with a silent proxy that none has replaced, those that were heard last first.
     pub fn silent(&self) -> Vec<SilentProxy> {
         self.lock().silent()
     }
@@ -294,13 +304,17 @@ impl KnownProxies {
         self.now_ms.saturating_sub(seen_ms) > SILENT.as_secs() * 1000
     }
 
-    /// When each host was last heard. A proxy that was started anew has another id on the same
-    /// host.
+    /// When the proxies of each host were last heard, at least. One that started on the host after
+    /// another one fell silent replaces it.
     fn hosts(&self) -> BTreeMap<&str, u64> {
         let mut hosts = BTreeMap::new();
         for proxy in self.proxies.values() {
-            let seen_ms = hosts.entry(&*proxy.host).or_insert(proxy.seen_ms);
-            *seen_ms = proxy.seen_ms.max(*seen_ms);
+            let replaces =
+                |other: &KnownProxy| other.host == proxy.host && other.since_ms > proxy.seen_ms;
+            if !self.proxies.values().any(replaces) {
+                let seen_ms = hosts.entry(&*proxy.host).or_insert(proxy.seen_ms);
+                *seen_ms = proxy.seen_ms.min(*seen_ms);
+            }
         }
         hosts
     }
@@ -429,6 +443,19 @@ mod tests {
     }
 
     #[test]
+    fn silent_proxy_is_shown_beside_an_older_one_on_its_host() {
+        let proxies = Proxies::default();
+        let [gone, beside] =
+            [("00000000000000aa", "gw-1", START), ("00000000000000bb", "gw-1", START - 5000)];
+        let at = |proxy, now| published(proxy, now, [0; 6], true);
+        proxies.learn(vec![at(gone, START), at(beside, START)], START);
+        let now = START + 160_000;
+        proxies.learn(vec![at(beside, now)], now);
+        let silent = SilentProxy { host: "gw-1".to_owned(), silent_ms: 160_000 };
+        assert_eq!(proxies.silent(), [silent]);
+    }
+
+    #[test]
     fn fault_ends_with_the_picture_of_a_module_that_becomes_idle() {
         let proxies = Proxies::default();
         let proxy = ("00000000000000aa", "gw-1", START);
@@ -446,14 +473,25 @@ mod tests {
     }
 
     #[test]
-    fn proxies_are_bounded() {
+    fn proxies_and_policies_are_bounded() {
         let proxies = Proxies::default();
-        for n in 0..2 * MAX_PUBLISHERS {
+        let publish = |n: usize, now: u64| {
             let id = format!("{n:016x}");
-            let now = START + n as u64;
-            proxies.learn(vec![published((&id, &id, START), now, [1; 6], true)], now);
+            let (record, picture) = published((&id, &id, START), now, [1; 6], true);
+            let mut picture = picture.unwrap();
+            let series = picture.series.pop().unwrap();
+            let named = |m| Series { policy: format!("p{n}-{m}"), ..series.clone() };
+            picture.series.extend((0..5).map(named));
+            proxies.learn(vec![(record, Some(picture))], now);
+        };
+        for n in 0..2 * MAX_PUBLISHERS {
+            publish(n, START + n as u64);
         }
         assert_eq!(proxies.lock().proxies.len(), MAX_PUBLISHERS);
+        let admitted = |text: &str| text.matches(r#",outcome="admitted"} 1"#).count();
+        assert_eq!(admitted(&text(&proxies)), MAX_POLICIES);
+        publish(0, START + 3 * MAX_PUBLISHERS as u64);
+        assert_eq!(admitted(&text(&proxies)), MAX_POLICIES, "one that comes back counts once");
         shows(
             &proxies,
             &[&format!(r#"quotagate_native_proxies{{state="ready"}} {MAX_PUBLISHERS}"#)],
