@@ -9,8 +9,8 @@
 //! that started after this store counts from its start. Of an older one, only what follows the
 //! first reading counts, because an earlier store may have counted the rest.
 //!
-//! Bounds: [`MAX_PUBLISHERS`] proxies, and the first [`MAX_POLICIES`] policies over all of them; the
-//! rest is not counted. A proxy that is silent is forgotten after [`FORGOTTEN`].
+//! Bounds: [`MAX_PUBLISHERS`] proxies, and the first [`MAX_POLICIES`] policies over all of them.
+//! The rest is not counted. A proxy that is silent is forgotten after [`FORGOTTEN`].
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::{Mutex, MutexGuard, PoisonError};
