@@ -90,7 +90,7 @@ function showOverrides() {
   sync($('overrides'), overrides.slice(0, SHOWN), (of) => `${keyOf(of)} ${of.at_ms} ${JSON.stringify(of.allow)}`, (of) => {
     const known = policyOf(of.domain, of.policy);
     const cell = partitionCell(of);
-    cell.append(el('span', { class: 'quiet small' }, `; by ${of.by}, ${clock(of.at_ms)}`));
+    cell.append(el('span', { class: 'quiet small' }, ` by ${of.by}, ${clock(of.at_ms)}`));
     const useless = of.unmatched ? [el('span', { class: 'warn small where' }, `No request can match it: ${of.unmatched}.`)] : [];
     const row = tr(cell, el('td', { class: of.allow === 'blocked' ? 'bad' : '' }, allows(of.allow, known && windowOf(known)), ...useless), left(of.ends, 'ends in '),
       el('td', { class: 'number' }, el('button', { type: 'button', 'aria-label': `Clear the override of ${cut(plain(of.partition))} in ${plain(named(of.domain, of.policy))}`, on: () => clearOverride(row.item) }, 'Clear…')));
