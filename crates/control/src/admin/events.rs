@@ -98,17 +98,20 @@ impl Listener {
                     continue;
                 }
             }
-            let published = self.published.borrow_and_update().clone();
+            let (number, picture) = {
+                let published = self.published.borrow_and_update();
+                (published.number, published.of(&self.access.scope).cloned())
+            };
             // Between here and the end, nothing waits: no event follows once the token has gone.
             if !self.access.operator.is_current() {
                 return None;
             }
             // It came while these were made.
-            let Some(picture) = published.of(&self.access.scope) else { continue };
-            let has_last = self.sent.is_some_and(|number| number + 1 == published.number);
-            self.sent = Some(published.number);
-            return match &picture.changes {
-                Some(changes) if has_last => Some(changes.clone()),
+            let Some(picture) = picture else { continue };
+            let has_last = self.sent.is_some_and(|sent| sent + 1 == number);
+            self.sent = Some(number);
+            return match picture.changes {
+                Some(changes) if has_last => Some(changes),
                 _ => event("whole", &picture.whole),
             };
         }

@@ -39,7 +39,7 @@ impl Minutes {
     pub fn count(&self, requests: &Requests, is_whole: bool) {
         let last = requests.last();
         let mut counted = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let (first, before) = counted.steps.unwrap_or((last, last));
+        let (first, before) = *counted.steps.get_or_insert((last, last));
         if !is_whole && last.saturating_sub(before) < PATIENCE {
             return;
         }
@@ -156,6 +156,20 @@ mod tests {
         minutes.count(&empty(BEGIN + 40 + PATIENCE), false);
         let reply = minutes.of("d", "p", (BEGIN + 40 + PATIENCE) * 5000, 0);
         assert_eq!(reply.admitted, [60, 60, 60, 20, 0, 0, 0]);
+    }
+
+    #[test]
+    fn counting_begins_although_no_reading_is_whole() {
+        let minutes = Minutes::default();
+        for step in [0, PATIENCE] {
+            let mut requests = Requests::new((BEGIN + step) * 5000);
+            let counts = [vec![5; 40], vec![], vec![], vec![], vec![], vec![]];
+            let (domain, policy) = ("d".to_owned(), "p".to_owned());
+            requests.add(&Series { domain, policy, age_ms: 0, counts, totals: [0; 6] }, 0);
+            minutes.count(&requests, false);
+        }
+        let reply = minutes.of("d", "p", (BEGIN + PATIENCE) * 5000, 0);
+        assert!(reply.admitted.contains(&60), "{:?}", reply.admitted);
     }
 
     #[test]

@@ -93,7 +93,7 @@ fn what_the_store_did_not_count_is_not_shown_as_zero() -> Result<()> {
     browser.press(LEFT)?;
     browser.wait_for("#reading", "for 5 min: admitted 7.5 /s")?;
     browser.press(LEFT)?;
-    browser.wait_for("#reading", "for 5 min: not counted")?;
+    browser.wait_for("#reading", "for 5 min: not known")?;
     browser.wait_for("#known", "This store has counted since ")?;
     Ok(())
 }

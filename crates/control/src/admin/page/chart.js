@@ -81,7 +81,7 @@ function readFigure() {
   const n = values.admitted.length;
   const index = Math.min(n - 1, Number($('moment').value));
   const time = clock(end - (n - index) * length, length < 60e3);
-  const text = values.admitted[index] === undefined ? `${time}, for ${span(length)}: not counted` : `${time}, for ${span(length)}: admitted ${rate(values.admitted[index])} /s, ${words} ${rate(values.over[index])} /s`;
+  const text = values.admitted[index] === undefined ? `${time}, for ${span(length)}: not known` : `${time}, for ${span(length)}: admitted ${rate(values.admitted[index])} /s, ${words} ${rate(values.over[index])} /s`;
   put($('reading'), text);
   $('moment').setAttribute('aria-valuetext', text);
   $('cursor').hidden = false;

@@ -54,25 +54,26 @@ const unread = (error) => `This list cannot be read: ${error instanceof Wrong ? 
 // Overrides and changes of what the page shows. Those of a policy or a party are asked for by its name, since they may not be
 // among the first of the domain.
 function shownLists() {
-  const ofDomains = [...lists.entries()].filter(([domain]) => !view.domain || domain === view.domain).map(([, list]) => list);
+  const ofDomains = [...lists.entries()].filter(([domain]) => picture.domains[domain] && (!view.domain || domain === view.domain)).map(([, list]) => list);
   const all = { overrides: ofDomains.flatMap((list) => list.overrides), changes: ofDomains.flatMap((list) => list.changes) };
   const asked = (name, path, query, every = 5000) => keptFresh(name, every, path, query);
-  const changesOf = (domains, query) => domains.flatMap((domain) => (asked(`history ${domain}`, '/v1/history', { domain, limit: 20, ...query }).value ?? []).map((change) => ({ domain, ...change })));
+  const changesOf = (domains, query) => domains.flatMap((domain) => (asked(`history ${domain} ${query.policy ?? ''}`, '/v1/history', { domain, limit: 20, ...query }).value ?? []).map((change) => ({ domain, ...change })));
   const listedOne = (of) => {
-    const entry = asked(`overrides ${of.domain} ${of.policy}`, '/v1/overrides', { domain: of.domain, policy: of.policy }, 30000);
+    const entry = asked(`overrides ${of.domain} ${of.policy}`, '/v1/overrides', { domain: of.domain, policy: of.policy }, 600e3);
     return (entry.value ?? []).filter((one) => keyOf(one) === keyOf(of)).map(ending(entry.came));
   };
   if (kindOf(view) === 'policy') {
     const { domain, policy } = shownPolicy();
     if (!policy) return NO_OVERRIDES;
     const own = asked('overrides', '/v1/overrides', { domain, policy: policy.name, limit: SHOWN + 1 });
-    const ofAll = (of) => of.domain === domain && of.policy === '*';
-    return { overrides: [...(own.value ?? []).map(ending(own.came)), ...all.overrides.filter(ofAll)], changes: [...changesOf([domain], { policy: policy.name }), ...all.changes.filter(ofAll)] };
+    const ofAll = asked('overrides *', '/v1/overrides', { domain, policy: '*', limit: SHOWN + 1 });
+    return { overrides: [own, ofAll].flatMap((entry) => (entry.value ?? []).map(ending(entry.came))), changes: [policy.name, '*'].flatMap((name) => changesOf([domain], { policy: name })) };
   }
   if (kindOf(view) === 'party') {
     const entry = fetched.usage ?? {};
     const overrides = [...(entry.value?.overrides ?? []), ...(entry.value?.unmatched ?? [])].map(ending(entry.came));
-    const domains = view.domain ? [view.domain] : [...new Set([...(entry.value?.found ?? []), ...overrides].map((of) => of.domain))];
+    const counting = [...new Set([...(entry.value?.found ?? []), ...overrides].map((of) => of.domain))];
+    const domains = view.domain ? [view.domain] : counting.length ? counting : Object.keys(picture.domains);
     // The reply has those of every partition that contains the party; the one of a partition alone is in the list of its policy.
     const own = (entry.value?.found ?? []).filter((of) => of.quota_from === 'override' && !of.pattern);
     const listed = own.flatMap((of) => all.overrides.find((one) => keyOf(one) === keyOf(of)) ?? listedOne(of));

@@ -34,7 +34,7 @@ function showParty() {
 function partyText(found) {
   const names = (list) => list.map((of) => named(of.domain, of.policy)).filter((name, index, all) => all.indexOf(name) === index).join(', ');
   const over_ = found.filter(isOver);
-  const [refuse, would] = [over_.filter((of) => of.mode === 'enforce' && !passes(of)), over_.filter((of) => of.mode !== 'enforce')];
+  const [refuse, would] = [over_.filter((of) => of.mode === 'enforce' && !passes(of)), over_.filter((of) => of.mode !== 'enforce' && !passes(of))];
   const lately_ = over_.filter((of) => of.mode === 'enforce' && passes(of));
   return [refuse.length ? `Refused now by ${names(refuse)}.` : 'No policy refuses it now.', lately_.length ? `Refused in the last five minutes by ${names(lately_)}.` : '', would.length ? `Would be refused, but for the mode, by ${names(would)}.` : ''].filter(Boolean).join(' ');
 }

@@ -2,15 +2,22 @@
 
 // What the view fetched besides the stream, by a name of its own. Another view has another object.
 let fetched = {};
+const FRESH = { since: -Infinity, took: 0 };
 function keptFresh(name, every, path, query) {
   const mine = fetched;
-  const entry = mine[name] ??= { since: -Infinity };
+  const entry = mine[name] ??= { ...FRESH };
   // A search that takes long is not repeated soon, and nobody looks at a hidden page.
-  if (!entry.running && !document.hidden && performance.now() - entry.since >= Math.max(every, 10 * (entry.took ?? 0))) {
+  if (!entry.running && !document.hidden && performance.now() - entry.since >= Math.max(every, 10 * entry.took)) {
     entry.running = true;
     const begun = performance.now();
-    read(path, query).then((value) => Object.assign(entry, { value, error: undefined, came: Date.now() }), (error) => { entry.error = error; }).finally(() => {
-      Object.assign(entry, { running: false, since: performance.now(), took: performance.now() - begun });
+    read(path, query).then((value) => Object.assign(entry, { value, error: undefined, came: Date.now() }), (error) => {
+      entry.error = error;
+      // An answer that refuses says that the one before no longer holds.
+      if (error.status < 500) entry.value = undefined;
+    }).finally(() => {
+      // What fails after a time-out is asked for again soon, and so is what a change has overtaken.
+      const took = Math.min(performance.now() - begun, 2000);
+      Object.assign(entry, { running: false, ...(entry.again ? FRESH : { since: performance.now(), took }), again: false });
       if (fetched === mine && picture) show();
     });
   }
@@ -18,7 +25,7 @@ function keptFresh(name, every, path, query) {
 }
 // After a change, everything is read again.
 function refetch() {
-  for (const entry of Object.values(fetched)) Object.assign(entry, { since: -Infinity, took: 0 });
+  for (const entry of Object.values(fetched)) Object.assign(entry, FRESH, { again: entry.running });
   for (const list of lists.values()) list.mark = undefined;
   if (picture) show();
 }

@@ -86,7 +86,7 @@ function turn(to, why = '') {
   $('forget').hidden = !sessionStorage.getItem(TOKEN) || to === 'token';
   $('trouble').hidden = to !== 'lost';
   if (to === 'lost') put($('trouble'), picture ? `Not live: ${why}. The page shows the state of ${clock(at, true)}. Trying again.` : `Nothing to show yet: ${why}. Trying again.`);
-  if (to === 'token') { forgetAll(); $('content').hidden = true; $('health').hidden = true; put($('as-of'), ''); sync($('faults'), [], String); }
+  if (to === 'token') { forgetAll(); put($('as-of'), ''); sync($('faults'), [], String); }
   entitle();
 }
 
@@ -95,6 +95,8 @@ function forgetAll() {
   picture = undefined;
   lists = new Map();
   fetched = {};
+  $('content').hidden = true;
+  $('health').hidden = true;
 }
 
 function needToken() {

@@ -55,12 +55,16 @@ function sync(parent, items, keyOf, create, update = () => {}) {
   }
 }
 
+// What the views read for a list. The rest of the lists are of `top`; dials come with the stream.
+const READ_FOR = { dials: [], party: [], overrides: ['overrides', 'usage'], history: ['history', 'usage'] };
 // Hides a table without rows, and shows the sentence that says why it is empty: there is nothing, or nothing that fits.
 function empty(name, items, all = items) {
   const none = $(`no-${name}`);
   none.dataset.nothing ??= none.textContent;
-  const kind = kindOf(view);
-  put(none, all.length ? 'Nothing that is listed here fits what you look for.' : kind === 'overview' ? none.dataset.nothing : `There is none of this ${kind}.`);
+  const kind = view.domain && kindOf(view) === 'overview' ? 'domain' : kindOf(view);
+  const open = Object.entries(fetched).find(([key, of]) => !of.value && of.error?.status !== 404 && (READ_FOR[name] ?? ['top']).some((read) => key.startsWith(read)));
+  if (open) put(none, open[1].error ? 'This list cannot be read.' : 'Asking the store…');
+  else put(none, all.length ? 'Nothing that is listed here fits what you look for.' : kind === 'overview' ? none.dataset.nothing : `There is none of this ${kind}.`);
   none.hidden = items.length > 0;
   ($(name).closest('table') ?? $(name)).hidden = items.length === 0;
 }
