@@ -34,7 +34,7 @@ use self::identity::Identity;
 use self::merge::{Aged, Listed};
 use self::minutes::Minutes;
 use self::others::{Others, Reading};
-use self::proxies::Proxies;
+use self::proxies::NativeProxies;
 use self::publish::PicturePublisher;
 pub use self::requests::{PolicySteps, Requests};
 use crate::api::{DocumentInfo, DocumentsInForce, MinuteRequests, PublisherKind, Refused, Top};
@@ -59,7 +59,7 @@ pub struct Fleet {
     watch: Arc<Watch>,
     me: Identity,
     others: Others,
-    proxies: Proxies,
+    proxies: NativeProxies,
     minutes: Minutes,
     started: Instant,
     /// How much of its minute had passed then.
@@ -78,7 +78,7 @@ pub struct FleetSight<'a> {
 impl Fleet {
     pub(crate) fn new(control: ControlHandle, watch: Arc<Watch>, kind: PublisherKind) -> Self {
         let (me, others) = (Identity::new(kind), Others::default());
-        let (proxies, minutes) = (Proxies::default(), Minutes::default());
+        let (proxies, minutes) = (NativeProxies::default(), Minutes::default());
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         let begun = now.saturating_sub(Duration::from_secs(now.as_secs() / 60 * 60));
         Self { control, watch, me, others, proxies, minutes, started: Instant::now(), begun }

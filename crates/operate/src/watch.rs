@@ -292,13 +292,13 @@ impl Watch {
         Some(Sighting { usage, window: seen.number, age_ms })
     }
 
-    /// The metrics of a counter's key, and its partition.
     /// Whether a policy has metrics of its own.
     pub fn has_metrics(&self, domain: &str, policy: &str) -> bool {
         let policies = self.policies.read().unwrap_or_else(PoisonError::into_inner);
         policies.contains_key(&*format!("{domain}:{policy}"))
     }
 
+    /// The metrics of a counter's key, and its partition.
     fn metrics_of<'a>(&self, key: &'a str) -> Option<(Arc<PolicyMetrics>, &'a str)> {
         let (name, partition) = key.split_once(":{")?;
         Some((self.metrics(name), partition))

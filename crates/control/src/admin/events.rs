@@ -25,7 +25,7 @@ use serde_json::{Map, Value};
 use tokio::sync::{OwnedSemaphorePermit, watch};
 use tokio_util::sync::CancellationToken;
 
-use self::picture::Seen;
+use self::picture::PictureSource;
 pub use self::picture::now_ms;
 use super::error::Refusal;
 use super::operator::Access;
@@ -148,7 +148,7 @@ pub async fn publish(control: &Control) {
         let last = control.events.publish.borrow().clone();
         if !scopes.is_empty() {
             let sight = control.operate.fleet.look().await;
-            let seen = Seen::now(control, &sight, &mut domains, pace).await;
+            let seen = PictureSource::now(control, &sight, &mut domains, pace).await;
             let pictures = scopes.into_iter().map(|scope| {
                 let whole = Arc::new(picture::of(&seen, &sight, &scope));
                 let before = last.of(&scope).map(|last| patch::of(&last.whole, &whole));

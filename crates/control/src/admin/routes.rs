@@ -124,7 +124,7 @@ async fn overrides(State(app): AdminState, asked: Asked) -> Reply<Vec<api::Overr
     let domains = asked.domains(&app).await?;
     let found = app.operate.overrides.list_of(domains.clone(), policy, limit).await?;
     if let Some(policy) = policy.filter(|_| found.is_empty()) {
-        check_policy(&app, &domains, policy).await?;
+        app.operate.directory.check_policy(&domains, policy).await?;
     }
     Ok(Json(found))
 }
@@ -182,7 +182,10 @@ async fn top(State(app): AdminState, asked: Asked) -> Reply<api::Top> {
     // An empty reply to a misspelt name would look like a policy without traffic.
     if top.is_empty() {
         match (domain, policy) {
-            (_, Some(policy)) => check_policy(&app, &asked.domains(&app).await?, policy).await?,
+            (_, Some(policy)) => {
+                let domains = asked.domains(&app).await?;
+                app.operate.directory.check_policy(&domains, policy).await?;
+            }
             (Some(_), None) => drop(asked.domains(&app).await?),
             (None, None) => {}
         }
@@ -196,7 +199,7 @@ async fn requests(State(app): AdminState, asked: Asked) -> Reply<api::MinuteRequ
     };
     let domain = asked.one(&app).await?;
     let domain = app.operate.directory.domain(domain.as_deref()).await?;
-    app.operate.directory.check_policy(Some(&domain), policy).await?;
+    app.operate.directory.check_policy(&domain.clone().into(), policy).await?;
     Ok(Json(app.operate.fleet.minutes(&domain, policy, events::now_ms())))
 }
 
@@ -209,18 +212,6 @@ async fn domains(State(app): AdminState, asked: Asked) -> Reply<Vec<api::DomainI
 
 async fn forget_domain(State(app): AdminState, body: Body<api::ForgetDomain>) -> Reply<Changed> {
     change(app, body, async move |app, wish| app.operate.domains.forget(&wish).await).await
-}
-
-/// Checks that one of these domains has a policy of this name.
-async fn check_policy(app: &Control, domains: &DomainNames, policy: &str) -> Result<(), Refusal> {
-    let mut failed = None;
-    for domain in &domains.names {
-        match app.operate.directory.check_policy(Some(domain), policy).await {
-            Ok(()) => return Ok(()),
-            Err(fault) => failed = Some(fault),
-        }
-    }
-    failed.map_or(Ok(()), |fault| Err(fault.into()))
 }
 
 /// Makes a change in its own task, so that a closed connection does not stop it half-way.

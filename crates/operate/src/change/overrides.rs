@@ -164,7 +164,7 @@ impl Overrides {
             }
             was |= self.control.delete(Key::Override(&key)).await?;
             if old.is_none() && !was {
-                self.directory.check_policy(Some(&domain), &wish.policy).await?;
+                self.directory.check_policy(&domain.clone().into(), &wish.policy).await?;
                 return Err(absent(&wish.policy, &partition, &domain));
             }
             let done = format!("cleared override {} {partition}", wish.policy);

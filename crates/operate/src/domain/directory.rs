@@ -214,21 +214,28 @@ impl Directory {
         }
     }
 
-    /// Checks that the given domain, or any domain, has a policy of this name.
+    /// Checks that one of these domains has a policy of this name.
     ///
     /// # Errors
-    /// If it has not, with the names that are known.
-    pub async fn check_policy(&self, domain: Option<&str>, name: &str) -> Result<(), Fault> {
-        let domains = self.some_or_all(domain).await?.names;
+    /// If none has, with the names that are known; or if one of them cannot be read, and the others
+    /// have none.
+    pub async fn check_policy(&self, domains: &DomainNames, name: &str) -> Result<(), Fault> {
+        let mut unread = domains.incomplete.clone().map(StoreError::Unreachable);
         let mut known = BTreeSet::new();
-        for domain in &domains {
+        for domain in &domains.names {
             match self.policies(domain).await {
-                Err(error) if domains.len() > 1 && self.control.is_partial(&error) => {}
-                policies => known.extend(policies?.into_iter().map(|policy| policy.name)),
+                Ok(policies) => known.extend(policies.into_iter().map(|policy| policy.name)),
+                Err(error) if self.control.is_partial(&error) => {
+                    unread.get_or_insert(error);
+                }
+                Err(error) => return Err(error.into()),
             }
         }
         if known.contains(name) {
             return Ok(());
+        }
+        if let Some(error) = unread {
+            return Err(error.into());
         }
         let reason = format!("no filter has reported a policy {name:?}");
         Err(Fault::Unknown { field: "policy", reason, known: known.into_iter().collect() })

@@ -13,6 +13,7 @@
 //! The rest is not counted. A proxy that is silent is forgotten after [`FORGOTTEN`].
 
 use std::collections::{BTreeMap, HashMap, HashSet};
+use std::sync::atomic::AtomicU64;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -39,6 +40,9 @@ const INDEX: Duration = Duration::from_secs(15);
 const SILENT: Duration = Duration::from_secs(150);
 /// How long a silent proxy is known.
 const FORGOTTEN: Duration = Duration::from_secs(60 * 60);
+/// How long a proxy may run beside the one that replaces it: Envoy's hot restart drains for ten
+/// minutes.
+const BESIDE: Duration = Duration::from_secs(15 * 60);
 /// Pictures that are read together.
 const TOGETHER: usize = 16;
 /// The outcomes of requests, in the order of [`Series::counts`](crate::watch::Series::counts). One
@@ -82,11 +86,11 @@ struct Host {
 
 /// The proxies that publish, and their metrics.
 #[derive(Default)]
-pub struct Proxies {
+pub struct NativeProxies {
     requests: Family<ByOutcome, Counter>,
     missing_identity: Family<ByPolicy, Counter>,
     calls: Family<CallOutcome, Counter>,
-    micros: Counter,
+    seconds: Counter<f64, AtomicU64>,
     states: Family<ProxyState, Gauge>,
     last_seen: Family<Host, Gauge>,
     known: Mutex<KnownProxies>,
@@ -118,7 +122,7 @@ struct KnownProxy {
     refused: Vec<Refused>,
 }
 
-impl Proxies {
+impl NativeProxies {
     /// Adds its metrics to `registry`.
     pub fn register(&self, registry: &mut Registry) {
         let help = "Requests by outcome, as native modules publish them";
@@ -127,8 +131,8 @@ impl Proxies {
         registry.register("missing_identity", help, self.missing_identity.clone());
         let help = "Calls that native modules served themselves";
         registry.register("calls", help, self.calls.clone());
-        let help = "Microseconds that these calls took";
-        registry.register("call_microseconds", help, self.micros.clone());
+        let help = "Seconds that these calls took";
+        registry.register("call_seconds", help, self.seconds.clone());
         let help = "Native modules: those that publish and can count every request, those that \
                     publish and cannot, and those that fell silent within the last hour";
         registry.register("proxies", help, self.states.clone());
@@ -189,9 +193,10 @@ impl Proxies {
         if !is_known && known.proxies.len() >= MAX_PUBLISHERS {
             let oldest = known.proxies.iter().min_by_key(|(_, proxy)| proxy.seen_ms);
             let Some(oldest) = oldest.map(|(id, _)| id.clone()) else { return };
-            known.proxies.remove(&oldest);
+            let removed = known.proxies.remove(&oldest);
             // If it comes back, its totals have been counted already.
-            known.begun_ms = Some(known.now_ms);
+            let after = removed.map(|proxy| proxy.since_ms.saturating_add(1));
+            known.begun_ms = known.begun_ms.max(after);
         }
         let (now_ms, begun_ms) = (known.now_ms, known.begun_ms.unwrap_or(known.now_ms));
         let KnownProxies { proxies, policies, .. } = known;
@@ -231,7 +236,8 @@ impl Proxies {
             };
             count("ok", calls.saturating_sub(failed));
             count("failed", failed);
-            self.micros.inc_by(grown(|store| store.micros));
+            let took = Duration::from_micros(grown(|store| store.micros));
+            self.seconds.inc_by(took.as_secs_f64());
         }
         for series in picture.series {
             if !is_counted(&series.domain, &series.policy) {
@@ -304,13 +310,16 @@ impl KnownProxies {
         self.now_ms.saturating_sub(seen_ms) > SILENT.as_secs() * 1000
     }
 
-    /// When the proxies of each host were last heard, at least. One that started on the host after
-    /// another one fell silent replaces it.
+    /// When the proxies of each host were last heard, at least. One that started later on the host
+    /// replaces another one, unless both have run beside each other for long.
     fn hosts(&self) -> BTreeMap<&str, u64> {
         let mut hosts = BTreeMap::new();
         for proxy in self.proxies.values() {
-            let replaces =
-                |other: &KnownProxy| other.host == proxy.host && other.since_ms > proxy.seen_ms;
+            let replaces = |other: &KnownProxy| {
+                other.host == proxy.host
+                    && other.since_ms > proxy.since_ms
+                    && other.since_ms.saturating_add(millis(BESIDE)) > proxy.seen_ms
+            };
             if !self.proxies.values().any(replaces) {
                 let seen_ms = hosts.entry(&*proxy.host).or_insert(proxy.seen_ms);
                 *seen_ms = proxy.seen_ms.min(*seen_ms);
@@ -358,7 +367,7 @@ mod tests {
         (PublisherRecord { publisher, at_ms }, Some(picture))
     }
 
-    fn text(proxies: &Proxies) -> String {
+    fn text(proxies: &NativeProxies) -> String {
         let mut registry = Registry::default();
         proxies.register(registry.sub_registry_with_prefix("quotagate_native"));
         let mut text = String::new();
@@ -366,7 +375,7 @@ mod tests {
         text
     }
 
-    fn shows(proxies: &Proxies, lines: &[&str]) {
+    fn shows(proxies: &NativeProxies, lines: &[&str]) {
         let text = text(proxies);
         for line in lines {
             assert!(text.lines().any(|of| of == *line), "{line} is not in\n{text}");
@@ -375,7 +384,7 @@ mod tests {
 
     #[test]
     fn requests_of_a_proxy_are_counted_once_and_from_its_start_if_it_is_younger() {
-        let proxies = Proxies::default();
+        let proxies = NativeProxies::default();
         let old = ("00000000000000aa", "gw-1", START - 9000);
         let young = ("00000000000000bb", "gw-2", START + 9000);
         proxies.learn(vec![published(old, START, [1000, 100, 0, 0, 0, 0], true)], START);
@@ -401,7 +410,7 @@ mod tests {
                     .to_owned(),
                 r#"quotagate_native_calls_total{outcome="ok"} 23"#.to_owned(),
                 r#"quotagate_native_calls_total{outcome="failed"} 1"#.to_owned(),
-                "quotagate_native_call_microseconds_total 24000".to_owned(),
+                "quotagate_native_call_seconds_total 0.024".to_owned(),
             ];
             shows(&proxies, &lines.each_ref().map(String::as_str));
         }
@@ -409,11 +418,12 @@ mod tests {
 
     #[test]
     fn silent_proxy_is_shown_for_an_hour_unless_another_one_speaks_on_its_host() {
-        let proxies = Proxies::default();
+        let proxies = NativeProxies::default();
         let [gone, restarted, anew] = [
             ("00000000000000aa", "gw-1", START),
-            ("00000000000000bb", "gw-2", START),
-            ("00000000000000cc", "gw-2", START + 60_000),
+            ("00000000000000bb", "gw-2", START - 900_000),
+            // It started while the other one drained.
+            ("00000000000000cc", "gw-2", START - 60_000),
         ];
         let at = |proxy, now, ready| published(proxy, now, [0; 6], ready);
         proxies.learn(vec![at(gone, START, true), at(restarted, START, false)], START);
@@ -444,9 +454,11 @@ mod tests {
 
     #[test]
     fn silent_proxy_is_shown_beside_an_older_one_on_its_host() {
-        let proxies = Proxies::default();
-        let [gone, beside] =
-            [("00000000000000aa", "gw-1", START), ("00000000000000bb", "gw-1", START - 5000)];
+        let proxies = NativeProxies::default();
+        let [gone, beside] = [
+            ("00000000000000aa", "gw-1", START - 3000),
+            ("00000000000000bb", "gw-1", START - 5000),
+        ];
         let at = |proxy, now| published(proxy, now, [0; 6], true);
         proxies.learn(vec![at(gone, START), at(beside, START)], START);
         let now = START + 160_000;
@@ -457,7 +469,7 @@ mod tests {
 
     #[test]
     fn fault_ends_with_the_picture_of_a_module_that_becomes_idle() {
-        let proxies = Proxies::default();
+        let proxies = NativeProxies::default();
         let proxy = ("00000000000000aa", "gw-1", START);
         proxies.learn(vec![published(proxy, START, [0; 6], false)], START);
         shows(&proxies, &[r#"quotagate_native_proxies{state="not_ready"} 1"#]);
@@ -474,10 +486,10 @@ mod tests {
 
     #[test]
     fn proxies_and_policies_are_bounded() {
-        let proxies = Proxies::default();
+        let proxies = NativeProxies::default();
         let publish = |n: usize, now: u64| {
             let id = format!("{n:016x}");
-            let (record, picture) = published((&id, &id, START), now, [1; 6], true);
+            let (record, picture) = published((&id, &id, START + n as u64), now, [1; 6], true);
             let mut picture = picture.unwrap();
             let series = picture.series.pop().unwrap();
             let named = |m| Series { policy: format!("p{n}-{m}"), ..series.clone() };

@@ -144,8 +144,8 @@ impl Client {
         let boards = self.boards().await?.value;
         match boards.as_slice() {
             [Board { domain, incomplete: None, .. }] => Ok(domain.clone()),
-            [Board { domain, incomplete: Some(why), .. }] => Err(Failure::Refused(format!(
-                "the store knows {domain} now and may know others, choose one with --domain: {why}"
+            [Board { incomplete: Some(why), .. }] => Err(Failure::Refused(format!(
+                "the answer of the store is not complete, so choose the domain with --domain: {why}"
             ))),
             [] => Err(Failure::Refused(
                 "the store knows no domain yet: a filter reports its own with its first requests; until then, name it \

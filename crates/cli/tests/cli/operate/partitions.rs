@@ -318,6 +318,7 @@ fn shadow_policies_name_whom_they_would_refuse() {
     let top = fleet.done(&["top"]);
     let (_, would) =
         top.out.split_once("Would be refused most, but for mode shadow or mark").unwrap();
+    let (would, _) = would.split_once("Fullest in their current window").unwrap();
     assert_eq!(row(would, "7")[1..], ["trial", "jwt.sub=eve"], "{top:?}");
     assert!(!would.contains("jwt.sub=bob"), "{top:?}");
     assert!(fleet.done(&["usage", "jwt.sub=eve"]).out.contains("7 would be"));

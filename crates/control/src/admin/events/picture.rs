@@ -22,7 +22,7 @@ const LISTED: usize = 10;
 const SEEN_MS: u64 = 30_000;
 
 /// What the picture of any listener is made of, besides what the fleet saw.
-pub struct Seen {
+pub struct PictureSource {
     at_ms: u64,
     step: u64,
     environment: Option<String>,
@@ -33,7 +33,7 @@ pub struct Seen {
     boards: Vec<Board>,
 }
 
-impl Seen {
+impl PictureSource {
     /// The current state; the calls of this process are `own`. Boards are read for at most a
     /// second, so that the page shows a backend's fault even while that fault prevents reading.
     pub async fn now(
@@ -65,7 +65,7 @@ pub fn now_ms() -> u64 {
 
 /// The picture for a listener who may see these domains. Every field is named, so that a new one is
 /// not shown to those who may not see it.
-pub fn of(seen: &Seen, sight: &FleetSight<'_>, scope: &DomainScope) -> Map<String, Value> {
+pub fn of(seen: &PictureSource, sight: &FleetSight<'_>, scope: &DomainScope) -> Map<String, Value> {
     let in_force = sight.in_force();
     let (mut domains, mut mixed) = (Map::new(), Vec::new());
     for board in seen.boards.iter().filter(|board| scope.has(&board.domain)) {

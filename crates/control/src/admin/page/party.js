@@ -14,13 +14,13 @@ function showParty() {
   found.sort((a, b) => isOver(b) - isOver(a) || (b.refused ?? 0) - (a.refused ?? 0) || fullness(b) - fullness(a) || (keyOf(a) < keyOf(b) ? -1 : 1));
   $('party-trouble').hidden = !(error && !absent) && !value?.incomplete;
   put($('party-trouble'), error && !absent ? capital(`${error.words ?? 'the store does not answer'}.`) : value?.incomplete ? `There may be more: ${value.incomplete}.` : '');
-  put($('party-says'), value && !absent ? partyText(found) : '');
+  put($('party-says'), value && !absent ? partyText(found, value.incomplete) : '');
   // A policy has several counters while proxies have documents with different windows.
   for (const of of found) of.isTwin = found.some((other) => other !== of && keyOf(other) === keyOf(of));
   showEverywhere(found, value);
   empty('party', found);
   const looked = (value?.found ?? []).length > found.length;
-  put($('no-party'), looked ? 'Nothing that counts it fits what you look for.' : absent ? capital(`${error.words.replace(/\.$/, '')}.`) : value || error ? 'No policy counts it now.' : 'Asking the store…');
+  put($('no-party'), looked ? 'Nothing that counts it fits what you look for.' : absent ? capital(`${error.words.replace(/\.$/, '')}.`) : value?.incomplete ? '' : value || error ? 'No policy counts it now.' : 'Asking the store…');
   sync($('party'), found, windowKey, partyRow, ({ parts }, of) => {
     parts.used.show(of);
     parts.ends.ends = of.ends_ms + skew();
@@ -31,12 +31,12 @@ function showParty() {
   });
 }
 
-function partyText(found) {
+function partyText(found, incomplete) {
   const names = (list) => list.map((of) => named(of.domain, of.policy)).filter((name, index, all) => all.indexOf(name) === index).join(', ');
   const over_ = found.filter(isOver);
   const [refuse, would] = [over_.filter((of) => of.mode === 'enforce' && !passes(of)), over_.filter((of) => of.mode !== 'enforce' && !passes(of))];
   const lately_ = over_.filter((of) => of.mode === 'enforce' && passes(of));
-  return [refuse.length ? `Refused now by ${names(refuse)}.` : 'No policy refuses it now.', lately_.length ? `Refused in the last five minutes by ${names(lately_)}.` : '', would.length ? `Would be refused, but for the mode, by ${names(would)}.` : ''].filter(Boolean).join(' ');
+  return [refuse.length ? `Refused now by ${names(refuse)}.` : `No policy${incomplete ? ' of those that were found' : ''} refuses it now.`, lately_.length ? `Refused in the last five minutes by ${names(lately_)}.` : '', would.length ? `Would be refused, but for the mode, by ${names(would)}.` : ''].filter(Boolean).join(' ');
 }
 
 // Why a counter refuses, and where its quota comes from, in sentences.

@@ -228,3 +228,13 @@ async fn change_that_is_no_object_cannot_hide_its_domain() {
         assert_eq!(ask(&router, &case, None, "admin-shop").await.0, 400);
     }
 }
+
+#[tokio::test]
+async fn misspelt_policy_is_looked_for_in_all_domains() {
+    let (router, _publish) = two_domains().await;
+    let asked = (OperatorRole::View, Method::GET, "/v1/top?policy=hidden-polcy", None);
+    let (status, text) = ask(&router, &asked, None, "admin-*").await;
+    assert!(status == 404 && text.contains("hidden-policy") && text.contains("\"p\""), "{text}");
+    let (status, text) = ask(&router, &asked, None, "admin-shop").await;
+    assert!(status == 404 && !text.contains("hidden-policy"), "{text}");
+}

@@ -105,11 +105,14 @@ async fn explain(
     (_, policy, partition): PartitionName,
 ) -> Result<Vec<String>, Failure> {
     let answer = usage::ask(session, &partition, false).await?;
+    let incomplete = answer.value.incomplete.as_deref();
     let mut lines = why::lines(&answer.value, session);
     if lines.is_empty() {
-        lines.push(format!("No policy refuses {partition} now."));
+        let of = if incomplete.is_some() { " of those that were found" } else { "" };
+        lines.push(format!("No policy{of} refuses {partition} now."));
         lines.push(format!("It is listed for {policy} in the last five minutes."));
     }
+    lines.extend(incomplete.map(|why| format!("The answer may not be complete: {why}")));
     Ok(lines)
 }
 
