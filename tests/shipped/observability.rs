@@ -9,7 +9,7 @@ use std::path::PathBuf;
 use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result};
-use quotagate_protocol::dials::{DocumentOverrides, PolicyReport, Report, TELEMETRY_PATH};
+use quotagate_protocol::dials::{DocumentOverrides, PolicyReport, Refusals, Report, TELEMETRY_PATH};
 use quotagate_protocol::{Kind, Mode, OnFailure};
 use quotagate_support::envoy::{Envoy, EnvoyOptions};
 use quotagate_support::http::{self, Request};
@@ -37,7 +37,8 @@ const OF_OTHERS: [&str; 12] = [
 ];
 
 /// Metrics that a store has once native modules publish.
-const OF_NATIVE_MODULES: [&str; 3] = [
+const OF_NATIVE_MODULES: [&str; 4] = [
+    "quotagate_native_calls_total",
     "quotagate_native_requests_total",
     "quotagate_native_proxies",
     "quotagate_native_last_seen_seconds",
@@ -204,7 +205,10 @@ fn of_a_real_store() -> Result<BTreeSet<String>> {
         missing_identity: 2,
         store_error: 1,
     };
-    let report = serde_json::to_vec(&Report { policies: vec![policy], ..Report::default() })?;
+    let refused = vec![Refusals { key: "shop:per-caller:{jwt.sub=bob}".to_owned(), requests: 4 }];
+    let (digest, proxy) = ("e3b0c44298fc".to_owned(), "00000000000000aa".to_owned());
+    let report = Report { policies: vec![policy], refused, digest, proxy, ..Report::default() };
+    let report = serde_json::to_vec(&report)?;
     let reported = Request::post(&format!("{TELEMETRY_PATH}?domain=shop"), &report);
     assert_eq!(http::Client::connect(store.port())?.send(&reported)?.status, 200);
     let dial = json!({"policy": "*", "mode": "shadow", "by": "ann"});
