@@ -9,7 +9,9 @@ use std::path::PathBuf;
 use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result};
-use quotagate_protocol::dials::{DocumentOverrides, PolicyReport, Refusals, Report, TELEMETRY_PATH};
+use quotagate_protocol::dials::{
+    DocumentOverrides, PolicyReport, Refusals, Report, TELEMETRY_PATH,
+};
 use quotagate_protocol::{Kind, Mode, OnFailure};
 use quotagate_support::envoy::{Envoy, EnvoyOptions};
 use quotagate_support::http::{self, Request};
