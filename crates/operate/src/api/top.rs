@@ -70,7 +70,7 @@ pub enum PublisherKind {
 pub struct SilentProxy {
     /// The host's name.
     pub host: String,
-    /// Milliseconds since the last of them was heard.
+    /// Milliseconds since the one was heard that has been silent for longest.
     pub silent_ms: u64,
 }
 
