@@ -94,15 +94,8 @@ pub struct Counters {
     history: Arc<History>,
     overrides: Arc<Overrides>,
     boards: Arc<Boards>,
-    windows: ReadWindow,
-}
-
-/// Which window of a policy is read.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum ReadWindow {
-    Current,
-    /// The last one that has ended, of a policy with a calendar window.
-    Last,
+    /// Whether those of windows that have ended are read, instead of the current ones.
+    kept: KeptCounters,
 }
 
 impl Counters {
@@ -111,23 +104,15 @@ impl Counters {
         overrides: Arc<Overrides>,
         boards: Arc<Boards>,
     ) -> Self {
-        let (control, windows) = (history.control.clone(), ReadWindow::Current);
-        Self { control, history, overrides, boards, windows }
+        let (control, kept) = (history.control.clone(), KeptCounters::LeftOut);
+        Self { control, history, overrides, boards, kept }
     }
 
     /// The counters of the last windows that have ended, as far as they are kept: those of policies
     /// with calendar windows, for as long again as the window was, at most [`KEPT`].
     #[must_use]
     pub fn last(&self) -> Self {
-        Self { windows: ReadWindow::Last, ..self.clone() }
-    }
-
-    /// Whether it reads counters whose window has ended.
-    fn kept(&self) -> KeptCounters {
-        match self.windows {
-            ReadWindow::Current => KeptCounters::LeftOut,
-            ReadWindow::Last => KeptCounters::Found,
-        }
+        Self { kept: KeptCounters::Found, ..self.clone() }
     }
 
     /// The counters of all partitions that contain a party, including composite ones, and its
@@ -230,9 +215,9 @@ impl Counters {
         let nothing =
             reply.found.is_empty() && reply.unmatched.is_empty() && reply.overrides.is_empty();
         if nothing && reply.incomplete.is_none() {
-            return Err(Fault::Absent(match self.windows {
-                ReadWindow::Current => "no policy counts this partition now".to_owned(),
-                ReadWindow::Last => format!(
+            return Err(Fault::Absent(match self.kept {
+                KeptCounters::LeftOut => "no policy counts this partition now".to_owned(),
+                KeptCounters::Found => format!(
                     "no policy with a calendar window counted this partition in its last window, or that is no \
                      longer kept: it is kept for as long as it was, at most {} d",
                     KEPT.as_secs() / 86_400
@@ -258,10 +243,10 @@ impl Counters {
         let state = self.boards.state(&domain).await?;
         let dial = in_force(&state.dials, &policy.name);
         let patterns = &state.patterns.patterns;
-        if self.windows == ReadWindow::Last {
+        if self.kept == KeptCounters::Found {
             check_kept(&policy, state.overrides.now)?;
         }
-        let page = self.control.page(&domain, &policy.name, self.kept(), from).await?;
+        let page = self.control.page(&domain, &policy.name, self.kept, from).await?;
         let partitions = page.keys.iter().filter_map(|key| CounterKey::split(key));
         let looks = partitions.flat_map(|CounterKey { partition, .. }| {
             windows(&policy, partition).into_iter().map(move |window| (partition, window))
@@ -314,7 +299,7 @@ impl Counters {
                 return Ok(FoundKeys::default());
             }
             if Instant::now() < until {
-                return self.control.find(domain, first, self.kept(), MAX_FOUND).await;
+                return self.control.find(domain, first, self.kept, MAX_FOUND).await;
             }
             let reason =
                 "the search ran out of time before the last domain: choose one with --domain"
@@ -370,7 +355,7 @@ impl Counters {
         let key = check_partition(domain, &policy.name, partition)?;
         let read = async {
             let current = current(&self.control, &key, window, now);
-            if self.windows == ReadWindow::Current {
+            if self.kept == KeptCounters::LeftOut {
                 let (current, over) = tokio::join!(current, self.control.get(Key::Override(&key)));
                 let (position, seen) = current?;
                 return Ok((position, seen, Some(over?)));
