@@ -19,7 +19,7 @@ pub const MAX_FIELDS: usize = 16_384;
 /// Most publishers.
 pub const MAX_PUBLISHERS: usize = 256;
 /// Most items that a publisher publishes.
-pub const MAX_PUBLISHED: usize = 184;
+pub const MAX_PUBLISHED: usize = 200;
 /// Largest value of a field that is read, in bytes.
 pub const MAX_VALUE: usize = 4096;
 /// Most runtime overrides of a domain.

@@ -1,6 +1,7 @@
 //! The actions of a person on the live page, and made-up data of a store.
 
 use anyhow::Result;
+use quotagate_support::store::StoreProcess;
 use serde_json::{Map, Value, json};
 
 use crate::browser::Browser;
@@ -133,6 +134,22 @@ pub fn make_up(
             return real(path, options);
           }}; }})()"
     ))
+}
+
+/// A store of its own, and a browser with its page that shows what is made up.
+///
+/// # Errors
+/// When the page is not live within 30 s.
+pub fn open_made_up(
+    picture: &Value,
+    overrides: &Value,
+    history: &Value,
+) -> Result<(StoreProcess, Browser)> {
+    let store = StoreProcess::start("memory:", &[])?;
+    let browser = Browser::start()?;
+    make_up(&browser, picture, overrides, history)?;
+    open(&browser, store.admin_port())?;
+    Ok((store, browser))
 }
 
 /// The rows of a list, by domain, policy and partition.

@@ -136,15 +136,11 @@ fn words_that_fit_nothing_say_how_to_go_on_and_secrets_are_not_sent() -> Result<
 
 #[test]
 fn list_that_a_filter_empties_does_not_say_that_there_is_nothing() -> Result<()> {
-    let store = StoreProcess::start("memory:", &[])?;
-    let browser = Browser::start()?;
-    page::make_up(
-        &browser,
+    let (store, browser) = page::open_made_up(
         &page::full_picture("jwt.sub=alice"),
         &page::one_override("jwt.sub=bob"),
         &page::one_change("a change"),
     )?;
-    page::open(&browser, store.admin_port())?;
     browser.wait_for("#overrides", "jwt.sub=bob")?;
     browser.fill("#find", "no-such-name")?;
     for list in ["fullest", "refused", "dials", "overrides", "history"] {

@@ -208,6 +208,44 @@ fn shadow_policy_is_shown_with_its_victims_and_enforced_only_if_that_is_meant() 
 }
 
 #[test]
+fn policy_refuses_a_part_of_its_partitions() -> Result<()> {
+    let mut document = per_caller(1);
+    document["policies"][0]["mode"] = json!("shadow");
+    let rig = Rig::start(document)?;
+    let traffic = rig.traffic(vec![of("alice")?, of("bob")?], Duration::from_millis(50));
+    let browser = opened(&rig)?;
+    browser.wait_for("#would", "jwt.sub=alice")?;
+    browser.click("#new-dial")?;
+    let review = |share: &str| -> Result<()> {
+        page::set(&browser, "#dial-share", share)?;
+        browser.click("#dial-form button.main")
+    };
+    for (field, value) in [("policy", "per-caller"), ("by", "ada")] {
+        page::set(&browser, &format!("#dial-{field}"), value)?;
+    }
+    for (wrong, why) in [
+        ("5", "Write a share such as 5 %"),
+        ("101 %", "Write a share such as 5 %"),
+        ("header.x-key=k", "The value of header.x-key may be a secret"),
+    ] {
+        review(wrong)?;
+        browser.wait_for("#dial-error", why)?;
+    }
+    page::set(&browser, "#dial-mode", "enforce")?;
+    review("jwt.sub=bob")?;
+    browser.wait_for("#dial-error", "Leave it as it is")?;
+    page::set(&browser, "#dial-mode", "")?;
+    review("jwt.sub=bob")?;
+    browser
+        .wait_for("#confirm-words", "refuse what is over the quota of jwt.sub=bob, and count")?;
+    page::agree(&browser)?;
+    until_refused(&rig, "bob")?;
+    assert_eq!(rig.status(&of("alice")?)?, 200);
+    browser.wait_for("#dials", "shadow, enforced for jwt.sub=bob")?;
+    traffic.end()
+}
+
+#[test]
 fn one_override_on_the_page_covers_a_party_in_all_policies() -> Result<()> {
     let rig = Rig::start(per_caller(1000))?;
     assert_eq!(rig.status(&of("mallory")?)?, 200);
