@@ -112,8 +112,11 @@ pub fn make_up(
 ) -> Result<()> {
     let made =
         json!({"picture": picture, "lists": {"/v1/overrides": overrides, "/v1/history": history}});
+    let made = json!(made.to_string());
     browser.run_before_pages(&format!(
-        "(() => {{ const made = {made}; const real = window.fetch; window.made = made;
+        "(() => {{ const start = performance.now(); const made = JSON.parse({made}); const real = window.fetch; window.made = made;
+          // What this takes itself, in milliseconds.
+          made.own = performance.now() - start;
           const begun = Date.now();
           const ends = (name, value) => (name === 'ends_ms' ? begun + value : value);
           window.fetch = (path, options) => {{
@@ -121,7 +124,9 @@ pub fn make_up(
               const bytes = new TextEncoder();
               const body = new ReadableStream({{ start(stream) {{
                 const send = () => {{
+                  const start = performance.now();
                   if (!made.silent) stream.enqueue(bytes.encode(`event: whole\\ndata: ${{JSON.stringify({{...made.picture, at_ms: Date.now()}}, ends)}}\\n\\n`));
+                  made.own += performance.now() - start;
                 }};
                 send();
                 const timer = setInterval(send, 500);
