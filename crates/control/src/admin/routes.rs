@@ -14,6 +14,7 @@ use axum::middleware::{Next, from_fn};
 use axum::response::Response;
 use axum::routing::{MethodFilter, MethodRouter, on};
 use axum::{Json, Router};
+use quotagate_protocol::dials::ALL_POLICIES;
 use quotagate_store::server::{DomainScope, OperatorRole, read_json, receive};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
@@ -123,7 +124,7 @@ async fn overrides(State(app): AdminState, asked: Asked) -> Reply<Vec<api::Overr
     let (policy, limit) = (asked.policy(), asked.limit.unwrap_or(usize::MAX));
     let domains = asked.domains(&app).await?;
     let found = app.operate.overrides.list_of(domains.clone(), policy, limit).await?;
-    if let Some(policy) = policy.filter(|_| found.is_empty()) {
+    if let Some(policy) = policy.filter(|policy| found.is_empty() && *policy != ALL_POLICIES) {
         app.operate.directory.check_policy(&domains, policy).await?;
     }
     Ok(Json(found))

@@ -49,7 +49,7 @@ pub struct Picture {
     pub would_refuse: Vec<Refused>,
     /// Requests of policies.
     pub series: Vec<Series>,
-    /// All requests of policies, of more of them than `series` has.
+    /// All requests of each policy since a proxy started; empty from a store.
     pub totals: Vec<PolicyTotals>,
     /// The documents that filters refused.
     pub documents: Vec<RefusedDocumentSighting>,
@@ -85,13 +85,6 @@ impl Picture {
             (std::cmp::Reverse(sums), name)
         });
         series.truncate(POLICIES);
-        let mut totals = watch.totals();
-        totals.sort_by_cached_key(|of| {
-            let [.., missing_identity, store_error] = of.counts;
-            let sums =
-                (missing_identity.saturating_add(store_error), of.counts.iter().sum::<u64>());
-            (std::cmp::Reverse(sums), of.domain.clone(), of.policy.clone())
-        });
         let all = Wanted::default();
         let (fullest, refused) =
             (watch.fullest(LISTED, all), watch.beyond(Beyond::Refused, LISTED, all));
@@ -114,10 +107,22 @@ impl Picture {
             refused,
             would_refuse,
             series,
-            totals,
+            totals: Vec::new(),
             documents,
             in_force,
         }
+    }
+
+    /// Adds the totals of all policies, with those first that something went wrong with, and then
+    /// those with the most requests.
+    pub fn add_totals(&mut self, watch: &Watch) {
+        self.totals = watch.totals();
+        self.totals.sort_by_cached_key(|of| {
+            let [.., missing_identity, store_error] = of.counts;
+            let sums =
+                (missing_identity.saturating_add(store_error), of.counts.iter().sum::<u64>());
+            (std::cmp::Reverse(sums), of.domain.clone(), of.policy.clone())
+        });
     }
 
     /// Whether nothing was seen.

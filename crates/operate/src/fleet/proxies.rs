@@ -40,9 +40,9 @@ const INDEX: Duration = Duration::from_secs(15);
 const SILENT: Duration = Duration::from_secs(150);
 /// How long a silent proxy is known.
 const FORGOTTEN: Duration = Duration::from_secs(60 * 60);
-/// How long a proxy may run beside the one that replaces it: Envoy's hot restart drains for ten
-/// minutes.
-const BESIDE: Duration = Duration::from_secs(15 * 60);
+/// How long a proxy may run beside the one that replaces it: by default, Envoy ends the parent of a
+/// hot restart 15 minutes after the child has started its workers.
+const BESIDE: Duration = Duration::from_secs(20 * 60);
 /// Pictures that are read together.
 const TOGETHER: usize = 16;
 /// The outcomes of requests, in the order of [`Series::counts`](crate::watch::Series::counts). One
@@ -137,7 +137,7 @@ impl NativeProxies {
                     publish and cannot, and those that fell silent within the last hour";
         registry.register("proxies", help, self.states.clone());
         let help = "Seconds since the native module on this host last published or said that it is \
-                    idle, for an hour after the last time; of several, the longest";
+                    idle, for an hour after the last time; the longest of several";
         registry.register("last_seen_seconds", help, self.last_seen.clone());
     }
 
@@ -245,11 +245,17 @@ impl NativeProxies {
             }
             let name = (domain, policy);
             let old = proxy.policies.insert(name.clone(), counts);
-            let (domain, policy) = name;
+            if old == Some(counts) {
+                continue;
+            }
+            let ((domain, policy), is_known) = (name, old.is_some());
             for (index, outcome) in OUTCOMES.into_iter().enumerate() {
                 let total = counts.get(index).copied().unwrap_or_default();
                 let old = before(old.and_then(|old| old.get(index).copied()), total);
                 let grown = total.saturating_sub(old);
+                if grown == 0 && is_known {
+                    continue;
+                }
                 let (domain, policy) = (domain.clone(), policy.clone());
                 let counter = match outcome {
                     Some(outcome) => {

@@ -12,11 +12,12 @@ const ESCAPE: &str = "\u{e00c}";
 const NAMES: &str =
     "return [...document.querySelectorAll('#policies h3')].map((at) => at.textContent)";
 
-/// Notes when the first policy stands on the page, in milliseconds since it was opened, without what
-/// the made-up picture took itself.
+/// Notes when the first policy stands on the page, in milliseconds since it was opened, without
+/// what the made-up picture took itself.
 const WATCH: &str = "addEventListener('DOMContentLoaded', () => {
     const stands = () => document.querySelector('#policies .policy b') !== null;
-    const note = () => requestAnimationFrame(() => requestAnimationFrame((now) => { window.stood = now - made.own; }));
+    const stood = (now) => { window.stood = now - made.own; };
+    const note = () => requestAnimationFrame(() => requestAnimationFrame(stood));
     if (stands()) return note();
     new MutationObserver((_, observer) => {
       if (!stands()) return;

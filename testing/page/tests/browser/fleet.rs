@@ -226,22 +226,31 @@ fn policy_refuses_a_part_of_its_partitions() -> Result<()> {
     for (wrong, why) in [
         ("5", "Write a share such as 5 %"),
         ("101 %", "Write a share such as 5 %"),
+        ("jwt.sub=bob, 7%", "Write a share such as 5 %"),
         ("header.x-key=k", "The value of header.x-key may be a secret"),
     ] {
         review(wrong)?;
         browser.wait_for("#dial-error", why)?;
     }
+    // It is no secret, but this policy does not count by it.
+    browser.click("#dial-plain")?;
+    review("header.x-key=k")?;
+    browser.wait_for("#confirm-words", "for header.x-key=k only")?;
+    browser.click("#confirm-do")?;
+    browser.wait_for("#dial-error", "no partition contains header.x-key=k")?;
     page::set(&browser, "#dial-mode", "enforce")?;
     review("jwt.sub=bob")?;
     browser.wait_for("#dial-error", "Leave it as it is")?;
     page::set(&browser, "#dial-mode", "")?;
     review("jwt.sub=bob")?;
-    browser
-        .wait_for("#confirm-words", "refuse what is over the quota of jwt.sub=bob, and count")?;
+    browser.wait_for("#confirm-words", "refuse what is over the quota for jwt.sub=bob only")?;
     page::agree(&browser)?;
     until_refused(&rig, "bob")?;
     assert_eq!(rig.status(&of("alice")?)?, 200);
     browser.wait_for("#dials", "shadow, enforced for jwt.sub=bob")?;
+    browser.click("#outcome button")?;
+    let kept = page::review_dial(&browser, "per-caller", &[("quota", "7")])?;
+    assert!(kept.contains("stay too: shadow, enforced for jwt.sub=bob"), "{kept}");
     traffic.end()
 }
 

@@ -342,7 +342,7 @@ fn bash_runs_the_completions() {
 fn top_ends_with_status_1_while_a_part_is_missing() {
     let fleet = Fleet::redis();
     fleet.reserve("per-caller", "jwt.sub=alice", 10, 10);
-    // An entry that cannot be read is left out of the list of stores and proxies.
+    // The list of stores and proxies is no hash any more, so the store reads none of it.
     fleet.redis.as_ref().unwrap().cli(&["SET", "qg:publishers:{*}", "x"]).unwrap();
     let misses = || Ok(fleet.run(&["top"]).status == 1);
     quotagate_support::wait::until_true("the list to be read again", fleet::PATIENCE, misses)

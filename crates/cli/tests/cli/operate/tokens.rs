@@ -110,6 +110,7 @@ fn roles_and_domains_decide_what_a_token_may_do() {
         (&["--person", "ann"][..], 2),
         (&["--person", "root"], 0),
         (&["--party", "jwt.sub=mallory"], 1),
+        (&["--party", "jwt.sub=mallory,*"], 1),
         (&["--party", "jwt.sub=alice"], 0),
         (&["--since", "1h"], 2),
         (&["--policy", "payments"], 0),

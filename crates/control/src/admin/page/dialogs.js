@@ -43,7 +43,7 @@ function by(input) {
 function openDial(domain = view.domain, policy = view.policy ?? '*') {
   policies($('dial-policy'), domain && { domain, policy }, true);
   for (const id of ['dial-mode', 'dial-share', 'dial-failure', 'dial-quota', 'dial-for']) $(id).value = '';
-  $('dial-shadow').checked = false;
+  for (const id of ['dial-shadow', 'dial-plain']) $(id).checked = false;
   $('dial-by').value = sessionStorage.getItem(NAME) ?? '';
   complain($('dial-form'));
   describeDial();
@@ -74,7 +74,7 @@ $('dial-form').addEventListener('submit', (event) => {
     const body = { domain, policy, mode: $('dial-mode').value || undefined, on_failure: $('dial-failure').value || undefined };
     if (policy !== '*' && $('dial-quota').value.trim()) body.quota = quotaIn($('dial-quota').value, 'quota');
     if (policy !== '*' && $('dial-share').value.trim()) {
-      body.enforced_for = shareIn($('dial-share').value);
+      body.enforced_for = shareIn($('dial-share').value, $('dial-plain').checked);
       if ((body.mode ?? 'shadow') !== 'shadow') throw new Wrong('mode', 'leave it as it is: the rest of the partitions is in mode shadow');
       body.mode = 'shadow';
     }
@@ -109,11 +109,11 @@ function dialWords(body) {
   const ends = `within 10 s, ${until(body.for_ms)}.`;
   const words = [];
   if (body.quota !== undefined) words.push(...quotaWords(body, window, ends));
-  if (body.enforced_for) words.push(`Policy ${body.policy} of domain ${body.domain} will refuse what is over the quota of ${partText(body.enforced_for)}, and count the rest without refusing it, ${ends}`);
+  if (body.enforced_for) words.push(`Policy ${body.policy} of domain ${body.domain} will refuse what is over the quota for ${partText(body.enforced_for).replace('%', '% of its partitions')} only, and count the rest without refusing it, ${ends}`);
   else if (body.mode) words.push(`Every proxy of domain ${body.domain} will ${modes[body.mode]}, ${ends}`);
   if (body.on_failure) words.push(`When the store fails, every proxy of domain ${body.domain} will ${failures[body.on_failure]}, ${ends}`);
   const old = dialOf(body.domain, body.policy);
-  const kept = old && dialText({ quota: body.quota === undefined ? old.quota : undefined, mode: body.mode ? undefined : old.mode, on_failure: body.on_failure ? undefined : old.on_failure }, window);
+  const kept = old && dialText({ quota: body.quota === undefined ? old.quota : undefined, mode: body.mode ? undefined : old.mode, enforced_for: old.enforced_for, on_failure: body.on_failure ? undefined : old.on_failure }, window);
   if (kept) words.push(`Values that were set before stay too${body.for_ms === undefined ? '' : ', for the same time'}: ${kept}.`);
   return [...words, ...forgetful(body.domain), ...stale()];
 }

@@ -132,7 +132,7 @@ fn show(args: &TopArgs, answer: Answer<Top>, output: Output) -> Result<(), Failu
         output.json(&answer.raw)?;
         return whole(top.incomplete.as_deref());
     }
-    // The error says it.
+    // `whole` says it on standard error.
     let incomplete = top.incomplete.take();
     if top.is_empty() {
         say(&format!(
