@@ -197,8 +197,12 @@ async fn end_of_dials_and_overrides_is_recorded_once_with_what_they_were() {
         (&json!("override p jwt.sub=a ended: blocked"), &json!("jwt.sub=a")),
         "{history}"
     );
-    let expired = lines(&audit).into_iter().filter(|line| line["action"] == "expiry").count();
-    assert_eq!(expired, 2);
+    // The audit log has it after the history.
+    let expired = until("both in the audit log", Duration::from_secs(60), async || {
+        let lines = lines(&audit).into_iter().filter(|line| line["action"] == "expiry");
+        Some(lines.count()).filter(|count| *count >= 2)
+    });
+    assert_eq!(expired.await, 2);
     let (_, of_party) = server.get("/v1/history?partition=jwt.sub%3Da").await;
     assert_eq!(of_party.as_array().unwrap().len(), 2, "{of_party}");
 }
