@@ -20,7 +20,7 @@ use quotagate_store::store::Store;
 
 pub use self::format::Format;
 use quotagate_operate::Operate;
-use quotagate_operate::watch::Watch;
+use quotagate_operate::watch::{DocumentSighting, Watch};
 
 /// Upper bounds in seconds of the time that a call took.
 const BOUNDS: [f64; 13] =
@@ -47,6 +47,7 @@ struct Domain {
 struct Document {
     domain: String,
     digest: String,
+    number: u64,
 }
 
 /// The counters of a server, and those of its backend.
@@ -155,8 +156,9 @@ impl Metrics {
         }
         self.documents.clear();
         for sighting in operate.watch.in_force.seen(Instant::now()) {
-            let document = Document { domain: sighting.domain, digest: sighting.digest };
             let proxies = i64::try_from(sighting.proxies.len()).unwrap_or(i64::MAX);
+            let DocumentSighting { domain, digest, number, .. } = sighting;
+            let document = Document { domain, digest, number };
             self.documents.get_or_create(&document).set(proxies);
         }
         let mut text = String::new();

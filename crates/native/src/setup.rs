@@ -1,18 +1,18 @@
 //! Configurations: of a listener's filter, and of a route.
 
 use std::hash::{BuildHasher, RandomState};
-use std::sync::{Arc, LazyLock, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, LazyLock, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use quotagate_operate::document::unknown_zones;
 use quotagate_quota::config::{
-    Config, DocumentOwner, Faults, GoodDocuments, PerRoute, Reach, WrongDocument,
+    Config, DocumentOwner, Faults, GoodDocuments, PerRoute, PublishedDocument, Reach, WrongDocument,
 };
 
 use crate::abi::{FilterConfig, process};
 use crate::link::{Callouts, Closed, Library, Link, check};
 use crate::main_thread::MainThread;
 use crate::metrics::Metrics;
-use crate::shard::Shard;
+use crate::shard::{LiveDocuments, Shard};
 use crate::{log, runtime};
 
 /// A configuration in force: a document, and a shard for each Envoy worker that serves it.
@@ -63,7 +63,28 @@ impl Setup {
         };
         let (config, link) = in_force(&owner, document, Config::parse_unordered(document), link)?;
         let metrics = Metrics::define(filter_config);
-        Ok(Arc::new(Self::new(config, link, metrics, main)))
+        let setup = Self::new(config, link, metrics, main);
+        if setup.config.is_live() && !process::only_validates() {
+            setup.follow(name, document);
+        }
+        Ok(Arc::new(setup))
+    }
+
+    /// Makes all shards, so that each of them takes up published documents without traffic, too.
+    fn follow(&self, name: &str, document: &[u8]) {
+        let owner = DocumentOwner::Published(name.into());
+        let embedded = WrongDocument::read(document);
+        let kept = good_documents().last(&owner, &embedded).map(str::to_owned);
+        let keep = move |config: &Config, document: &PublishedDocument| {
+            good_documents().keep(&owner, config, document.text().as_bytes());
+        };
+        let live = Arc::new(LiveDocuments { carried_out, keep: Box::new(keep) });
+        for worker in 0..self.shards.len() {
+            if let Some(shard) = self.shard(worker) {
+                let inherited = kept.as_deref().and_then(PublishedDocument::read);
+                shard.follow(inherited, Arc::clone(&live));
+            }
+        }
     }
 
     fn new(
@@ -144,6 +165,11 @@ impl Route {
             Err(faults) => Err(faults),
         };
         let link = |config: &Config| match &config.store.reach {
+            _ if config.is_live() => Err(vec![
+                "live: published documents replace those of listeners only: leave it out in the \
+                 document of a route"
+                    .to_owned(),
+            ]),
             Reach::Cluster(_) => Err(vec![
                 "store.cluster: Envoy makes no calls for a route: write store.redis".to_owned(),
             ]),
@@ -173,11 +199,10 @@ fn in_force(
     parsed: Result<Config, Faults>,
     link: impl Fn(&Config) -> Result<Link, Vec<String>>,
 ) -> Result<(Config, Link), Vec<String>> {
-    let good = || GOOD_DOCUMENTS.lock().unwrap_or_else(PoisonError::into_inner);
     let faults = match usable(parsed, &link) {
         Ok(usable) => {
             if !process::only_validates() {
-                good().keep(owner, &usable.0, document);
+                good_documents().keep(owner, &usable.0, document);
             }
             return Ok(usable);
         }
@@ -189,7 +214,7 @@ fn in_force(
     }
     let mut kept = None;
     let last_good = |wrong: &_| {
-        let text = good().last(owner, wrong)?.to_owned();
+        let text = good_documents().last(owner, wrong)?.to_owned();
         let (config, link) = usable(Config::parse_unordered(text.as_bytes()), &link).ok()?;
         kept = Some(link);
         Some(config)
@@ -215,11 +240,23 @@ fn usable(
     parsed: Result<Config, Faults>,
     link: impl Fn(&Config) -> Result<Link, Vec<String>>,
 ) -> Result<(Config, Link), Vec<String>> {
-    let config = parsed?;
-    known_zones(&config)?;
-    readable_costs(&config)?;
+    let config = carried_out(parsed?)?;
     let link = link(&config)?;
     Ok((config, link))
+}
+
+/// The configuration, if this form of the filter can carry it out.
+///
+/// # Errors
+/// All faults of the document.
+fn carried_out(config: Config) -> Result<Config, Vec<String>> {
+    known_zones(&config)?;
+    readable_costs(&config)?;
+    Ok(config)
+}
+
+fn good_documents() -> MutexGuard<'static, GoodDocuments> {
+    GOOD_DOCUMENTS.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 fn in_process(config: &Config) -> Result<Link, Vec<String>> {

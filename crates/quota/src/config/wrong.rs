@@ -76,14 +76,7 @@ impl WrongDocument {
             Some(config) => config,
             None => self.without_policies()?,
         };
-        let printable = |c: char| if (' '..='~').contains(&c) { c } else { '?' };
-        let first = faults.first().map_or("", String::as_str);
-        let refused = RefusedDocument {
-            fault: first.chars().map(printable).take(MAX_FAULT).collect(),
-            faults: u32::try_from(faults.len()).unwrap_or(u32::MAX),
-            keeps_last_good,
-        };
-        Some(Config { refused: Some(refused), ..config })
+        Some(Config { refused: Some(refused_document(faults, keeps_last_good, 0)), ..config })
     }
 
     fn without_policies(self) -> Option<Config> {
@@ -100,6 +93,22 @@ impl WrongDocument {
         };
         config.store.on_failure = on_failure;
         Some(config)
+    }
+}
+
+/// What a worker reports of a document with these faults; `number` is that of a published one.
+pub(crate) fn refused_document(
+    faults: &[String],
+    keeps_last_good: bool,
+    number: u64,
+) -> RefusedDocument {
+    let printable = |c: char| if (' '..='~').contains(&c) { c } else { '?' };
+    let first = faults.first().map_or("", String::as_str);
+    RefusedDocument {
+        fault: first.chars().map(printable).take(MAX_FAULT).collect(),
+        faults: u32::try_from(faults.len()).unwrap_or(u32::MAX),
+        keeps_last_good,
+        number,
     }
 }
 
@@ -155,6 +164,8 @@ pub enum DocumentOwner {
     Filter(Box<str>),
     /// A route. Several routes may have the same name.
     Route(Box<str>),
+    /// A filter in a listener: the published document that it took up last.
+    Published(Box<str>),
 }
 
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -203,9 +214,10 @@ impl GoodDocuments {
         {
             return false;
         }
+        let is_published = matches!(owner, DocumentOwner::Published(_));
         self.0.retain(|known| {
-            (&known.owner, &known.domain, &known.policies)
-                != (&document.owner, &document.domain, &document.policies)
+            let is_same = is_published || known.policies == document.policies;
+            !(is_same && known.has_owner_and_domain_of(&document))
         });
         if self.0.len() >= MAX_GOOD_DOCUMENTS {
             // Not the only document of a filter that hardly ever changes.
@@ -243,6 +255,7 @@ impl GoodDocuments {
         }
         let common = |known: &GoodDocument| known.policies.intersection(&wrong.policies).count();
         let last = match owner {
+            DocumentOwner::Published(_) => found.last(),
             DocumentOwner::Filter(_) => {
                 found.iter().rev().find(|known| common(known) > 0).or(found.last())
             }

@@ -17,7 +17,7 @@ use super::requests::Want;
 use crate::decision::{Outcome, Standing};
 use notices::Notices;
 use refusals::Refusals;
-use tally::Tally;
+pub(super) use tally::Tally;
 use unseen::Unseen;
 
 /// What a policy in this mode makes of a request beyond its quota.
