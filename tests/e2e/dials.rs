@@ -282,9 +282,9 @@ fn share_of_the_tenants_is_enforced_and_the_rest_is_in_shadow() -> Result<()> {
         let set = || rig.store.operate("PUT", "/v1/dials", &wish).map(Some);
         wait::until("the dial to be set", PATIENCE, set).map(drop)
     };
-    // Whose first 64 bits of SHA-256("header.x-tenant=tN"), modulo 100, are below the percent.
-    let ten: &[u32] = &[7, 9, 20, 27, 30, 31];
-    let thirty: &[u32] = &[3, 5, 7, 9, 15, 18, 20, 24, 27, 30, 31, 35];
+    // Whose second 64 bits of SHA-256("header.x-tenant=tN"), modulo 100, are below the percent.
+    let ten: &[u32] = &[11, 39];
+    let thirty: &[u32] = &[2, 3, 4, 5, 10, 11, 13, 14, 19, 20, 29, 30, 33, 34, 38, 39];
     for (percent, expected) in [(10, ten), (30, thirty)] {
         dial(json!({"percent": percent}))?;
         let expected: Vec<String> = expected.iter().map(|n| format!("t{n}")).collect();

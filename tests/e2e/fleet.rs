@@ -62,10 +62,11 @@ fn invariant_1_two_envoys_with_two_workers_over_a_redis_cluster_admit_exactly_th
     stores.iter_mut().try_for_each(StoreProcess::thaw)?;
     let (mut admitted, mut refused) = (0, 0);
     for client in &mut clients {
-        match client.finish()?.status {
+        let answer = client.finish()?;
+        match answer.status {
             200 => admitted += 1,
             429 => refused += 1,
-            other => anyhow::bail!("answered {other}"),
+            other => anyhow::bail!("answered {other}: {}", answer.text()),
         }
     }
     assert_eq!((admitted, refused), (QUOTA, CLIENTS - QUOTA));
@@ -94,4 +95,41 @@ fn quota_holds_across_a_fleet_of_both_forms() -> Result<()> {
     }
     assert_eq!(admitted, [15, 15], "they take turns");
     inspect::settled(&redis, "per-caller", 30)
+}
+
+/// A store that serves operators alone: no proxy calls it.
+#[test]
+fn store_of_operators_has_the_metrics_of_native_modules() -> Result<()> {
+    if !Form::Native.is_under_test("a store reads what native modules publish")? {
+        return Ok(());
+    }
+    let redis = Redis::start()?;
+    let (store, upstream) = (StoreProcess::start(&redis.url(), &[])?, Upstream::start()?);
+    let metrics = || Ok::<_, anyhow::Error>(http::get(store.admin_port(), "/metrics")?.text());
+    wait::until_true("the first reading", CONNECTED, || {
+        Ok(metrics()?.contains(r#"quotagate_native_proxies{state="silent"} 0"#))
+    })?;
+    let options = EnvoyOptions::new(upstream.port(), store.port()).redis(&redis.url());
+    let envoy = Envoy::start(&options.document(document(json!([per_caller(2)]))))?;
+    let mut client = Client::connect(envoy.port())?;
+    for status in [200, 200, 429] {
+        assert_eq!(client.send(&Request::get("/"))?.status, status);
+    }
+    let labels = |outcome| format!(r#"domain="shop",policy="per-caller",outcome="{outcome}""#);
+    let expected = [
+        format!("quotagate_native_requests_total{{{}}} 2", labels("admitted")),
+        format!("quotagate_native_requests_total{{{}}} 1", labels("refused")),
+        r#"quotagate_native_proxies{state="ready"} 1"#.to_owned(),
+        r#"quotagate_partitions_refused{domain="shop",policy="per-caller"} 1"#.to_owned(),
+        r#"mode="enforce",counts="partitions"} 1"#.to_owned(),
+    ];
+    wait::until_true("the metrics", CONNECTED, || {
+        let text = metrics()?;
+        Ok(expected.iter().all(|line| text.contains(line)))
+    })?;
+    let text = metrics()?;
+    assert!(text.contains(r#"quotagate_native_calls_total{outcome="ok"}"#), "{text}");
+    assert!(text.contains("quotagate_native_last_seen_seconds{host="), "{text}");
+    assert!(!text.contains("quotagate_store_requests_total{"), "no proxy reports to it: {text}");
+    Ok(())
 }

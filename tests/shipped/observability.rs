@@ -2,14 +2,16 @@
 //! they should, every query names existing metrics, and the address that Compose exposes serves
 //! only statistics.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::io::Write;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result};
-use quotagate_protocol::dials::{DocumentOverrides, PolicyReport, Report, TELEMETRY_PATH};
+use quotagate_protocol::dials::{
+    DocumentOverrides, PolicyReport, Refusals, Report, TELEMETRY_PATH,
+};
 use quotagate_protocol::{Kind, Mode, OnFailure};
 use quotagate_support::envoy::{Envoy, EnvoyOptions};
 use quotagate_support::http::{self, Request};
@@ -20,7 +22,7 @@ use quotagate_support::{edits, paths, ports, tools, wait, yaml};
 use serde_json::{Value, json};
 
 /// Metrics of Envoy with `stats_tags.yaml`, of Istio, and of Prometheus itself.
-const OF_OTHERS: [&str; 11] = [
+const OF_OTHERS: [&str; 12] = [
     "envoy_listener_manager_lds_update_rejected",
     "istio_agent_wasm_config_conversion_count",
     "pilot_total_xds_rejects",
@@ -31,7 +33,17 @@ const OF_OTHERS: [&str; 11] = [
     "quotagate_fetches_failed",
     "quotagate_runtime_stalled_seconds",
     "quotagate_documents_refused",
+    // A rule of the user's own.
+    "quotagate:refusals_expected",
     "up",
+];
+
+/// Metrics that a store has once native modules publish.
+const OF_NATIVE_MODULES: [&str; 4] = [
+    "quotagate_native_calls_total",
+    "quotagate_native_requests_total",
+    "quotagate_native_proxies",
+    "quotagate_native_last_seen_seconds",
 ];
 
 fn directory() -> PathBuf {
@@ -69,6 +81,11 @@ fn rules() -> Result<Vec<Value>> {
     alerts["groups"][0]["rules"].as_array().cloned().context("no rules")
 }
 
+/// The rules that name an alert; the others record what these compare.
+fn alerts() -> Result<Vec<Value>> {
+    Ok(rules()?.into_iter().filter(|rule| rule["alert"].is_string()).collect())
+}
+
 #[test]
 fn every_alert_says_what_to_do_and_is_tested() -> Result<()> {
     let tests = fs::read_to_string(directory().join("alerts_test.yaml"))?;
@@ -78,7 +95,15 @@ fn every_alert_says_what_to_do_and_is_tested() -> Result<()> {
         .filter(|line| line.starts_with('#'))
         .map(|line| line.trim_start_matches('#').trim().replace('`', "").to_lowercase())
         .collect();
-    for rule in rules()? {
+    let dashboard = read("grafana.json")?;
+    let panels = dashboard["panels"].as_array().context("no panels")?;
+    let shown: BTreeSet<String> = targets(panels).flat_map(metrics).collect();
+    let records: BTreeMap<String, BTreeSet<String>> = rules()?
+        .iter()
+        .filter_map(|rule| Some((rule["record"].as_str()?, metrics(rule["expr"].as_str()?))))
+        .map(|(name, of)| (name.to_owned(), of))
+        .collect();
+    for rule in alerts()? {
         let name = rule["alert"].as_str().context("no name")?;
         let annotations = &rule["annotations"];
         for key in ["summary", "description"] {
@@ -96,13 +121,44 @@ fn every_alert_says_what_to_do_and_is_tested() -> Result<()> {
             tests.contains(&format!("alertname: {name}\n        exp_alerts:")),
             "{name} is not seen to fire"
         );
+        let watched = metrics(rule["expr"].as_str().context("no expression")?);
+        let watched: BTreeSet<&String> = watched
+            .iter()
+            .flat_map(|of| records.get(of).into_iter().flatten().chain([of]))
+            .collect();
+        let elsewhere =
+            ["up", "pilot_total_xds_rejects", "istio_agent_wasm_config_conversion_count"];
+        let is_shown = |of: &&String| shown.contains(*of) || elsewhere.contains(&of.as_str());
+        assert!(watched.iter().any(is_shown), "{name}: no panel shows {watched:?}");
+    }
+    Ok(())
+}
+
+/// The expressions of panels.
+fn targets(panels: &[Value]) -> impl Iterator<Item = &str> {
+    let targets = panels.iter().flat_map(|panel| panel["targets"].as_array().into_iter().flatten());
+    targets.filter_map(|target| target["expr"].as_str())
+}
+
+#[test]
+fn domains_do_not_merge_in_the_dashboard() -> Result<()> {
+    let dashboard = read("grafana.json")?;
+    let panels = dashboard["panels"].as_array().context("no panels")?;
+    for panel in panels.iter().filter(|panel| panel["repeat"] != "domain") {
+        for expression in targets(std::slice::from_ref(panel)) {
+            if expression.contains("$domain") {
+                let title = &panel["title"];
+                assert!(expression.contains("by (domain"), "{title}: {expression}");
+                assert!(!expression.contains("by (policy"), "{title}: {expression}");
+            }
+        }
     }
     Ok(())
 }
 
 /// The names of the metrics in an expression.
 fn metrics(expression: &str) -> BTreeSet<String> {
-    let word = |c: char| c.is_ascii_alphanumeric() || c == '_';
+    let word = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == ':';
     // Values of labels are not metric names.
     let outside: String = expression.split('"').step_by(2).collect::<Vec<_>>().join("\"\"");
     let mut found = BTreeSet::new();
@@ -151,7 +207,10 @@ fn of_a_real_store() -> Result<BTreeSet<String>> {
         missing_identity: 2,
         store_error: 1,
     };
-    let report = serde_json::to_vec(&Report { policies: vec![policy], ..Report::default() })?;
+    let refused = vec![Refusals { key: "shop:per-caller:{jwt.sub=bob}".to_owned(), requests: 4 }];
+    let (digest, proxy) = ("e3b0c44298fc".to_owned(), "00000000000000aa".to_owned());
+    let report = Report { policies: vec![policy], refused, digest, proxy, ..Report::default() };
+    let report = serde_json::to_vec(&report)?;
     let reported = Request::post(&format!("{TELEMETRY_PATH}?domain=shop"), &report);
     assert_eq!(http::Client::connect(store.port())?.send(&reported)?.status, 200);
     let dial = json!({"policy": "*", "mode": "shadow", "by": "ann"});
@@ -198,17 +257,18 @@ fn metrics_are_found_in_expressions() {
 fn every_query_names_existing_metrics() -> Result<()> {
     let dashboard = read("grafana.json")?;
     let panels = dashboard["panels"].as_array().context("no panels")?;
-    let targets = panels.iter().flat_map(|panel| panel["targets"].as_array().into_iter().flatten());
     let variables = dashboard["templating"]["list"].as_array().context("no variables")?;
-    let queries: Vec<String> = targets
-        .map(|target| &target["expr"])
-        .chain(variables.iter().map(|variable| &variable["definition"]))
-        .filter_map(|text| text.as_str().map(str::to_owned))
+    let queries: Vec<String> = targets(panels)
+        .chain(variables.iter().filter_map(|variable| variable["definition"].as_str()))
+        .map(str::to_owned)
         .chain(rules()?.iter().filter_map(|rule| rule["expr"].as_str().map(str::to_owned)))
         .collect();
     assert!(queries.len() > 30, "{}", queries.len());
     let store = of_a_real_store()?;
-    let exists = |name: &String| store.contains(name) || OF_OTHERS.contains(&name.as_str());
+    let recorded = rules()?;
+    let recorded: Vec<&str> = recorded.iter().filter_map(|rule| rule["record"].as_str()).collect();
+    let others = [&OF_OTHERS[..], &OF_NATIVE_MODULES[..], &recorded].concat();
+    let exists = |name: &String| store.contains(name) || others.contains(&name.as_str());
     for query in &queries {
         let asked = metrics(query);
         assert!(!asked.is_empty(), "{query}");
@@ -223,9 +283,7 @@ fn every_query_names_existing_metrics() -> Result<()> {
 fn prometheus_accepts_every_query_of_the_dashboard() -> Result<()> {
     let dashboard = read("grafana.json")?;
     let panels = dashboard["panels"].as_array().context("no panels")?;
-    let targets = panels.iter().flat_map(|panel| panel["targets"].as_array().into_iter().flatten());
-    let expressions = targets.filter_map(|target| target["expr"].as_str());
-    let rules: Vec<Value> = expressions
+    let rules: Vec<Value> = targets(panels)
         .map(|text| {
             text.replace("$__rate_interval", "1m").replace("$domain", ".*").replace("$policy", ".*")
         })

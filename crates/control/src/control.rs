@@ -21,6 +21,8 @@ pub struct Control {
     pub metrics: Metrics,
     pub connections: Arc<Connections>,
     pub audit: Option<Arc<AuditLog>>,
+    /// What operators call this store, such as `production`.
+    pub environment: Option<String>,
 }
 
 impl Control {
@@ -31,7 +33,7 @@ impl Control {
         audit: Option<AuditLog>,
     ) -> Self {
         let operate = Operate::new(Arc::clone(&store));
-        let metrics = Metrics::new(&*store, &operate.watch);
+        let metrics = Metrics::new(&*store, &operate);
         let audit = audit.map(Arc::new);
         if let Some(audit) = audit.clone() {
             operate.history.on_change(Box::new(move |domain: &str, event: &ApiEvent| {
@@ -39,7 +41,8 @@ impl Control {
                 async move { audit.write(line).await }.boxed()
             }));
         }
-        Self { store, operate, events: Events::default(), metrics, connections, audit }
+        let (events, environment) = (Events::default(), None);
+        Self { store, operate, events, metrics, connections, audit, environment }
     }
 }
 

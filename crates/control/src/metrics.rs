@@ -19,8 +19,9 @@ use prometheus_client::registry::Registry;
 use quotagate_store::store::Store;
 
 pub use self::format::Format;
-use quotagate_operate::Operate;
-use quotagate_operate::watch::{DocumentSighting, Watch};
+use quotagate_operate::watch::DocumentSighting;
+use quotagate_operate::{DomainGauges, Operate, PolicyGauge};
+use quotagate_protocol::Mode;
 
 /// Upper bounds in seconds of the time that a call took.
 const BOUNDS: [f64; 13] =
@@ -44,6 +45,20 @@ struct Domain {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct Policy {
+    domain: String,
+    policy: String,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct PolicyInForce {
+    domain: String,
+    policy: String,
+    mode: &'static str,
+    counts: &'static str,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct Document {
     domain: String,
     digest: String,
@@ -64,13 +79,18 @@ pub struct Metrics {
     dials: Family<Domain, Gauge>,
     overrides: Family<Domain, Gauge>,
     documents: Family<Document, Gauge>,
+    longest_dial: Family<Domain, Gauge>,
+    longest_override: Family<Domain, Gauge>,
+    silent: Family<Domain, Gauge>,
+    policies: Family<PolicyInForce, Gauge>,
+    partitions_refused: Family<Policy, Gauge>,
     /// Locked while a scrape writes the gauges, so that no other scrape reads them cleared.
     writing: Mutex<()>,
 }
 
 impl Metrics {
-    /// Metrics at zero, with those of `store` and of `watch`.
-    pub fn new(store: &dyn Store, watch: &Watch) -> Self {
+    /// Metrics at zero, with those of `store` and of `operate`.
+    pub fn new(store: &dyn Store, operate: &Operate) -> Self {
         let mut all = Registry::default();
         #[cfg(target_os = "linux")]
         all.register_collector(Box::new(process::ProcessMetrics));
@@ -88,6 +108,11 @@ impl Metrics {
             dials: Family::default(),
             overrides: Family::default(),
             documents: Family::default(),
+            longest_dial: Family::default(),
+            longest_override: Family::default(),
+            silent: Family::default(),
+            policies: Family::default(),
+            partitions_refused: Family::default(),
             writing: Mutex::default(),
             registry: Registry::default(),
             calls: calls.clone(),
@@ -110,10 +135,25 @@ impl Metrics {
         registry.register("dials", help, metrics.dials.clone());
         let help = "Overrides in force according to their index, including domains without traffic";
         registry.register("overrides", help, metrics.overrides.clone());
-        watch.register(registry);
+        let help = "For how long the oldest dial in force has been set; 0 without a dial";
+        registry.register("longest_dial_seconds", help, metrics.longest_dial.clone());
+        let help = "For how long the oldest override without an end has been set; 0 without one";
+        registry.register("longest_override_seconds", help, metrics.longest_override.clone());
+        let help = "Seconds since a proxy reported a policy of the domain, as far as this store \
+                    knows: up to ten minutes too long";
+        registry.register("domain_silent_seconds", help, metrics.silent.clone());
+        operate.watch.register(registry);
         store.register(registry);
+        operate.fleet.register(all.sub_registry_with_prefix("quotagate_native"));
+        let help = "The mode in force of each policy, and whether it counts everybody in one \
+                    counter or partitions; always 1";
+        all.register("quotagate_policy", help, metrics.policies.clone());
+        let help = "Partitions that were refused within about the last five minutes, as this \
+                    store and native modules saw them: at least so many";
+        all.register("quotagate_partitions_refused", help, metrics.partitions_refused.clone());
         let help = "Reports of workers whose policy document was refused";
-        all.register("quotagate_documents_refused", help, watch.documents.reports.clone());
+        let refused = operate.watch.documents.reports.clone();
+        all.register("quotagate_documents_refused", help, refused);
         let help = "Proxies that reported the policy document to this store within the last minute";
         all.register("quotagate_document", help, metrics.documents.clone());
         Self { registry: all, ..metrics }
@@ -146,13 +186,12 @@ impl Metrics {
         // A panic could leave nothing inconsistent here.
         let _turn = self.writing.lock().unwrap_or_else(PoisonError::into_inner);
         self.ready.set(store.health().faults.is_empty().into());
-        let (dials, overrides) = (&self.dials, &self.overrides);
-        dials.clear();
-        overrides.clear();
-        for (domain, dials_set, overrides_set) in operate.boards.in_force() {
-            let domain = Domain { domain };
-            dials.get_or_create(&domain).set(i64::try_from(dials_set).unwrap_or(i64::MAX));
-            overrides.get_or_create(&domain).set(i64::try_from(overrides_set).unwrap_or(i64::MAX));
+        self.show_domains(operate.boards.gauges());
+        self.partitions_refused.clear();
+        for ((domain, policy), count) in operate.fleet.refused_partitions() {
+            self.partitions_refused
+                .get_or_create(&Policy { domain, policy })
+                .set(i64::try_from(count).unwrap_or(i64::MAX));
         }
         self.documents.clear();
         for sighting in operate.watch.in_force.seen(Instant::now()) {
@@ -169,6 +208,43 @@ impl Metrics {
         match format {
             Format::Open => text,
             Format::Plain => plain::of(&text),
+        }
+    }
+
+    fn show_domains(&self, domains: Vec<DomainGauges>) {
+        let by_domain = [
+            &self.dials,
+            &self.overrides,
+            &self.longest_dial,
+            &self.longest_override,
+            &self.silent,
+        ];
+        by_domain.iter().for_each(|gauges| gauges.clear());
+        self.policies.clear();
+        for of in domains {
+            let domain = Domain { domain: of.domain };
+            let set = |gauges: &Family<Domain, Gauge>, value: u64| {
+                gauges.get_or_create(&domain).set(i64::try_from(value).unwrap_or(i64::MAX));
+            };
+            set(&self.dials, u64::try_from(of.dials).unwrap_or(u64::MAX));
+            set(&self.overrides, u64::try_from(of.overrides).unwrap_or(u64::MAX));
+            set(&self.longest_dial, of.longest_dial.as_secs());
+            set(&self.longest_override, of.longest_override.as_secs());
+            if let Some(silent) = of.silent {
+                set(&self.silent, silent.as_secs());
+            }
+            for PolicyGauge { name: policy, mode, counts_everybody } in of.policies {
+                let mode = match mode {
+                    Mode::Enforce => "enforce",
+                    Mode::Shadow => "shadow",
+                    Mode::Mark => "mark",
+                    Mode::Off => "off",
+                };
+                let counts = if counts_everybody { "everybody" } else { "partitions" };
+                let domain = domain.domain.clone();
+                let in_force = PolicyInForce { domain, policy, mode, counts };
+                self.policies.get_or_create(&in_force).set(1);
+            }
         }
     }
 }

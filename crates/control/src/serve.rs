@@ -24,6 +24,7 @@ pub struct App {
     tokens: Option<Tokens>,
     guard: Guard,
     audit: Option<AuditLog>,
+    environment: Option<String>,
 }
 
 impl App {
@@ -31,7 +32,7 @@ impl App {
     /// `tokens` is `None`.
     pub fn new(store: Arc<dyn Store>, tokens: Option<Tokens>) -> Self {
         let guard = Guard { tokens: tokens.clone(), ..Guard::default() };
-        Self { store, tokens, guard, audit: None }
+        Self { store, tokens, guard, audit: None, environment: None }
     }
 
     /// Requires one of these tokens from operators instead. Callers do not have them.
@@ -61,6 +62,14 @@ impl App {
     #[must_use]
     pub fn audit(mut self, audit: Option<AuditLog>) -> Self {
         self.audit = audit;
+        self
+    }
+
+    /// Calls the store by this name on the live page, in its title, its colour and every
+    /// confirmation.
+    #[must_use]
+    pub fn environment(mut self, name: Option<String>) -> Self {
+        self.environment = name;
         self
     }
 }
@@ -132,9 +141,10 @@ pub async fn serve_with<F: Future<Output = ()>>(
     accept: impl FnOnce(Serving) -> F,
     shutdown: impl Future<Output = Duration>,
 ) {
-    let App { store, tokens, guard, audit } = app;
+    let App { store, tokens, guard, audit, environment } = app;
     let connections = Arc::new(Connections::default());
-    let control = Arc::new(Control::new(Arc::clone(&store), Arc::clone(&connections), audit));
+    let control = Control::new(Arc::clone(&store), Arc::clone(&connections), audit);
+    let control = Arc::new(Control { environment, ..control });
     let hooks: Arc<dyn Hooks> = Arc::clone(&control) as _;
     let endpoint = CallEndpoint::new(Arc::clone(&store), Arc::clone(&connections));
     let endpoint = Arc::new(endpoint.tokens(tokens).hooks(hooks));

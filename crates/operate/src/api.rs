@@ -29,8 +29,12 @@ pub use self::domain::{
     Board, DocumentInfo, DocumentsInForce, DomainInfo, ForgetDomain, PolicyInfo,
 };
 pub use self::overrides::{Allow, ClearOverride, OverrideEntry, SetOverride};
-pub use self::top::{Publisher, PublisherKind, Rates, Refused, Snapshot, Top, Uncounted};
-pub use self::usage::{PartiesPage, PartyUsage, PatternName, QuotaFrom, Reset, Usage, UsageReply};
+pub use self::top::{
+    MinuteRequests, Publisher, PublisherKind, Refused, SilentProxy, Top, Uncounted,
+};
+pub use self::usage::{
+    PartiesPage, PartyUsage, PatternName, QuotaFrom, Reset, Usage, UsageReply, WindowSpan,
+};
 
 /// The first part of every path.
 pub const ROOT: &str = "/v1/";
@@ -49,9 +53,10 @@ pub const HISTORY: &str = "/v1/history";
 pub const DOCUMENTS: &str = "/v1/documents";
 /// `GET` `?domain=&number=`: [`DocumentText`]; without a number, of the one in force.
 pub const DOCUMENT_TEXT: &str = "/v1/documents/text";
-/// `GET` `?domain=&partition=`: [`UsageReply`]; 404 if no policy counts that party now.
+/// `GET` `?domain=&partition=&last=`: [`UsageReply`]; 404 if no policy counts that party now. With
+/// `last=true`, of the last windows that have ended.
 pub const USAGE: &str = "/v1/usage";
-/// `GET` `?domain=&policy=&from=`: [`PartiesPage`].
+/// `GET` `?domain=&policy=&from=&last=`: [`PartiesPage`].
 pub const PARTIES: &str = "/v1/parties";
 /// `POST` [`Reset`]: [`Changed`]; 404 if there is no counter.
 pub const RESET: &str = "/v1/reset";
@@ -60,7 +65,11 @@ pub const TOP: &str = "/v1/top";
 /// `GET`: [`DomainInfo`]s, as a list. `DELETE` [`ForgetDomain`]: [`Changed`]; 409 while the domain
 /// is in use.
 pub const DOMAINS: &str = "/v1/domains";
-/// `GET`: server-sent events, one [`Snapshot`] per second, each as the `data` of an unnamed event.
+/// `GET` `?domain=&policy=`: [`MinuteRequests`].
+pub const REQUESTS: &str = "/v1/requests";
+/// `GET`: server-sent events, one per second. The first one, `whole`, is everything that the live
+/// page shows as a JSON object. Each further one, `changes`, is a JSON merge patch (RFC 7396) of
+/// that. A listener who misses some gets `whole` again.
 pub const EVENTS: &str = "/v1/events";
 
 /// Longest name of the operator who makes a change, in bytes; a longer name is cut.

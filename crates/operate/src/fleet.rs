@@ -2,46 +2,56 @@
 //!
 //! Every process that counts publishes what it saw: its fullest and most refused partitions, the
 //! requests of policies, and its calls. A process that an operator looks at reads what the others
-//! published, and merges it with what it saw itself. Nothing of it is on the path of a call.
+//! published, and merges it with what it saw itself. A store does so every minute, to count
+//! requests by minute. Nothing of it is on the path of a call.
 //!
 //! * Each publisher has a hash of its own, `<prefix>:published:{<id>}`, with one item per field. It
 //!   expires 20 s after its last write. So a process that is gone disappears, and what is read and
 //!   written is spread over a cluster.
-//! * `<prefix>:publishers:{*}` lists the publishers. Each one renews its entry every minute.
+//! * `<prefix>:publishers:{*}` lists the publishers. Each one renews its entry every minute, even
+//!   without traffic.
+//! * A store also reads what proxies publish for its metrics ([`proxies`]).
 //!
 //! Bounds: 256 publishers; of each 48 partitions in each list (24 of those that would be refused),
-//! 53 policies, 8 documents and 68 KiB. What cannot be read is ignored item by item.
+//! 52 policies, 8 documents and 68 KiB. What cannot be read is ignored item by item.
 
 mod identity;
 mod index;
 mod item;
 mod merge;
+mod minutes;
 mod others;
+mod proxies;
 mod publish;
 mod requests;
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::sync::{Arc, OnceLock};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use self::identity::Identity;
-use self::merge::Aged;
+use self::merge::{Aged, Listed};
+use self::minutes::Minutes;
 use self::others::{Others, Reading};
+use self::proxies::NativeProxies;
 use self::publish::PicturePublisher;
-use self::requests::Requests;
-use crate::api::{DocumentInfo, DocumentsInForce, PublisherKind, Rates, Refused, Top};
+pub use self::requests::{PolicySteps, Requests};
+use crate::api::{DocumentInfo, DocumentsInForce, MinuteRequests, PublisherKind, Refused, Top};
 use crate::control::ControlHandle;
-use crate::millis;
 use crate::watch::{
-    Beyond, CallSight, DocumentSighting, Pace, RefusedDocumentSighting, Wanted, Watch,
+    Beyond, CallSight, DocumentSighting, Pace, RefusedDocumentSighting, STEP, Wanted, Watch,
 };
+use crate::{MAX_POLICIES, millis};
+use prometheus_client::registry::Registry;
 use quotagate_store::server::DomainScope;
 
 /// Most partitions in a list.
 const MAX_LISTED: usize = 100;
 /// Where the clock of the grid begins: no picture is that old.
 const EPOCH: Duration = Duration::from_secs(24 * 60 * 60);
+/// How often steps are added to minutes.
+const MINUTES_EVERY: Duration = Duration::from_secs(60);
 
 /// What all processes saw that share the backend.
 pub struct Fleet {
@@ -49,19 +59,29 @@ pub struct Fleet {
     watch: Arc<Watch>,
     me: Identity,
     others: Others,
+    proxies: NativeProxies,
+    minutes: Minutes,
     started: Instant,
+    /// How much of its minute had passed then.
+    begun: Duration,
 }
 
 /// What they saw until one moment.
 pub struct FleetSight<'a> {
     fleet: &'a Fleet,
     others: Arc<Reading>,
+    /// What others list, and the documents in force, from the first look at a counter on.
+    listed: OnceLock<Listed>,
+    documents: OnceLock<BTreeMap<String, DocumentsInForce>>,
 }
 
 impl Fleet {
     pub(crate) fn new(control: ControlHandle, watch: Arc<Watch>, kind: PublisherKind) -> Self {
         let (me, others) = (Identity::new(kind), Others::default());
-        Self { control, watch, me, others, started: Instant::now() }
+        let (proxies, minutes) = (NativeProxies::default(), Minutes::default());
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        let begun = now.saturating_sub(Duration::from_secs(now.as_secs() / 60 * 60));
+        Self { control, watch, me, others, proxies, minutes, started: Instant::now(), begun }
     }
 
     /// Publishes what this process sees. Never returns. In a backend that only this process can
@@ -75,14 +95,69 @@ impl Fleet {
         ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         loop {
             ticks.tick().await;
-            publisher.publish(&*self.control, &self.me, &self.watch).await;
+            let ready = self.control.is_ready();
+            publisher.publish(&*self.control, &self.me, &self.watch, ready).await;
         }
+    }
+
+    /// Reads what proxies publish. Never returns. A backend that only this process can read has no
+    /// proxies.
+    pub(crate) async fn keep_read(&self) {
+        if !self.control.durable() {
+            return std::future::pending().await;
+        }
+        self.proxies.keep_read(&*self.control).await;
+    }
+
+    /// Adds the metrics of what proxies publish to `registry`.
+    pub fn register(&self, registry: &mut Registry) {
+        self.proxies.register(registry);
+    }
+
+    /// How many partitions of each policy were refused in about the last five minutes, as this
+    /// store saw them and as proxies list them: at least so many, because both are bounded.
+    pub fn refused_partitions(&self) -> BTreeMap<(String, String), usize> {
+        let mut refused = self.watch.beyond(Beyond::Refused, usize::MAX, Wanted::default());
+        refused.retain(|of| self.watch.has_metrics(&of.domain, &of.policy));
+        refused.extend(self.proxies.refused());
+        let mut policies: BTreeMap<_, BTreeSet<String>> = BTreeMap::new();
+        for Refused { domain, policy, partition, .. } in refused {
+            policies.entry((domain, policy)).or_default().insert(partition);
+        }
+        let counted = policies.into_iter().take(MAX_POLICIES);
+        counted.map(|(policy, partitions)| (policy, partitions.len())).collect()
+    }
+
+    /// Counts the requests of policies by minute. Never returns.
+    pub(crate) async fn keep_minutes(&self) {
+        let mut ticks = tokio::time::interval(MINUTES_EVERY);
+        ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+        loop {
+            ticks.tick().await;
+            let sight = self.look().await;
+            self.minutes.count(&sight.requests(), sight.others.is_whole);
+        }
+    }
+
+    /// The requests of a policy by minute.
+    pub fn minutes(&self, domain: &str, policy: &str, at_ms: u64) -> MinuteRequests {
+        self.minutes.of(domain, policy, self.clock(), at_ms)
+    }
+
+    /// The number of the step of 5 s that runs now.
+    pub fn step(&self) -> u64 {
+        self.clock() / millis(STEP)
+    }
+
+    /// A clock that runs on. Its minutes begin with those of the day.
+    fn clock(&self) -> u64 {
+        millis(EPOCH.saturating_add(self.begun).saturating_add(self.started.elapsed()))
     }
 
     /// What was seen until now. Reads from the backend, at most every 3 s and for at most 0.7 s.
     pub async fn look(&self) -> FleetSight<'_> {
         let others = self.others.read(&*self.control, self.me.id()).await;
-        FleetSight { fleet: self, others }
+        FleetSight { fleet: self, others, listed: OnceLock::new(), documents: OnceLock::new() }
     }
 }
 
@@ -102,6 +177,7 @@ impl FleetSight<'_> {
             would_refuse: merge::beyond(watch, &others, Beyond::LetThrough, limit, wanted),
             uncounted,
             publishers: std::iter::once(me).chain(them).collect(),
+            silent: self.fleet.proxies.silent(),
             incomplete: self.others.incomplete.clone(),
         }
     }
@@ -160,11 +236,6 @@ impl FleetSight<'_> {
         counted.collect()
     }
 
-    /// Requests per second of each policy, by name.
-    pub fn rates(&self) -> Vec<Rates> {
-        self.requests().rates()
-    }
-
     /// The calls of all processes; those of this one are `own`.
     pub fn pace(&self, own: Pace) -> Pace {
         let theirs = self.others.pictures.iter().map(|(_, _, picture)| picture.pace);
@@ -178,9 +249,9 @@ impl FleetSight<'_> {
         Pace { per_s, ms: (weight > 0.0).then(|| sum / weight) }
     }
 
-    fn requests(&self) -> Requests {
-        let now = EPOCH.saturating_add(self.fleet.started.elapsed());
-        let mut requests = Requests::new(millis(now));
+    /// The requests of all policies within the last five minutes.
+    pub fn requests(&self) -> Requests {
+        let mut requests = Requests::new(self.fleet.clock());
         self.fleet.watch.series().iter().for_each(|series| requests.add(series, 0));
         for (age_ms, picture) in self.aged() {
             picture.series.iter().for_each(|series| requests.add(series, age_ms));
@@ -203,11 +274,13 @@ impl CallSight for FleetSight<'_> {
 
     /// Of other processes, only those count that list it among those with the most.
     fn beyond(&self, beyond: Beyond, key: &str) -> Option<Refused> {
-        merge::beyond_of(&self.fleet.watch, &self.aged(), beyond, key)
+        let listed = self.listed.get_or_init(|| Listed::of(&self.aged()));
+        merge::beyond_of(&self.fleet.watch, listed, beyond, key)
     }
 
     fn is_in_force(&self, domain: &str, digest: &str) -> bool {
-        self.in_force().get(domain).is_some_and(|documents| documents.has(digest))
+        let documents = self.documents.get_or_init(|| self.in_force());
+        documents.get(domain).is_some_and(|documents| documents.has(digest))
     }
 }
 
@@ -218,6 +291,11 @@ mod tests {
     use super::*;
     use crate::api::Publisher;
     use crate::fleet::item::Picture;
+
+    fn sight_of(fleet: &Fleet, others: Reading) -> FleetSight<'_> {
+        let (listed, documents) = (OnceLock::new(), OnceLock::new());
+        FleetSight { fleet, others: Arc::new(others), listed, documents }
+    }
 
     #[tokio::test]
     async fn refused_documents_of_all_processes_are_named_once() {
@@ -241,8 +319,9 @@ mod tests {
             read(vec![seen("shop", "older", 30_000), seen("ai", "older", 9_000)]),
             read(vec![seen("ai", "newer", 5_000), seen("gone", "too old", 60_000)]),
         ];
-        let others = Reading { at: Instant::now(), pictures, incomplete: None };
-        let sight = FleetSight { fleet: &fleet, others: Arc::new(others) };
+        let others =
+            Reading { at: Instant::now(), pictures, is_whole: true, incomplete: None, index: None };
+        let sight = sight_of(&fleet, others);
         let only = sight.refused_documents(&"ai".parse().unwrap());
         assert!(only.len() == 1 && only[0].contains("document of ai: "), "{only:?}");
         let sentences = sight.refused_documents(&DomainScope::All);
@@ -261,8 +340,14 @@ mod tests {
         let look = |paces: &[Pace]| {
             let pictures: Vec<(Publisher, u64, Picture)> =
                 paces.iter().copied().map(read).collect();
-            let others = Reading { at: Instant::now(), pictures, incomplete: None };
-            FleetSight { fleet: &fleet, others: Arc::new(others) }
+            let others = Reading {
+                at: Instant::now(),
+                pictures,
+                is_whole: true,
+                incomplete: None,
+                index: None,
+            };
+            sight_of(&fleet, others)
         };
         assert_eq!(look(&[]).pace(pace(4.0, Some(1.0))), pace(4.0, Some(1.0)));
         let two = look(&[pace(12.0, Some(2.0)), pace(0.0, None)]);

@@ -44,11 +44,11 @@ pub use self::change::documents::Documents;
 pub use self::change::domains::Domains;
 pub use self::change::history::{History, HistoryFilter, OnChange};
 pub use self::change::overrides::Overrides;
-pub use self::domain::boards::Boards;
-pub use self::domain::directory::{Directory, clean, clean_text};
+pub use self::domain::boards::{Boards, DomainGauges, PolicyGauge};
+pub use self::domain::directory::{Directory, DomainNames, clean, clean_text};
 pub use self::domain::views::{Full, Views, Watched};
 pub use self::fault::Fault;
-pub use self::fleet::{Fleet, FleetSight};
+pub use self::fleet::{Fleet, FleetSight, PolicySteps, Requests};
 pub use self::operate::Operate;
 pub use self::record::share_words;
 

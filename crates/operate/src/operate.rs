@@ -99,7 +99,11 @@ impl Operate {
         Self {
             dials: Dials::new(Arc::clone(&directory), Arc::clone(&history), Arc::clone(&watch)),
             documents: Documents::new(Arc::clone(&directory), Arc::clone(&history)),
-            counters: Counters::new(Arc::clone(&history), Arc::clone(&overrides)),
+            counters: Counters::new(
+                Arc::clone(&history),
+                Arc::clone(&overrides),
+                Arc::clone(&boards),
+            ),
             domains: Domains::new(Arc::clone(&history), Arc::clone(&boards)),
             expiry: Expiry::new(Arc::clone(&history), Arc::clone(&overrides), Arc::clone(&boards)),
             views,
@@ -115,11 +119,17 @@ impl Operate {
 
     /// Reads the domains that proxies ask for every second; drops windows that have ended;
     /// publishes what this process sees. A store, which has gauges of all domains, also reads the
-    /// others every ten seconds, and records which dials and overrides have ended. Never returns.
+    /// others every ten seconds, records which dials and overrides have ended, reads what proxies
+    /// publish, and counts requests by minute. Never returns.
     pub async fn run(&self) {
         let quiet = async {
             if self.kind == PublisherKind::Store {
-                tokio::join!(self.boards.keep_quiet(), self.expiry.keep_recorded());
+                tokio::join!(
+                    self.boards.keep_quiet(),
+                    self.expiry.keep_recorded(),
+                    self.fleet.keep_read(),
+                    self.fleet.keep_minutes()
+                );
             }
         };
         let reading = async { tokio::join!(self.views.keep_fresh(), quiet) };
@@ -134,7 +144,7 @@ impl Hooks for Operate {
             Event::Refunded(refund) => self.watch.refunded(&refund.key, refund.units),
             Event::Charged(charge) => self.watch.charged(&charge.key, charge.units),
             Event::Reserved(ask, reserved) => self.watch.reserved(ask, reserved),
-            Event::Answered { took, .. } => self.watch.calls.add(took),
+            Event::Answered { status, took } => self.watch.calls.add(status, took),
             Event::Received { .. } | Event::Undone(_) => {}
         }
     }

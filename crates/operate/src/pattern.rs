@@ -44,7 +44,8 @@ pub fn parts(field: &str) -> Option<(&str, &str)> {
 /// The overrides with a pattern of a domain.
 #[derive(Clone, Debug, Default)]
 pub struct PatternOverrides {
-    /// By the first entry of the party.
+    /// By the entry of the party that the fewest parties have, so that a reservation is compared
+    /// with few of them.
     by_entry: HashMap<String, Vec<PatternOverride>>,
     count: usize,
 }
@@ -64,21 +65,27 @@ pub struct PatternOverride {
 impl PatternOverrides {
     /// Those among the entries of an index.
     pub fn of(fields: &[Field]) -> Self {
-        let mut all = Self::default();
+        let mut patterns = Vec::new();
         for (field, value) in fields {
             let Some((policy, partition)) = parts(field) else { continue };
             let Some(party) = party_of(partition) else { continue };
             let known = policy == ALL_POLICIES || is_policy(policy);
             let record = serde_json::from_slice::<OverrideRecord>(value).ok().filter(|_| known);
             let Some(OverrideRecord { allow, until_ms, .. }) = record else { continue };
-            if all.count >= MAX_PATTERNS {
+            if patterns.len() >= MAX_PATTERNS {
                 break;
             }
-            all.count = all.count.saturating_add(1);
-            let first = party.split(',').next().unwrap_or(party).to_owned();
+            patterns.push((party, (policy, partition, allow, until_ms)));
+        }
+        let mut parties: HashMap<&str, usize> = HashMap::new();
+        let entries = patterns.iter().flat_map(|(party, _)| party.split(','));
+        entries.for_each(|entry| *parties.entry(entry).or_default() += 1);
+        let mut all = Self { count: patterns.len(), ..Self::default() };
+        for (party, (policy, partition, allow, until_ms)) in patterns {
+            let rarest = party.split(',').min_by_key(|entry| parties.get(entry)).unwrap_or(party);
             let (policy, partition) = (policy.to_owned(), partition.to_owned());
             let one = PatternOverride { policy, partition, allow, until_ms };
-            all.by_entry.entry(first).or_default().push(one);
+            all.by_entry.entry(rarest.to_owned()).or_default().push(one);
         }
         all
     }
@@ -163,6 +170,17 @@ mod tests {
         }
         assert_eq!(all.find("q", "jwt.sub=y", 49).map(PatternOverride::quota), Some(MAX_UNITS));
         assert!(!all.is_empty() && PatternOverrides::default().is_empty());
+    }
+
+    #[test]
+    fn reservation_is_compared_with_few_patterns() {
+        let entry = |n: usize| {
+            (format!("p:{{host=shop,jwt.sub={n},*}}"), br#"{"allow":"blocked"}"#.to_vec())
+        };
+        let all = PatternOverrides::of(&(0..1000).map(entry).collect::<Vec<_>>());
+        assert_eq!(all.by_entry.values().map(Vec::len).max(), Some(1));
+        assert!(all.find("p", "jwt.sub=999,host=shop", 0).is_some());
+        assert!(all.find("p", "jwt.sub=1000,host=shop", 0).is_none());
     }
 
     #[test]

@@ -34,7 +34,7 @@ use self::builds::Builds;
 pub use self::calls::{Calls, Totals};
 pub use self::documents::{MAX_REFUSED_DOCUMENTS, RefusedDocumentSighting, RefusedDocuments};
 pub use self::in_force::{DocumentSighting, MAX_SHOWN_PROXIES, ReportedDocuments, is_embedded};
-pub use self::picture::{Pace, Series, Sighting, Wanted};
+pub use self::picture::{Pace, Series, Sighting, StoreTotals, Wanted};
 use self::policy::{Debt, Families, PolicyMetrics};
 pub use self::policy::{STEP, STEPS};
 pub use self::sight::CallSight;
@@ -218,31 +218,16 @@ impl Watch {
 
     /// The partitions with the most requests beyond their quota, those with the most first.
     pub fn beyond(&self, beyond: Beyond, limit: usize, wanted: Wanted<'_>) -> Vec<Refused> {
-        self.most_beyond(beyond, limit, |key| is_wanted(key, wanted))
+        let now = Instant::now();
+        let most = self.sketch(beyond).most(limit, now, |key| is_wanted(key, wanted));
+        most.into_iter().filter_map(|(key, tally)| refused(&key, tally, now)).collect()
     }
 
     /// The requests of the partition with this key that were beyond its quota.
     pub fn beyond_of(&self, beyond: Beyond, key: &str) -> Option<Refused> {
-        self.most_beyond(beyond, 1, |other| other == key).pop()
-    }
-
-    fn most_beyond(
-        &self,
-        beyond: Beyond,
-        limit: usize,
-        wanted: impl Fn(&str) -> bool,
-    ) -> Vec<Refused> {
         let now = Instant::now();
-        let most = self.sketch(beyond).most(limit, now, wanted);
-        let refused = |(key, tally): (Box<str>, Tally)| {
-            let CounterKey { domain, policy, partition } = CounterKey::split(&key)?;
-            let (domain, policy, partition) =
-                (domain.to_owned(), policy.to_owned(), partition.to_owned());
-            let for_ms = millis(now.saturating_duration_since(tally.since));
-            let Tally { count: requests, error, .. } = tally;
-            Some(Refused { domain, policy, partition, requests, error, for_ms })
-        };
-        most.into_iter().filter_map(refused).collect()
+        let tally = self.sketch(beyond).of(key, now)?;
+        refused(key, tally, now)
     }
 
     /// The partition of a policy, or an entry of the partitions of a domain, that differs from this
@@ -251,11 +236,9 @@ impl Watch {
         let (label, value) = typed.rsplit_once('=')?;
         let most = value.len() / 3;
         let mut best: Option<(usize, String)> = None;
-        self.table.each_key(|key| {
-            let of = CounterKey::split(key).filter(|of| of.domain == domain);
-            let Some(of) = of.filter(|of| policy.is_none_or(|policy| policy == of.policy)) else {
-                return;
-            };
+        let own = policy.map_or(format!("{domain}:"), |policy| format!("{domain}:{policy}:{{"));
+        self.table.each_key(&own, |key| {
+            let Some(of) = CounterKey::split(key) else { return };
             let whole = std::iter::once(of.partition).filter(|_| policy.is_some());
             let entries = of.partition.split(',').filter(|_| policy.is_none());
             for known in whole.chain(entries) {
@@ -309,6 +292,12 @@ impl Watch {
         Some(Sighting { usage, window: seen.number, age_ms })
     }
 
+    /// Whether a policy has metrics of its own.
+    pub fn has_metrics(&self, domain: &str, policy: &str) -> bool {
+        let policies = self.policies.read().unwrap_or_else(PoisonError::into_inner);
+        policies.contains_key(&*format!("{domain}:{policy}"))
+    }
+
     /// The metrics of a counter's key, and its partition.
     fn metrics_of<'a>(&self, key: &'a str) -> Option<(Arc<PolicyMetrics>, &'a str)> {
         let (name, partition) = key.split_once(":{")?;
@@ -338,6 +327,14 @@ impl Watch {
         };
         sketch.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+fn refused(key: &str, tally: Tally, now: Instant) -> Option<Refused> {
+    let CounterKey { domain, policy, partition } = CounterKey::split(key)?;
+    let (domain, policy, partition) = (domain.to_owned(), policy.to_owned(), partition.to_owned());
+    let for_ms = millis(now.saturating_duration_since(tally.since));
+    let Tally { count: requests, error, .. } = tally;
+    Some(Refused { domain, policy, partition, requests, error, for_ms })
 }
 
 fn is_wanted(key: &str, wanted: Wanted<'_>) -> bool {

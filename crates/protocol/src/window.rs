@@ -209,7 +209,8 @@ impl Fixed {
     /// `partition`, modulo the length.
     #[must_use]
     pub fn staggered(self, partition: &str) -> Self {
-        let offset = u32::try_from(digest(partition) % u64::from(self.seconds)).unwrap_or_default();
+        let offset =
+            u32::try_from(digest(partition).0 % u64::from(self.seconds)).unwrap_or_default();
         Self { offset, ..self }
     }
 
@@ -328,14 +329,18 @@ impl Unit {
     }
 }
 
-/// The first 64 bits of a partition's SHA-256.
-fn digest(partition: &str) -> u64 {
-    Sha256::digest(partition).first_chunk().map_or(0, |bytes| u64::from_be_bytes(*bytes))
+/// The first 64 bits of a partition's SHA-256, and the next ones.
+fn digest(partition: &str) -> (u64, u64) {
+    let digest = Sha256::digest(partition);
+    let (first, rest) = digest.split_at(size_of::<u64>());
+    let number = |bytes: &[u8]| bytes.first_chunk().map_or(0, |bytes| u64::from_be_bytes(*bytes));
+    (number(first), number(rest))
 }
 
-/// Which hundredth of all partitions this one belongs to: 0 to 99.
+/// Which hundredth of all partitions this one belongs to: 0 to 99. Other bits than those of
+/// [`Fixed::staggered`] decide, so that the windows of a share do not begin together.
 pub(crate) fn share_of(partition: &str) -> u64 {
-    digest(partition) % 100
+    digest(partition).1 % 100
 }
 
 #[cfg(test)]
@@ -401,17 +406,26 @@ mod tests {
 
     #[test]
     fn share_of_a_partition_never_changes() {
-        // From the same implementation, modulo 100.
+        // The second 8 bytes of the same digests, modulo 100.
         for (partition, share) in [
-            ("*", 43),
-            ("jwt.sub=alice", 58),
-            ("ip=192.0.2.7", 32),
-            ("-", 49),
-            ("jwt.sub=bob", 50),
-            ("jwt.sub=carol", 70),
+            ("*", 58),
+            ("jwt.sub=alice", 48),
+            ("ip=192.0.2.7", 15),
+            ("-", 90),
+            ("jwt.sub=bob", 25),
+            ("jwt.sub=carol", 94),
         ] {
             assert_eq!(share_of(partition), share, "{partition}");
         }
+    }
+
+    #[test]
+    fn windows_of_a_share_do_not_begin_together() {
+        let parties = (0..2000).map(|n| format!("jwt.sub={n}"));
+        let share: Vec<String> = parties.filter(|party| share_of(party) < 5).collect();
+        let begin = |party: &String| Fixed::new(100, 0).unwrap().staggered(party).offset / 10;
+        let begins: std::collections::BTreeSet<u32> = share.iter().map(begin).collect();
+        assert_eq!(begins.len(), 10, "of {} parties", share.len());
     }
 
     const STAGGERED: [(&str, u32, u32); 5] = [

@@ -72,7 +72,13 @@ pub trait ControlStore: Send + Sync {
     fn get<'a>(&'a self, key: Key<'a>) -> Reply<'a, KeyState>;
 
     /// Finds the counters of `domain` whose partition contains this entry, at most `max`.
-    fn find<'a>(&'a self, domain: &'a str, entry: &'a str, max: usize) -> Reply<'a, FoundKeys>;
+    fn find<'a>(
+        &'a self,
+        domain: &'a str,
+        entry: &'a str,
+        kept: KeptCounters,
+        max: usize,
+    ) -> Reply<'a, FoundKeys>;
 
     /// A page of the counters of a policy, in no order: the first one, or the one after the page
     /// that named it in [`CounterPage::next`]. A counter that is there all the time is on a page,
@@ -81,6 +87,7 @@ pub trait ControlStore: Send + Sync {
         &'a self,
         domain: &'a str,
         policy: &'a str,
+        kept: KeptCounters,
         from: Option<&'a str>,
     ) -> Reply<'a, CounterPage>;
 
@@ -257,6 +264,15 @@ pub struct KeyState {
     pub own_quota: Option<u64>,
 }
 
+/// Whether a search finds counters whose window has ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum KeptCounters {
+    /// Only those in which units are still counted.
+    LeftOut,
+    /// Those that are kept for operators, too.
+    Found,
+}
+
 /// The result of a search.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct FoundKeys {
@@ -273,6 +289,8 @@ pub struct CounterPage {
     pub keys: BTreeSet<String>,
     /// What the next page is called; `None` for the last one.
     pub next: Option<String>,
+    /// Why counters of this page may be missing: the part of the backend that has them is away.
+    pub incomplete: Option<String>,
 }
 
 /// The caller asks for a page that no page has named, or that is gone.

@@ -181,11 +181,10 @@ impl CheckedReservation {
         Self { reservation, window, named_quota }
     }
 
-    /// The same with another quota, which an operator set. Such a quota is not kept with the
-    /// counter.
+    /// The same with another quota, which an operator set. If the counter keeps a quota, it is
+    /// still the one that the caller named.
     pub(crate) const fn overridden(mut self, quota: u64) -> Self {
         self.reservation.quota = quota;
-        self.reservation.own_quota = false;
         self
     }
 

@@ -22,6 +22,20 @@ pub enum CounterId {
     Sliding(Sliding),
 }
 
+/// The longest that the last window of a calendar is kept.
+pub const KEPT: Duration = Duration::from_secs(7 * 24 * 60 * 60);
+
+impl CounterId {
+    /// How long operators can still see it after the end of its window: that of a calendar for as
+    /// long as it was, at most [`KEPT`].
+    pub fn kept_for(&self) -> Duration {
+        match self {
+            Self::Calendar(span) => Duration::from_secs(span.seconds()).min(KEPT),
+            Self::Fixed { .. } | Self::Sliding(_) => Duration::ZERO,
+        }
+    }
+}
+
 /// Where units are counted: a counter, and the window or the slice in it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Position {
@@ -66,6 +80,13 @@ impl Position {
 
     const fn of_calendar(span: Span) -> Self {
         Self { id: CounterId::Calendar(span), number: span.start, span }
+    }
+
+    /// The window before it; `None` unless it is of a calendar, which has one.
+    pub fn before(&self, window: &Window) -> Option<Self> {
+        let Window::Calendar(_) = window else { return None };
+        let before = Self::at(window, Duration::from_secs(self.span.start.checked_sub(1)?));
+        (before.span.end > before.span.start).then_some(before)
     }
 
     /// What [`Grant::window_s`](quotagate_protocol::Grant) says.

@@ -13,7 +13,7 @@ use std::{
 use anyhow::{Context, Result, bail};
 use quotagate_workspace::{
     paths,
-    tools::{self, HELM, KUBERNETES_SCHEMAS},
+    tools::{HELM, KUBERNETES_SCHEMAS},
 };
 use serde_json::{Value, json};
 
@@ -75,21 +75,12 @@ pub fn lint(chart: &Path, values: &[Value]) -> Result<Vec<Vec<String>>> {
 /// # Errors
 /// When the package with the schemas is missing.
 pub fn kubernetes(version: &str) -> Result<PathBuf> {
-    let folder = installed(&KUBERNETES_SCHEMAS)?.join("kubernetes-json-schema");
+    let folder = KUBERNETES_SCHEMAS.installed()?.join("kubernetes-json-schema");
     Ok(folder.join(format!("v{version}-local-strict")).join("_definitions.json"))
 }
 
-/// The folder of a package's module.
-fn installed(package: &tools::Package) -> Result<PathBuf> {
-    let folder = package.folder().join(package.module);
-    if !folder.is_dir() {
-        bail!("{} {} is not installed: run `cargo xtask setup`", package.name, package.version);
-    }
-    Ok(folder)
-}
-
 fn call(request: &Value) -> Result<Value> {
-    installed(&HELM)?;
+    HELM.installed()?;
     let mut python = Command::new("python3");
     python.args(["-c", SCRIPT]).env("PYTHONPATH", HELM.folder());
     python.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());

@@ -1,8 +1,8 @@
-//! Takes the picture of the live page for the README: `cargo xtask screenshot [DIRECTORY]`.
+//! Takes the pictures of the live page for README and docs: `cargo xtask screenshot [DIRECTORY]`.
 //!
 //! Real traffic of several callers on several policies, one dial, one override. It writes
-//! `live-page.png` in `docs`. In another directory it also writes `dark.png`, `narrow.png` and
-//! `dialog.png`, for inspection.
+//! `live-page.png` and `live-policy.png` in `docs`. In another directory it also
+//! writes `dark.png`, `narrow.png` and `dialog.png`, for inspection.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -25,7 +25,7 @@ fn main() -> Result<()> {
     let rig = Rig::start(document())?;
     let traffic = rig.traffic(requests()?, PAUSE);
     let browser = Browser::start()?;
-    browser.screen(1280, 1420, Scheme::Light)?;
+    browser.screen(1280, 1760, Scheme::Light)?;
     page::open(&browser, rig.store.admin_port())?;
     browser.wait_for("#policies", "per-caller")?;
     page::review_dial(&browser, "per-caller", &[("quota", "150"), ("for", "1h")])?;
@@ -39,6 +39,10 @@ fn main() -> Result<()> {
     if directory != docs {
         more(&browser, &directory)?;
     }
+    browser.screen(1280, 1040, Scheme::Light)?;
+    page::open_at(&browser, rig.store.admin_port(), "policy=per-caller")?;
+    browser.wait_for("#refused", "jwt.sub")?;
+    browser.screenshot(&directory.join("live-policy.png"))?;
     traffic.end()
 }
 

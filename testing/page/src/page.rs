@@ -1,7 +1,7 @@
 //! The actions of a person on the live page, and made-up data of a store.
 
 use anyhow::Result;
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
 use crate::browser::Browser;
 
@@ -21,6 +21,24 @@ pub fn open(browser: &Browser, admin_port: u16) -> Result<()> {
 #[must_use]
 pub fn address(admin_port: u16) -> String {
     format!("http://127.0.0.1:{admin_port}/")
+}
+
+/// Opens what is behind this query of the page's address, and waits until it is live.
+///
+/// # Errors
+/// When it is not live within 30 s.
+pub fn open_at(browser: &Browser, admin_port: u16, query: &str) -> Result<()> {
+    browser.open(&format!("{}?{query}", address(admin_port)))?;
+    browser.wait_for("#connection", LIVE).map(drop)
+}
+
+/// The address in the browser, after the `?`.
+///
+/// # Errors
+/// When the browser is gone.
+pub fn query(browser: &Browser) -> Result<String> {
+    let query = browser.run("return location.search.slice(1)", vec![])?;
+    Ok(query.as_str().unwrap_or_default().to_owned())
 }
 
 /// Opens the dialog of a policy's dial, fills it in, and reads the confirmation.
@@ -79,26 +97,30 @@ pub fn set(browser: &Browser, selector: &str, value: &str) -> Result<()> {
     browser.fill(selector, value)
 }
 
-/// Gives every page that is opened from now on this snapshot, twice a second, and these overrides
-/// and changes, instead of the store's. All other requests of the page go to the store.
+/// Gives every page that is opened from now on this picture, twice a second, and these overrides
+/// and changes, instead of the store's. Each `ends_ms` of the picture counts from when the page was
+/// opened. All other requests of the page go to the store, but those of `window.made.lists`.
 ///
 /// # Errors
 /// When the browser is gone.
 pub fn make_up(
     browser: &Browser,
-    snapshot: &Value,
+    picture: &Value,
     overrides: &Value,
     history: &Value,
 ) -> Result<()> {
-    let made = json!({"snapshot": snapshot, "lists": {"/v1/overrides": overrides, "/v1/history": history}});
+    let made =
+        json!({"picture": picture, "lists": {"/v1/overrides": overrides, "/v1/history": history}});
     browser.run_before_pages(&format!(
         "(() => {{ const made = {made}; const real = window.fetch; window.made = made;
+          const begun = Date.now();
+          const ends = (name, value) => (name === 'ends_ms' ? begun + value : value);
           window.fetch = (path, options) => {{
             if (path === '/v1/events') {{
               const bytes = new TextEncoder();
               const body = new ReadableStream({{ start(stream) {{
                 const send = () => {{
-                  if (!made.silent) stream.enqueue(bytes.encode(`data: ${{JSON.stringify({{...made.snapshot, at_ms: Date.now()}})}}\\n\\n`));
+                  if (!made.silent) stream.enqueue(bytes.encode(`event: whole\\ndata: ${{JSON.stringify({{...made.picture, at_ms: Date.now()}}, ends)}}\\n\\n`));
                 }};
                 send();
                 const timer = setInterval(send, 500);
@@ -113,35 +135,81 @@ pub fn make_up(
     ))
 }
 
-/// A snapshot with every field, for one domain; `name` is the name of the partitions.
+/// The rows of a list, by domain, policy and partition.
 #[must_use]
-pub fn full_snapshot(name: &str) -> Value {
+pub fn rows(list: &[Value]) -> Value {
+    let text = |of: &Value, field: &str| {
+        of.get(field).and_then(Value::as_str).unwrap_or_default().to_owned()
+    };
+    let key = |of: &Value| ["domain", "policy", "partition"].map(|field| text(of, field)).join(" ");
+    Value::Object(list.iter().map(|of| (key(of), of.clone())).collect())
+}
+
+/// A picture with every field, for one domain; `name` is the name of the partitions.
+#[must_use]
+pub fn full_picture(name: &str) -> Value {
     let policy = |name: &str, mode: &str| {
         json!({"name": name, "quota": 5, "window_s": 60, "stagger": false, "mode": mode,
-            "on_failure": "allow", "seen_ms": 0})
+            "on_failure": "allow", "seen_ms": 4_000_000_000_000_u64, "digest": "0123456789ab"})
     };
-    let usage = |policy: &str, used: u64, quota: Option<u64>| {
+    let usage = |policy: &str, used: u64, quota: Value| {
         json!({"domain": "shop", "policy": policy, "partition": name, "used": used, "quota": quota,
-            "quota_from": "dial", "window_s": 60, "reset_ms": 42_000})
+            "quota_from": "dial", "window_s": 60, "ends_ms": 42_000})
     };
     let publisher = |kind: &str| json!({"id": name, "kind": kind, "host": name, "since_ms": 0});
     json!({
-        "at_ms": 0, "faults": ["Redis is unreachable"], "warnings": ["maxmemory-policy is not noeviction"],
+        "at_ms": 0, "step": 1001, "last_step": 1000,
+        "faults": ["Redis is unreachable"], "warnings": ["maxmemory-policy is not noeviction"],
         "documents": ["filters refuse the policy document of shop"],
         "mixed": ["shop has 2 documents: 1 of 3 proxies has 0123456789ab; they differ in log-ins"],
         "backend": "redis-cluster", "calls_per_s": 12.5, "call_ms": 0.7,
-        "boards": [{"domain": "shop", "version": 7, "durable": false, "overrides": 1,
-            "policies": [policy("per-caller", "enforce"), policy("per-key", "shadow"), policy("search", "off")],
-            "dials": [{"policy": "per-caller", "quota": 8, "remaining_ms": 3_540_000, "by": name, "at_ms": 1},
-                {"policy": "*", "mode": "shadow", "by": name, "at_ms": 2}]}],
-        "rates": [{"domain": "shop", "policy": "per-caller", "admitted": [1.0, 2.0, 3.0], "refused": [0.0, 1.0, 0.5],
-            "shadow_refused": [0.0, 1.0, 0.5], "marked": [0.0, 0.0, 0.0], "missing_identity": [0.0, 0.2, 0.2], "store_error": [0.0, 8.0, 0.0]}],
-        "top": {"fullest": [usage("per-caller", 8, Some(8)), usage("per-key", 3, None)],
-            "refused": [{"domain": "shop", "policy": "per-caller", "partition": name, "requests": 9, "error": 2}],
-            "would_refuse": [{"domain": "shop", "policy": "per-key", "partition": name, "requests": 4, "error": 0}],
-            "publishers": [publisher("store"), publisher("proxy")],
-            "incomplete": "what 1 of 2 others counted cannot be read"}
+        "domains": {"shop": {"version": 7, "durable": false, "overrides": 1,
+            "policies": {"per-caller": policy("per-caller", "enforce"), "per-key": policy("per-key", "shadow"),
+                "search": policy("search", "off")},
+            "dials": {
+                "per-caller": {"policy": "per-caller", "quota": 8, "ends_ms": 3_580_000, "by": name, "at_ms": 1},
+                "*": {"policy": "*", "mode": "shadow", "by": name, "at_ms": 2}},
+            "requests": {"per-caller": {"998": [5], "999": [10, 0, 5, 0, 1, 40], "1000": [15, 0, 2, 0, 1]}},
+            "documents": {"proxies": 3, "documents": [{"digest": "0123456789ab", "proxies": 1}]}}},
+        "fullest": rows(&[usage("per-caller", 8, json!(8)), usage("per-key", 3, Value::Null)]),
+        "refused": rows(&[json!({"domain": "shop", "policy": "per-caller", "partition": name, "requests": 9, "error": 2})]),
+        "would_refuse": rows(&[json!({"domain": "shop", "policy": "per-key", "partition": name, "requests": 4, "error": 0})]),
+        "publishers": {"a": publisher("store"), "b": publisher("proxy")},
+        "incomplete": "what 1 of 2 others counted cannot be read"
     })
+}
+
+/// A picture of so many domains with so many policies in all. The last policy of the last domain
+/// has the most refusals, and the first one of the first domain has no requests.
+#[must_use]
+pub fn large_picture(domains: usize, policies: usize) -> Value {
+    let name = |n: usize| format!("policy-{n}");
+    let policy = |n: usize| {
+        json!({"name": name(n), "quota": 100, "window_s": 60, "stagger": false, "mode": "enforce",
+            "on_failure": "allow", "seen_ms": 4_000_000_000_000_u64})
+    };
+    let requests = |n: usize| {
+        let refused = if n + 1 == policies { 50 } else { n % 9 };
+        let steps = (941..=1000).filter(|_| n > 0);
+        steps.map(|step: usize| (step.to_string(), json!([n, refused]))).collect()
+    };
+    let each = policies.div_ceil(domains);
+    let domain = |first: usize| {
+        let all = first..policies.min(first + each);
+        let policies: Map<_, _> = all.clone().map(|n| (name(n), policy(n))).collect();
+        let requests: Map<_, _> = all.map(|n| (name(n), Value::Object(requests(n)))).collect();
+        json!({"version": 0, "durable": true, "overrides": 0, "policies": policies, "dials": {},
+            "requests": requests, "documents": {"proxies": 0, "documents": []}})
+    };
+    let all = (0..policies).step_by(each).map(|n| (format!("shop-{}", n / each), domain(n)));
+    let mut picture = full_picture("jwt.sub=alice");
+    if let Value::Object(fields) = &mut picture {
+        fields.insert("domains".to_owned(), Value::Object(all.collect()));
+        for list in ["fullest", "refused", "would_refuse"] {
+            fields.insert(list.to_owned(), json!({}));
+        }
+    }
+    picture
 }
 
 /// One override of this partition.

@@ -30,6 +30,18 @@ impl Package {
     pub fn folder(&self) -> PathBuf {
         paths::tools().join(format!("{}-{}", self.name, self.version))
     }
+
+    /// The folder of its module.
+    ///
+    /// # Errors
+    /// When it is not installed.
+    pub fn installed(&self) -> Result<PathBuf> {
+        let folder = self.folder().join(self.module);
+        if !folder.is_dir() {
+            bail!("{} {} is not installed: run `cargo xtask setup`", self.name, self.version);
+        }
+        Ok(folder)
+    }
 }
 
 /// Helm's own code, as a library.
@@ -38,6 +50,10 @@ pub const HELM: Package =
 /// The JSON schemas of every version of Kubernetes. Only its data is used.
 pub const KUBERNETES_SCHEMAS: Package =
     Package { name: "kubernetes-validate", module: "kubernetes_validate", version: "1.37.0" };
+
+/// The checks of axe-core for accessible pages. Only its script is used.
+pub const AXE: Package =
+    Package { name: "axe-playwright-python", module: "axe_playwright_python", version: "0.1.8" };
 
 /// The release of Debian whose Docker Compose `cargo xtask setup` fetches where there is none.
 pub const COMPOSE_RELEASE: &str = "trixie";

@@ -30,7 +30,7 @@ pub enum Part {
     Envoy,
     /// `redis-server` or `valkey-server`.
     Redis,
-    /// Chromium and chromedriver.
+    /// Chromium and chromedriver, and axe-core.
     Chromium,
     /// `promtool`, which tests the alert rules.
     Promtool,
@@ -100,6 +100,9 @@ pub fn run(parts: &[Part], consent: Consent) -> Result<()> {
     }
     if parts.contains(&Part::Envoy) {
         envoy()?;
+    }
+    if parts.contains(&Part::Chromium) {
+        pip::install(&pip::AXE)?;
     }
     if parts.contains(&Part::Chart) {
         pip::CHART.iter().try_for_each(pip::install)?;

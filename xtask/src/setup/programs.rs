@@ -46,6 +46,18 @@ pub const PROGRAMS: &[Program] = &[
         elsewhere: "the tests of the chart need it",
     },
     Program {
+        name: "pip for Python 3",
+        part: Part::Chromium,
+        // Only a machine without the package needs it.
+        find: || {
+            let folder = pip::AXE.package.folder();
+            Some(folder).filter(|folder| folder.is_dir()).or_else(pip::find)
+        },
+        packages: &["python3-pip"],
+        service: None,
+        elsewhere: "the test of the page with axe-core needs it",
+    },
+    Program {
         name: "redis-server (7.0 or newer)",
         part: Part::Redis,
         find: || tools::redis_server().ok(),

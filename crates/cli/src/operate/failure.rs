@@ -1,5 +1,7 @@
 //! How a command ends that could not do its work.
 
+use std::collections::BTreeSet;
+use std::fmt;
 use std::process::ExitCode;
 
 use crate::standard::error_line;
@@ -22,15 +24,37 @@ pub(crate) enum Failure {
     ReaderGone,
 }
 
+/// Fails if an answer was not complete, for each reason once, so that a script does not take a part
+/// for the whole.
+pub(crate) fn whole<'w>(incomplete: impl IntoIterator<Item = &'w str>) -> Result<(), Failure> {
+    let reasons: BTreeSet<&str> = incomplete.into_iter().collect();
+    if reasons.is_empty() {
+        return Ok(());
+    }
+    let reasons = reasons.into_iter().collect::<Vec<_>>().join("; ");
+    Err(Failure::Incomplete(format!("the answer may not be complete: {reasons}")))
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.parts().0)
+    }
+}
+
 impl Failure {
-    /// Writes it to standard error.
-    pub(crate) fn report(&self) -> ExitCode {
-        let (text, status) = match self {
+    /// Its text and its status.
+    fn parts(&self) -> (&str, u8) {
+        match self {
             Self::Refused(text) | Self::Absent(text) | Self::Incomplete(text) => (text, 1),
             Self::Usage(text) => (text, 2),
             Self::Unreachable(text) => (text, 3),
-            Self::ReaderGone => return ExitCode::SUCCESS,
-        };
+            Self::ReaderGone => ("", 0),
+        }
+    }
+
+    /// Writes it to standard error.
+    pub(crate) fn report(&self) -> ExitCode {
+        let (text, status) = self.parts();
         for (i, line) in text.lines().enumerate() {
             let line = clean(line);
             if i == 0 { error_line(&format!("quotagate: {line}")) } else { error_line(&line) }

@@ -53,6 +53,10 @@ pub struct ServeArgs {
     /// separated by commas
     #[arg(long, env = "QUOTAGATE_ADMIN_HOSTS", value_name = "NAME", value_delimiter = ',', value_parser = host)]
     admin_host: Vec<String>,
+    /// The name, such as production, that the live page shows in its title, its colour and every
+    /// confirmation
+    #[arg(long, env = "QUOTAGATE_ENVIRONMENT", value_name = "NAME", value_parser = environment)]
+    environment: Option<String>,
     /// The store of the counters: memory:, redis://[user:password@]host:port/db, rediss:// (TLS),
     /// redis+unix:///path.sock, redis-cluster://h1:p1,h2:p2, rediss-cluster://,
     /// redis-sentinel://h1,h2/mymaster; parameters after a ?: client_cert, client_key, ca_cert,
@@ -94,6 +98,15 @@ pub(crate) fn host(text: &str) -> Result<String, &'static str> {
         Ok(text.to_owned())
     } else {
         Err("must be a host name without a port, such as store.example.com")
+    }
+}
+
+fn environment(text: &str) -> Result<String, &'static str> {
+    let plain = |b: u8| b.is_ascii_alphanumeric() || b"._-".contains(&b);
+    if (1..=32).contains(&text.len()) && text.bytes().all(plain) {
+        Ok(text.to_owned())
+    } else {
+        Err("must be 1 to 32 of the characters A-Z a-z 0-9 . _ -")
     }
 }
 
@@ -228,7 +241,7 @@ async fn serve(args: ServeArgs) -> Result<(), String> {
     tracing::info!("listening on {}, admin on {}, store {url}", calls.address(), admin.address());
     let store = quotagate_store::open(&url, &args.prefix);
     let app = App::new(store, tokens).admin_tokens(admin_tokens).admin_hosts(args.admin_host);
-    let app = args.operators.apply(app)?;
+    let app = args.operators.apply(app)?.environment(args.environment);
     let server = serve_store(calls, admin, app, async { ending.await.unwrap_or_default() });
     tokio::select! {
         () = server => tracing::info!("stopped"),

@@ -108,6 +108,7 @@ fn errors_are_one_sentence_without_the_password() {
     let [none, two, good] =
         [file("none", "\n"), file("two", "s3cret\nmore\n"), file("good", "s3cret\n")];
     let faulty = file("faulty", "ann root * s3cret\n\nann view s3cret\nbob\n");
+    let proxy = ["--auth-from", "::1", "--admin-token-file", &good];
     let taken = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = taken.local_addr().unwrap().to_string();
     for (arguments, says) in [
@@ -164,6 +165,14 @@ fn errors_are_one_sentence_without_the_password() {
         (vec!["--auth-header", "x-user", "--auth-from", "::1"], "--admin-token-file"),
         (vec!["--auth-header", "x-user", "--admin-token-file", &good], "--auth-from"),
         (vec!["--auth-from", "localhost"], "must be an IP address or a network"),
+        (vec!["--auth-from", "0.0.0.0/0"], "would trust the headers of everyone"),
+        (vec!["--auth-from", "::1"], "--auth-header"),
+        (vec!["--auth-header", "Authorization"], "authorization is a header of the client"),
+        (vec!["--auth-groups-header", "cookie"], "cookie is a header of the client"),
+        (
+            [&proxy[..], &["--auth-header", "x-forwarded-groups"]].concat(),
+            "--auth-groups-header: x-forwarded-groups names the person already",
+        ),
     ] {
         let output = refused(&arguments);
         let text = String::from_utf8(output.stderr).unwrap();

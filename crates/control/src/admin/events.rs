@@ -1,161 +1,245 @@
-//! Server-sent events: a snapshot for the live page, once a second.
+//! Server-sent events for the live page: the whole picture, then its changes once a second.
 //!
-//! All listeners, at most [`LISTENERS`], share one snapshot. Without listeners the server makes
-//! none. A listener that may see some domains gets the part of them. The server closes the
-//! connection of a listener that reads nothing for 5 s, as it does for any other connection. A
-//! stream ends within a second after the rights of its listener have changed, and all end when the
-//! server drains.
+//! All listeners, at most [`LISTENERS`], who may see the same domains share one picture and its
+//! changes. Without listeners the server makes none. A listener that reads slowly misses events,
+//! and gets the whole picture again, so nothing is kept for it. The server closes the connection of
+//! a listener that reads nothing for 5 s, as it does for any other connection. A stream ends within
+//! a second after the rights of its listener have changed, and all end when the server drains.
+
+mod gzip;
+mod patch;
+mod picture;
 
 use std::convert::Infallible;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use axum::Extension;
 use axum::extract::State;
+use axum::http::HeaderMap;
 use axum::response::sse::{Event, Sse};
-use futures_util::stream::{self, Stream};
-use quotagate_store::server::DomainScope;
+use axum::response::{IntoResponse, Response};
+use futures_util::stream;
+use quotagate_operate::watch::Pace;
+use serde_json::{Map, Value};
+use tokio::sync::{OwnedSemaphorePermit, watch};
+use tokio_util::sync::CancellationToken;
 
+use self::picture::PictureSource;
+pub use self::picture::now_ms;
 use super::error::Refusal;
 use super::operator::Access;
 use crate::control::Control;
-use crate::listeners::{LISTENERS, Published};
-use quotagate_operate::FleetSight;
-use quotagate_operate::api::{Board, Snapshot};
-use quotagate_operate::watch::{Pace, Wanted};
+use crate::listeners::{LISTENERS, Published, ScopePicture};
 
-/// How often a snapshot is made.
+/// How often the picture is made.
 const EVERY: Duration = Duration::from_secs(1);
-/// Most partitions in each list.
-const LISTED: usize = 10;
 /// How often a stream looks whether its listener still has the same rights.
 const CHECKED: Duration = Duration::from_millis(500);
 
-/// Streams snapshots from now on.
+/// A stream of events of one client.
+struct Listener {
+    control: Arc<Control>,
+    published: watch::Receiver<Published>,
+    access: Access,
+    draining: CancellationToken,
+    /// The number of the picture that it has.
+    sent: Option<u64>,
+    _permit: OwnedSemaphorePermit,
+}
+
+/// Streams the picture and its changes from now on.
 ///
 /// # Errors
 /// If there are too many listeners.
 pub async fn serve(
     State(control): State<Arc<Control>>,
     Extension(access): Extension<Access>,
-) -> Result<Sse<impl Stream<Item = Result<Event, Infallible>>>, Refusal> {
+    headers: HeaderMap,
+) -> Result<Response, Refusal> {
     let permits = Arc::clone(&control.events.permits);
     let permit = permits.try_acquire_owned().map_err(|_| Refusal::Listeners(LISTENERS))?;
-    let draining = control.connections.draining();
-    let snapshots = control.events.publish.subscribe();
-    let listener = (control, snapshots, access, draining, permit);
-    Ok(Sse::new(stream::unfold(listener, |mut listener| async move {
-        let (control, snapshots, access, draining, _) = &mut listener;
+    let events =
+        stream::unfold(Listener::new(control, access, permit), |mut listener| async move {
+            let event = listener.next().await?;
+            Some((Ok::<_, Infallible>(event), listener))
+        });
+    let response = Sse::new(events).into_response();
+    Ok(if gzip::is_accepted(&headers) { gzip::compressed(response) } else { response })
+}
+
+impl Listener {
+    fn new(control: Arc<Control>, access: Access, permit: OwnedSemaphorePermit) -> Self {
+        let events = &control.events;
+        let mut published = events.publish.subscribe();
+        events.enter(&access.scope);
+        // It does not wait for the next picture to see the first one.
+        let is_fresh = published.borrow().of(&access.scope).is_some();
+        if is_fresh {
+            published.mark_changed();
+        } else {
+            events.wanted.notify_one();
+        }
+        let draining = control.connections.draining();
+        Self { control, published, access, draining, sent: None, _permit: permit }
+    }
+
+    /// The next event; `None` at the end.
+    async fn next(&mut self) -> Option<Event> {
         loop {
             tokio::select! {
                 biased;
-                () = draining.cancelled() => return None,
-                changed = snapshots.changed() => changed.ok()?,
+                () = self.draining.cancelled() => return None,
+                changed = self.published.changed() => changed.ok()?,
                 () = tokio::time::sleep(CHECKED) => {
-                    if !access.operator.is_current() {
+                    if !self.access.operator.is_current() {
                         return None;
                     }
                     continue;
                 }
             }
-            if !access.operator.is_current() {
+            let (number, picture) = {
+                let published = self.published.borrow_and_update();
+                (published.number, published.of(&self.access.scope).cloned())
+            };
+            // Between here and the end, nothing waits: no event follows once the token has gone.
+            if !self.access.operator.is_current() {
                 return None;
             }
-            let published = snapshots.borrow_and_update().clone();
-            let event = match &access.scope {
-                DomainScope::All => published.event,
-                scope => part(control, &published.snapshot, scope).await?,
+            // It came while these were made.
+            let Some(picture) = picture else { continue };
+            let has_last = self.sent.is_some_and(|sent| sent + 1 == number);
+            self.sent = Some(number);
+            return match picture.changes {
+                Some(changes) if has_last => Some(changes),
+                _ => event("whole", &picture.whole),
             };
-            return Some((Ok(event), listener));
         }
-    })))
+    }
 }
 
-/// The event for a listener that may see these domains.
-async fn part(control: &Control, whole: &Snapshot, scope: &DomainScope) -> Option<Event> {
-    let sight = control.operate.fleet.look().await;
-    // Every field is named, so that a new one is not shown to those who may not see it.
-    let Snapshot {
-        at_ms,
-        faults,
-        warnings,
-        documents: _,
-        mixed: _,
-        backend,
-        calls_per_s,
-        call_ms,
-        boards,
-        rates,
-        top: _,
-    } = whole.clone();
-    let boards: Vec<_> = boards.into_iter().filter(|board| scope.has(&board.domain)).collect();
-    let part = Snapshot {
-        at_ms,
-        faults,
-        warnings,
-        documents: sight.refused_documents(scope),
-        mixed: mixed(&sight, &boards),
-        backend,
-        calls_per_s,
-        call_ms,
-        boards,
-        rates: rates.into_iter().filter(|rates| scope.has(&rates.domain)).collect(),
-        top: sight.top(Wanted { scope: Some(scope), ..Wanted::default() }, LISTED),
-    };
-    Event::default().json_data(&part).ok()
+impl Drop for Listener {
+    fn drop(&mut self) {
+        self.control.events.leave(&self.access.scope);
+    }
 }
 
-/// A sentence for each domain whose proxies have different documents.
-fn mixed(sight: &FleetSight<'_>, boards: &[Board]) -> Vec<String> {
-    let in_force = sight.in_force();
-    let mixed = boards.iter().filter_map(|board| {
-        let documents = in_force.get(&board.domain)?.clone();
-        documents.compared(&board.policies).sentence(&board.domain)
-    });
-    mixed.collect()
+fn event(name: &str, data: &Map<String, Value>) -> Option<Event> {
+    Event::default().event(name).json_data(data).ok()
 }
 
-/// Makes snapshots while there are listeners. Never returns.
+/// Makes pictures while there are listeners. Never returns.
 pub async fn publish(control: &Control) {
     let mut ticks = tokio::time::interval(EVERY);
     ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
     let mut domains = Vec::new();
     let mut before = control.operate.watch.calls.totals();
+    let mut pace = Pace::default();
     loop {
-        ticks.tick().await;
-        let now = control.operate.watch.calls.totals();
-        if control.events.publish.receiver_count() > 0 {
-            let snapshot = snapshot(control, &mut domains, now.since(&before)).await;
-            if let Ok(event) = Event::default().json_data(&snapshot) {
-                let published = Published { event, snapshot: Arc::new(snapshot) };
-                drop(control.events.publish.send_replace(published));
+        tokio::select! {
+            _ = ticks.tick() => {
+                let now = control.operate.watch.calls.totals();
+                pace = now.since(&std::mem::replace(&mut before, now));
             }
+            // So little time has passed since the last tick that its pace would say nothing.
+            () = control.events.wanted.notified() => {}
         }
-        before = now;
+        let scopes = control.events.scopes();
+        let last = control.events.publish.borrow().clone();
+        if !scopes.is_empty() {
+            let sight = control.operate.fleet.look().await;
+            let seen = PictureSource::now(control, &sight, &mut domains, pace).await;
+            let pictures = scopes.into_iter().map(|scope| {
+                let whole = Arc::new(picture::of(&seen, &sight, &scope));
+                let before = last.of(&scope).map(|last| patch::of(&last.whole, &whole));
+                let changes = before.and_then(|changes| event("changes", &changes));
+                ScopePicture { scope, whole, changes }
+            });
+            let (number, at) = (last.number + 1, Some(Instant::now()));
+            let published = Published { number, at, pictures: pictures.collect() };
+            drop(control.events.publish.send_replace(published));
+        } else if last.at.is_some() {
+            let published = Published { number: last.number, ..Published::default() };
+            drop(control.events.publish.send_replace(published));
+        }
     }
 }
 
-/// The current state; the calls of this process are `own`. Boards and what others saw are read for
-/// at most a second, so that the page shows a backend's fault even while that fault prevents
-/// reading.
-async fn snapshot(control: &Control, domains: &mut Vec<String>, own: Pace) -> Snapshot {
-    let operate = &control.operate;
-    let (boards, sight) = tokio::join!(operate.boards.glance(domains), operate.fleet.look());
-    let health = control.store.health();
-    let at = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
-    let pace = sight.pace(own);
-    let mixed = mixed(&sight, &boards);
-    Snapshot {
-        at_ms: u64::try_from(at.as_millis()).unwrap_or_default(),
-        faults: health.faults,
-        warnings: health.warnings,
-        documents: sight.refused_documents(&DomainScope::All),
-        mixed,
-        backend: control.store.control().backend().to_owned(),
-        calls_per_s: pace.per_s,
-        call_ms: pace.ms,
-        boards,
-        rates: sight.rates(),
-        top: sight.top(Wanted::default(), LISTED),
+#[cfg(test)]
+mod tests {
+    use quotagate_store::server::OperatorGrant;
+
+    use super::*;
+    use crate::admin::operator::{Operator, Shown};
+
+    fn control() -> Arc<Control> {
+        let store = quotagate_store::open(&"memory:".parse().unwrap(), "qg");
+        Arc::new(Control::new(store, Arc::default(), None))
+    }
+
+    /// A listener without a token, which none needs.
+    fn listener(control: &Arc<Control>, scope: &str) -> Listener {
+        let operator = Operator {
+            name: None,
+            grants: vec![Arc::new(OperatorGrant::EVERYTHING)],
+            shown: Shown::Nothing,
+            header: None,
+            peer: None,
+            tokens: None,
+        };
+        let access = Access {
+            scope: scope.parse().unwrap(),
+            operator: Arc::new(operator),
+            action: String::new(),
+        };
+        let permit = Arc::clone(&control.events.permits).try_acquire_owned().unwrap();
+        Listener::new(Arc::clone(control), access, permit)
+    }
+
+    /// Publishes empty pictures of these scopes.
+    fn show(control: &Control, number: u64, scopes: &[&str]) {
+        let pictures = scopes.iter().map(|scope| ScopePicture {
+            scope: scope.parse().unwrap(),
+            whole: Arc::default(),
+            changes: event("changes", &Map::new()),
+        });
+        let (at, pictures) = (Some(Instant::now()), pictures.collect());
+        drop(control.events.publish.send_replace(Published { number, at, pictures }));
+    }
+
+    #[tokio::test]
+    async fn listener_that_missed_an_event_gets_the_whole_picture_again() {
+        for scope in ["*", "shop"] {
+            let control = control();
+            let mut listener = listener(&control, scope);
+            for (number, expected) in [(5, "whole"), (6, "changes"), (8, "whole"), (9, "changes")] {
+                show(&control, number, &["*", "shop"]);
+                let text = format!("{:?}", listener.next().await.unwrap());
+                assert!(text.contains(&format!("event: {expected}")), "{number} {text}");
+            }
+        }
+    }
+
+    #[tokio::test]
+    async fn one_picture_is_made_for_all_listeners_of_the_same_domains() {
+        let control = control();
+        let first = listener(&control, "shop");
+        let others = [listener(&control, "shop"), listener(&control, "*")];
+        assert_eq!(control.events.scopes().len(), 2);
+        drop(others);
+        assert_eq!(control.events.scopes(), std::slice::from_ref(&first.access.scope));
+        drop(first);
+        assert!(control.events.scopes().is_empty());
+    }
+
+    #[tokio::test]
+    async fn no_event_follows_once_the_token_has_gone() {
+        let control = control();
+        let mut listener = listener(&control, "*");
+        show(&control, 5, &["*"]);
+        let operator =
+            Operator { grants: Vec::new(), ..Operator::clone(&listener.access.operator) };
+        listener.access.operator = Arc::new(operator);
+        assert!(listener.next().await.is_none());
     }
 }

@@ -374,7 +374,7 @@ mod tests {
             from: vec!["10.0.0.0/8".parse().unwrap(), "::1/128".parse().unwrap()],
         };
         let tokens =
-            Tokens::new(b"group:sre admin *\ngroup:shop view shop\nan-unnamed-token-of-old\n");
+            Tokens::new(b"group:sre admin *\ngroup:shop view shop\ngroup:pay operate pay\nan-unnamed-token-of-old\n");
         let guard = Guard { tokens, proxy: Some(proxy), ..Guard::default() };
         let ask = |peer: &str, headers: &[(&str, &str)]| {
             let mut request = Request::get("/v1/boards").header("host", "localhost");
@@ -391,7 +391,7 @@ mod tests {
         for peer in ["10.1.2.3:4", "[::ffff:10.1.2.3]:4", "[::1]:4"] {
             let operator = ask(peer, &[ann, sre]).unwrap();
             assert_eq!(operator.name.as_deref(), Some("ann@example.com"), "{peer}");
-            assert_eq!(operator.role().unwrap().to_string(), "admin");
+            assert_eq!(operator.role(None).unwrap().to_string(), "admin");
             assert_eq!(operator.header.as_deref(), Some("x-forwarded-email"));
         }
         for peer in ["11.1.2.3:4", "[::2]:4", "unix"] {
@@ -406,6 +406,11 @@ mod tests {
             let refused = ask("10.1.2.3:4", &[ann, ("x-forwarded-groups", groups)]);
             assert!(matches!(refused, Err(Refusal::Groups { .. })), "{groups}");
         }
+        let both = ask("10.1.2.3:4", &[ann, ("x-forwarded-groups", "shop,pay")]).unwrap();
+        let role = |domain| both.role(domain).map(|role| role.to_string());
+        assert_eq!(role(None).as_deref(), Some("operate"));
+        assert_eq!(role(Some("shop")).as_deref(), Some("view"), "what history records there");
+        assert_eq!(role(Some("other")), None);
         let token = ("authorization", "Bearer an-unnamed-token-of-old");
         assert_eq!(ask("11.1.2.3:4", &[token]).unwrap().name, None);
         // Basic authorization, which oauth2-proxy may add, is no token.

@@ -52,15 +52,16 @@ pub struct Access {
 }
 
 impl Operator {
-    /// The operator's greatest role.
-    pub fn role(&self) -> Option<OperatorRole> {
-        self.grants.iter().map(|grant| grant.role).max()
+    /// The operator's greatest role, in this domain if one is named.
+    pub fn role(&self, domain: Option<&str>) -> Option<OperatorRole> {
+        let there = |grant: &&Arc<OperatorGrant>| domain.is_none_or(|name| grant.domains.has(name));
+        self.grants.iter().filter(there).map(|grant| grant.role).max()
     }
 
     /// The domains in which the operator has this role; `None` if there are none.
     pub fn scope(&self, role: OperatorRole) -> Option<DomainScope> {
         let grants = self.grants.iter().filter(|grant| grant.role >= role);
-        grants.map(|grant| grant.domains.clone()).reduce(|all, domains| all.and(&domains))
+        grants.map(|grant| grant.domains.clone()).reduce(|all, domains| all.union(&domains))
     }
 
     /// Whether what was shown still allows the same.
@@ -93,7 +94,7 @@ impl Access {
     /// # Errors
     /// If the operator has it in no domain.
     pub fn with_role(self, role: OperatorRole) -> Result<Self, Refusal> {
-        match (self.operator.scope(role), self.operator.role()) {
+        match (self.operator.scope(role), self.operator.role(None)) {
             (Some(scope), _) => Ok(Self { scope, ..self }),
             (None, Some(has)) => Err(Refusal::Role { who: self.who(), has, wants: role }),
             (None, None) => Err(Refusal::Token),
@@ -116,11 +117,17 @@ impl Access {
         self.operator.name.clone().unwrap_or_else(|| "the token".to_owned())
     }
 
-    /// The author of the changes of this request. `said` is the name that the caller gives.
-    pub fn author(&self, said: Option<String>, reason: Option<String>) -> Author {
+    /// The author of the changes of this request in a domain. `said` is the name that the caller
+    /// gives.
+    pub fn author(
+        &self,
+        domain: Option<&str>,
+        said: Option<String>,
+        reason: Option<String>,
+    ) -> Author {
         let Operator { name, header, peer, .. } = &*self.operator;
         Author {
-            role: name.as_ref().and_then(|_| self.operator.role()),
+            role: name.as_ref().and_then(|_| self.operator.role(domain)),
             address: peer.map(|peer| peer.to_string()),
             header: header.clone(),
             action: Some(self.action.clone()),

@@ -1,9 +1,10 @@
 //! The live page: `GET /` of the admin address.
 //!
-//! One file that includes its style and its script. It holds no data, so everyone may load it. The
-//! script fetches the data, with the token that the operator types. The `Content-Security-Policy`
-//! allows only this style and this script, by their digests, and lets them connect only to this
-//! origin.
+//! One answer that includes its style and its script, put together of the files in `page/` when
+//! the store is compiled. The files of the script are parts of one function, in the order below.
+//! The page holds no data, so everyone may load it. The script fetches the data, with the token
+//! that the operator types. The `Content-Security-Policy` allows only this style and this script,
+//! by their digests, and lets them connect only to this origin.
 
 use std::sync::LazyLock;
 
@@ -13,7 +14,29 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use sha2::{Digest, Sha256};
 
-const PAGE: &str = include_str!("page.html");
+const PAGE: &str = concat!(
+    include_str!("page/head.html"),
+    "<style>\n",
+    include_str!("page/style.css"),
+    "</style>\n",
+    include_str!("page/body.html"),
+    include_str!("page/dialogs.html"),
+    "<script>\n'use strict';\n(() => {\n",
+    include_str!("page/text.js"),
+    include_str!("page/store.js"),
+    include_str!("page/stream.js"),
+    include_str!("page/address.js"),
+    include_str!("page/model.js"),
+    include_str!("page/chart.js"),
+    include_str!("page/overview.js"),
+    include_str!("page/partitions.js"),
+    include_str!("page/lists.js"),
+    include_str!("page/policy.js"),
+    include_str!("page/party.js"),
+    include_str!("page/dialogs.js"),
+    include_str!("page/start.js"),
+    "})();\n</script>\n</body>\n</html>\n",
+);
 
 static POLICY: LazyLock<HeaderValue> = LazyLock::new(|| {
     // Digests are ASCII, so this does not fail. If it did, the page would lose its script, not its

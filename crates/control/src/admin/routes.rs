@@ -26,7 +26,7 @@ use super::operator::Access;
 use crate::control::Control;
 use quotagate_operate::api::{self, Changed, MAX_REASON};
 use quotagate_operate::watch::Wanted;
-use quotagate_operate::{Author, Fault, HistoryFilter, clean, clean_text};
+use quotagate_operate::{Author, Counters, DomainNames, Fault, HistoryFilter, clean, clean_text};
 
 /// Largest body of a change, in bytes.
 const MAX_BODY: usize = 64 * 1024;
@@ -68,6 +68,7 @@ fn routes() -> Vec<Route> {
         route(View, Method::GET, api::PARTIES, parties),
         route(Operate, Method::POST, api::RESET, reset),
         route(View, Method::GET, api::TOP, top),
+        route(View, Method::GET, api::REQUESTS, requests),
         route(View, Method::GET, api::DOMAINS, domains),
         route(Admin, Method::DELETE, api::DOMAINS, forget_domain),
         route(View, Method::GET, api::EVENTS, events::serve),
@@ -104,11 +105,7 @@ async fn require(
 }
 
 async fn boards(State(app): AdminState, asked: Asked) -> Reply<Vec<api::Board>> {
-    let mut boards = Vec::new();
-    for domain in asked.domains(&app).await? {
-        boards.extend(app.operate.boards.read_all(domain.as_deref()).await?);
-    }
-    Ok(Json(boards))
+    Ok(Json(app.operate.boards.read_of(asked.domains(&app).await?).await?))
 }
 
 async fn set_dial(State(app): AdminState, body: Body<api::SetDial>) -> Reply<Changed> {
@@ -132,13 +129,9 @@ async fn clear_dial(State(app): AdminState, body: Body<api::ClearDial>) -> Reply
 async fn overrides(State(app): AdminState, asked: Asked) -> Reply<Vec<api::OverrideEntry>> {
     let (policy, limit) = (asked.policy(), asked.limit.unwrap_or(usize::MAX));
     let domains = asked.domains(&app).await?;
-    let mut found = Vec::new();
-    for domain in &domains {
-        let left = limit.saturating_sub(found.len());
-        found.extend(app.operate.overrides.list(domain.as_deref(), policy, left).await?);
-    }
+    let found = app.operate.overrides.list_of(domains.clone(), policy, limit).await?;
     if let Some(policy) = policy.filter(|_| found.is_empty()) {
-        check_policy(&app, &domains, policy).await?;
+        app.operate.directory.check_policy(&domains, policy).await?;
     }
     Ok(Json(found))
 }
@@ -195,19 +188,8 @@ async fn history(State(app): AdminState, asked: Asked) -> Reply<Vec<api::Event>>
 async fn usage(State(app): AdminState, asked: Asked) -> Reply<api::UsageReply> {
     let sight = app.operate.fleet.look().await;
     let partition = asked.partition.as_deref().unwrap_or_default();
-    let (mut reply, mut absent) = (None::<api::UsageReply>, None);
-    for domain in asked.domains(&app).await? {
-        match app.operate.counters.usage(domain.as_deref(), partition, &sight).await {
-            Ok(found) => match &mut reply {
-                Some(reply) => reply.extend(found),
-                None => reply = Some(found),
-            },
-            Err(Fault::Absent(reason)) => absent = Some(reason),
-            Err(fault) => return Err(fault.into()),
-        }
-    }
-    let none = || Fault::Absent(absent.unwrap_or_else(|| "no policy counts it now".to_owned()));
-    Ok(Json(reply.ok_or_else(none)?))
+    let domains = asked.domains(&app).await?;
+    Ok(Json(asked.counters(&app).usage_of(domains, partition, &sight).await?))
 }
 
 async fn parties(State(app): AdminState, asked: Asked) -> Reply<api::PartiesPage> {
@@ -217,7 +199,7 @@ async fn parties(State(app): AdminState, asked: Asked) -> Reply<api::PartiesPage
     let domain = asked.one(&app).await?;
     let sight = app.operate.fleet.look().await;
     let (domain, from) = (domain.as_deref(), asked.from.as_deref());
-    Ok(Json(app.operate.counters.parties(domain, policy, from, &sight).await?))
+    Ok(Json(asked.counters(&app).parties(domain, policy, from, &sight).await?))
 }
 
 async fn reset(State(app): AdminState, body: Body<api::Reset>) -> Reply<Changed> {
@@ -226,7 +208,6 @@ async fn reset(State(app): AdminState, body: Body<api::Reset>) -> Reply<Changed>
 
 async fn top(State(app): AdminState, asked: Asked) -> Reply<api::Top> {
     let (domain, policy) = (asked.domain(), asked.policy());
-    let domains = asked.domains(&app).await?;
     let sight = app.operate.fleet.look().await;
     let scope = match &asked.access.scope {
         DomainScope::All => None,
@@ -237,12 +218,25 @@ async fn top(State(app): AdminState, asked: Asked) -> Reply<api::Top> {
     // An empty reply to a misspelt name would look like a policy without traffic.
     if top.is_empty() {
         match (domain, policy) {
-            (_, Some(policy)) => check_policy(&app, &domains, policy).await?,
-            (Some(domain), None) => drop(app.operate.directory.domain(Some(domain)).await?),
+            (_, Some(policy)) => {
+                let domains = asked.domains(&app).await?;
+                app.operate.directory.check_policy(&domains, policy).await?;
+            }
+            (Some(_), None) => drop(asked.domains(&app).await?),
             (None, None) => {}
         }
     }
     Ok(Json(top))
+}
+
+async fn requests(State(app): AdminState, asked: Asked) -> Reply<api::MinuteRequests> {
+    let Some(policy) = asked.policy() else {
+        return Err(Refusal::parameter("policy", "is required"));
+    };
+    let domain = asked.one(&app).await?;
+    let domain = app.operate.directory.domain(domain.as_deref()).await?;
+    app.operate.directory.check_policy(&domain.clone().into(), policy).await?;
+    Ok(Json(app.operate.fleet.minutes(&domain, policy, events::now_ms())))
 }
 
 async fn domains(State(app): AdminState, asked: Asked) -> Reply<Vec<api::DomainInfo>> {
@@ -254,22 +248,6 @@ async fn domains(State(app): AdminState, asked: Asked) -> Reply<Vec<api::DomainI
 
 async fn forget_domain(State(app): AdminState, body: Body<api::ForgetDomain>) -> Reply<Changed> {
     change(app, body, async move |app, wish| app.operate.domains.forget(&wish).await).await
-}
-
-/// Checks that one of these domains has a policy of this name.
-async fn check_policy(
-    app: &Control,
-    domains: &[Option<String>],
-    policy: &str,
-) -> Result<(), Refusal> {
-    let mut failed = None;
-    for domain in domains {
-        match app.operate.directory.check_policy(domain.as_deref(), policy).await {
-            Ok(()) => return Ok(()),
-            Err(fault) => failed = Some(fault),
-        }
-    }
-    failed.map_or(Ok(()), |fault| Err(fault.into()))
 }
 
 /// Makes a change in its own task, so that a closed connection does not stop it half-way.
@@ -305,9 +283,17 @@ struct Asked {
     since_ms: Option<u64>,
     number: Option<u64>,
     limit: Option<usize>,
+    /// Whether the last windows that have ended are meant.
+    last: bool,
 }
 
 impl Asked {
+    /// The counters of the current windows, or of the last ones.
+    fn counters(&self, app: &Control) -> Counters {
+        let counters = &app.operate.counters;
+        if self.last { counters.last() } else { counters.clone() }
+    }
+
     fn domain(&self) -> Option<&str> {
         self.domain.as_deref().filter(|name| !name.is_empty())
     }
@@ -317,7 +303,7 @@ impl Asked {
     }
 
     /// The domains to read, see [`readable`].
-    async fn domains(&self, app: &Control) -> Result<Vec<Option<String>>, Refusal> {
+    async fn domains(&self, app: &Control) -> Result<DomainNames, Refusal> {
         readable(app, &self.access.scope, self.domain()).await
     }
 
@@ -327,8 +313,7 @@ impl Asked {
     }
 }
 
-/// The domains of a request: the one that it names, or all of `scope` that are known. `None` stands
-/// for all domains, or for the only one, where the operator may touch all.
+/// The domains of a request: the one that it names, or all of `scope` that are known.
 ///
 /// # Errors
 /// If the domain is not known. The text names no domain that the operator may not see.
@@ -336,44 +321,46 @@ async fn readable(
     app: &Control,
     scope: &DomainScope,
     given: Option<&str>,
-) -> Result<Vec<Option<String>>, Refusal> {
-    if *scope == DomainScope::All {
-        return Ok(vec![given.map(str::to_owned)]);
-    }
-    let mut known = app.operate.directory.domains().await?;
-    known.retain(|domain| scope.has(domain));
-    match given {
-        None => Ok(known.into_iter().map(Some).collect()),
-        Some(given) if known.iter().any(|domain| domain == given) => {
-            Ok(vec![Some(given.to_owned())])
+) -> Result<DomainNames, Refusal> {
+    let directory = &app.operate.directory;
+    let Some(given) = given else {
+        let mut known = directory.named().await?;
+        known.names.retain(|domain| scope.has(domain));
+        return Ok(known);
+    };
+    match directory.domain(Some(given)).await {
+        Err(Fault::Unknown { field, reason, mut known }) => {
+            known.retain(|domain| scope.has(domain));
+            Err(Fault::Unknown { field, reason, known }.into())
         }
-        Some(given) => {
-            let reason = format!("no filter has reported a domain {given:?}");
-            Err(Fault::Unknown { field: "domain", reason, known }.into())
-        }
+        found => Ok(found?.into()),
     }
 }
 
-/// The domain that a request names, or the only one that the operator may touch.
+/// The domain that a request names, or the only one that the operator may touch. `None` stands for
+/// the only one of all, where the operator may touch all.
 ///
 /// # Errors
-/// If there is none, or several.
+/// If there is none, or several, or if others may be missing.
 async fn only(
     app: &Control,
     scope: &DomainScope,
     given: Option<&str>,
 ) -> Result<Option<String>, Refusal> {
-    let mut domains = readable(app, scope, given).await?;
-    match domains.len() {
-        1 => Ok(domains.pop().flatten()),
-        0 => {
+    if *scope == DomainScope::All {
+        return Ok(given.map(str::to_owned));
+    }
+    let DomainNames { mut names, incomplete } = readable(app, scope, given).await?;
+    match (names.len(), incomplete) {
+        (1, None) => Ok(names.pop()),
+        (0, None) => {
             let reason = format!("no filter has reported one of the domains {scope} yet");
             Err(Fault::Unknown { field: "domain", reason, known: Vec::new() }.into())
         }
-        _ => {
-            let reason = "several domains are known: name one".to_owned();
-            let known = domains.into_iter().flatten().collect();
-            Err(Fault::Invalid { field: "domain", reason, known }.into())
+        (_, why) => {
+            let why = why.unwrap_or_else(|| "several domains are known".to_owned());
+            let reason = format!("{why}: name one");
+            Err(Fault::Invalid { field: "domain", reason, known: names }.into())
         }
     }
 }
@@ -392,10 +379,11 @@ impl<S: Sync> FromRequestParts<S> for Asked {
             since_ms: Option<String>,
             number: Option<String>,
             limit: Option<String>,
+            last: Option<String>,
         }
         let access = Access::in_extensions(&parts.extensions)?;
         let texts = Query::<Texts>::try_from_uri(&parts.uri);
-        let Query(Texts { domain, policy, partition, from, by, since_ms, number: of, limit }) =
+        let Query(Texts { domain, policy, partition, from, by, since_ms, number: of, limit, last }) =
             texts.map_err(|rejection| Refusal::parameter("query", rejection.body_text()))?;
         let number =
             |name: &'static str| move |_| Refusal::parameter(name, "must be a whole number");
@@ -403,8 +391,10 @@ impl<S: Sync> FromRequestParts<S> for Asked {
         let since_ms = since_ms.map(|since| since.parse()).transpose();
         let since_ms = since_ms.map_err(number("since_ms"))?;
         let of = of.map(|of| of.parse()).transpose().map_err(number("number"))?;
+        let last = last.map_or(Ok(false), |last| last.parse());
+        let last = last.map_err(|_| Refusal::parameter("last", "must be true or false"))?;
         let asked =
-            Self { access, domain, policy, partition, from, by, since_ms, number: of, limit };
+            Self { access, domain, policy, partition, from, by, since_ms, number: of, limit, last };
         if let Some(domain) = asked.domain() {
             asked.access.check(domain)?;
         }
@@ -455,17 +445,18 @@ impl<T: DeserializeOwned> Body<T> {
             }
             None => only(app, &access.scope, None).await?,
         };
-        if let Some(domain) = domain {
-            fields.insert("domain".to_owned(), domain.into());
+        if let Some(domain) = &domain {
+            fields.insert("domain".to_owned(), domain.as_str().into());
         }
         if let Some(name) = access.operator.name.clone().or_else(|| by.clone()) {
             fields.insert("by".to_owned(), name.into());
         }
         let said = by.map(|by| clean(&by));
         let reason = reason.map(|reason| clean_text(&reason, MAX_REASON));
+        let reason = reason.filter(|reason| !reason.is_empty());
         Ok(Self {
             wish: read_json(&Value::Object(fields).to_string().into_bytes())?,
-            author: access.author(said, reason.filter(|reason| !reason.is_empty())),
+            author: access.author(domain.as_deref(), said, reason),
             sent: sent.clone(),
         })
     }

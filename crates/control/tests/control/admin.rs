@@ -1,12 +1,12 @@
 //! Who may use the admin address, its errors, and its events.
 
+use std::io::Read;
 use std::time::Duration;
 
 use bytes::Bytes;
 use http_body_util::{BodyExt, Full};
 use hyper::{Method, Request};
 use quotagate_control::App;
-use quotagate_operate::api::Snapshot;
 use quotagate_store::server::Tokens;
 use serde_json::{Value, json};
 
@@ -108,8 +108,15 @@ async fn pages_of_other_sites_cannot_exhaust_event_listeners() {
     }
 }
 
+/// The name of an event and its data.
+fn parsed(frame: &[u8]) -> (String, Value) {
+    let text = str::from_utf8(frame).unwrap();
+    let (name, data) = text.trim_end().split_once("\ndata: ").unwrap();
+    (name.strip_prefix("event: ").unwrap().to_owned(), serde_json::from_str(data).unwrap())
+}
+
 #[tokio::test]
-async fn listeners_get_a_snapshot_per_second_until_shutdown() {
+async fn listeners_get_the_picture_and_then_its_changes_until_shutdown() {
     let mut server = memory().await;
     let report = br#"{"policies":[{"name":"p","quota":5,"window_s":60,"stagger":false,"mode":"enforce","on_failure":"allow"}],"refused":[{"key":"test:p:{a}","requests":7},{"key":"other:p:{a}","requests":7}]}"#;
     server.dials("test", Some(report)).await;
@@ -119,17 +126,26 @@ async fn listeners_get_a_snapshot_per_second_until_shutdown() {
     };
     let mut events = listen().await;
     assert_eq!(events.headers()["content-type"], "text/event-stream");
-    for _ in 0..2 {
+    let mut next = async || {
         let frame = events.frame().await.unwrap().unwrap().into_data().unwrap();
-        let text = String::from_utf8(frame.to_vec()).unwrap();
-        let data = text.strip_prefix("data: ").and_then(|text| text.strip_suffix("\n\n")).unwrap();
-        let snapshot: Snapshot = serde_json::from_str(data).unwrap();
-        assert_eq!(
-            (snapshot.backend.as_str(), snapshot.boards[0].domain.as_str()),
-            ("memory", "test")
-        );
-        assert_eq!((snapshot.top.refused.len(), snapshot.top.refused[0].requests), (1, 7));
+        parsed(&frame)
+    };
+    let (name, mut picture) = next().await;
+    assert_eq!((name.as_str(), &picture["backend"]), ("whole", &json!("memory")), "{picture}");
+    assert_eq!(picture["domains"]["test"]["policies"]["p"]["quota"], 5, "{picture}");
+    assert_eq!(picture["refused"]["test p a"]["requests"], 7, "{picture}");
+    assert!(picture["refused"].as_object().unwrap().len() == 1, "{picture}");
+    // One who comes later does not wait for the next picture.
+    let frame = listen().await.frame().await.unwrap().unwrap().into_data().unwrap();
+    assert_eq!(parsed(&frame).0, "whole");
+    server.dials("test", Some(report)).await;
+    while picture["refused"]["test p a"]["requests"] != 14 {
+        let (name, changes) = next().await;
+        assert_eq!(name, "changes");
+        assert!(changes.get("backend").is_none(), "it has not changed: {changes}");
+        json_patch::merge(&mut picture, &changes);
     }
+    assert_eq!(picture["domains"]["test"]["policies"]["p"]["quota"], 5, "{picture}");
     let mut others = Vec::new();
     for _ in 0..31 {
         others.push(listen().await);
@@ -148,4 +164,24 @@ async fn listeners_get_a_snapshot_per_second_until_shutdown() {
     });
     last.await.unwrap();
     tokio::time::timeout(Duration::from_secs(30), server.running).await.unwrap().unwrap();
+}
+
+#[tokio::test]
+async fn events_are_compressed_for_those_who_can_read_that() {
+    let server = memory().await;
+    server.dials("test", Some(REPORT)).await;
+    let request = Request::get("/v1/events").header("host", host(&server.admin));
+    let request = request.header("accept-encoding", "br, gzip").body(Full::default()).unwrap();
+    let mut events = send(&server.admin, request).await;
+    assert_eq!(events.headers()["content-encoding"], "gzip");
+    let mut received = Vec::new();
+    for wanted in ["event: whole\n", "event: changes\n"] {
+        let mut text = String::new();
+        while !text.contains(wanted) {
+            received.extend(events.frame().await.unwrap().unwrap().into_data().unwrap());
+            text.clear();
+            // The stream has no end yet.
+            let _ = flate2::read::GzDecoder::new(&*received).read_to_string(&mut text);
+        }
+    }
 }

@@ -22,6 +22,9 @@ pub struct Board {
     pub dials: Vec<DialEntry>,
     /// How many overrides there are.
     pub overrides: u64,
+    /// Why it may be old, or not all: a part of the backend is away.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub incomplete: Option<String>,
 }
 
 /// A policy as configured in its filters, without dials.
@@ -110,6 +113,9 @@ pub struct DomainInfo {
     /// The documents in force.
     #[serde(default)]
     pub in_force: DocumentsInForce,
+    /// Why it may be old, or others missing: a part of the backend is away.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub incomplete: Option<String>,
 }
 
 /// The policy documents that the proxies of a domain reported within the last minute, to any store.

@@ -36,6 +36,10 @@ pub struct OverrideEntry {
     /// else.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub unmatched: Option<String>,
+    /// Why nobody knows whether it is in force as the index says: the part of the backend that has
+    /// it is away; or why others may be missing.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub incomplete: Option<String>,
 }
 
 /// Sets the override of one partition of one policy, and replaces an existing one.

@@ -2,7 +2,6 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::domain::Board;
 use super::usage::Usage;
 
 /// The fullest and the most refused partitions, as all stores and proxies that share the backend
@@ -25,6 +24,9 @@ pub struct Top {
     /// Whose calls these are: this process, then the others by their names.
     #[serde(default)]
     pub publishers: Vec<Publisher>,
+    /// The hosts whose native modules fell silent within the last hour, the latest first.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub silent: Vec<SilentProxy>,
     /// Why some are missing; absent if all could be read.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub incomplete: Option<String>,
@@ -63,6 +65,15 @@ pub enum PublisherKind {
     Proxy,
 }
 
+/// A host on which proxies with the native module published, and publish no more.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SilentProxy {
+    /// The host's name.
+    pub host: String,
+    /// Milliseconds since the one was heard that has been silent for longest.
+    pub silent_ms: u64,
+}
+
 /// A partition with requests beyond its quota, which were refused or let through.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Refused {
@@ -98,52 +109,19 @@ pub struct Uncounted {
     pub missing_identity: u64,
 }
 
-/// Requests per second of a policy as filters report them every 5 s.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Rates {
-    /// The domain.
-    pub domain: String,
-    /// The policy.
-    pub policy: String,
-    /// Admitted, the oldest first: one value for every 5 s of the last 5 minutes, at most 60.
-    pub admitted: Vec<f64>,
-    /// Refused.
-    pub refused: Vec<f64>,
-    /// Over the quota, and let through in shadow mode.
-    pub shadow_refused: Vec<f64>,
-    /// Over the quota, let through and marked.
-    pub marked: Vec<f64>,
-    /// Without an identity.
-    pub missing_identity: Vec<f64>,
-    /// Not counted because the store failed.
-    pub store_error: Vec<f64>,
-}
-
-/// What the live page shows, once a second.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct Snapshot {
+/// The requests of a policy in each minute of the last six hours, since this store runs: those of
+/// all stores and proxies, as far as it knew them.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MinuteRequests {
     /// The store's time, in milliseconds since the Unix epoch.
     pub at_ms: u64,
-    /// What is wrong with the backend; empty if it is ready.
-    pub faults: Vec<String>,
-    /// What works, but should be fixed.
-    pub warnings: Vec<String>,
-    /// The policy documents that filters refused in the last minute, a sentence for each domain.
-    #[serde(default)]
-    pub documents: Vec<String>,
-    /// For each domain with several policy documents, which proxies have which one, in a sentence.
-    #[serde(default)]
-    pub mixed: Vec<String>,
-    /// The backend: `memory`, `redis`, `redis-cluster`, `redis-sentinel`.
-    pub backend: String,
-    /// Calls served per second by all stores and proxies: by this one over the last second.
-    pub calls_per_s: f64,
-    /// Mean time of those calls in milliseconds; absent if there were none.
-    pub call_ms: Option<f64>,
-    /// All domains.
-    pub boards: Vec<Board>,
-    /// Requests per second of each known policy.
-    pub rates: Vec<Rates>,
-    /// At most ten each.
-    pub top: Top,
+    /// When the last minute of the lists ends: at most two minutes ago.
+    pub end_ms: u64,
+    /// Admitted, the oldest first: one value for each minute, at most 360. All lists have the same
+    /// length, and begin when this store did.
+    pub admitted: Vec<u32>,
+    /// Refused.
+    pub refused: Vec<u32>,
+    /// Over the quota, and let through in mode shadow or mark.
+    pub let_through: Vec<u32>,
 }

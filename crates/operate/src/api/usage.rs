@@ -78,6 +78,18 @@ pub struct PartyUsage {
     /// Its runtime override, if that holds for every partition that contains a party.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pattern: Option<PatternName>,
+    /// The window, if it has ended.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub span: Option<WindowSpan>,
+}
+
+/// A window that has ended, in seconds since the Unix epoch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct WindowSpan {
+    /// Its first second.
+    pub start_s: u64,
+    /// The second after its last one.
+    pub end_s: u64,
 }
 
 /// An override of every partition that contains a party.
@@ -90,6 +102,22 @@ pub struct PatternName {
 }
 
 impl PartyUsage {
+    /// A counter without anything else.
+    pub(crate) const fn of(usage: Usage, mode: Mode) -> Self {
+        Self {
+            usage,
+            mode,
+            gone: false,
+            refused: 0,
+            would_refuse: 0,
+            refused_error: 0,
+            refused_for_ms: None,
+            without_override: None,
+            pattern: None,
+            span: None,
+        }
+    }
+
     /// Whether the policy refuses requests of the partition now, or would in another mode than
     /// shadow or mark: the quota is used up, or requests were refused lately.
     pub fn is_over(&self) -> bool {
@@ -137,15 +165,6 @@ pub struct UsageReply {
     pub incomplete: Option<String>,
 }
 
-impl UsageReply {
-    /// Adds what was found in another domain.
-    pub fn extend(&mut self, other: Self) {
-        self.found.extend(other.found);
-        self.unmatched.extend(other.unmatched);
-        self.incomplete = self.incomplete.take().or(other.incomplete);
-    }
-}
-
 /// Some of the counters of a policy in their current windows.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PartiesPage {
@@ -154,6 +173,9 @@ pub struct PartiesPage {
     /// What `from` has to be for the next page; absent on the last one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub next: Option<String>,
+    /// Why some may be missing; absent if none is.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub incomplete: Option<String>,
 }
 
 /// Deletes the counter of the current window. Its partition gets its whole quota again.

@@ -17,19 +17,23 @@ use super::overrides::{
     Overrides, canonical, check_partition, counted, read_allow, unmatched as no_match,
 };
 use super::parties::is_pattern;
+use super::remarks::named;
 use super::shape::{arrange, may_contain};
 use crate::api::{
     Allow, Changed, Event, MAX_FOUND, OverrideEntry, PartiesPage, PartyUsage, PatternName,
-    PolicyInfo, QuotaFrom, Reset, Usage, UsageReply,
+    PolicyInfo, QuotaFrom, Reset, Usage, UsageReply, WindowSpan,
 };
 use crate::control::ControlHandle;
-use crate::domain::directory::clean;
+use crate::domain::boards::{Boards, DomainState};
+use crate::domain::directory::{DomainNames, clean};
 use crate::domain::view::in_force;
-use crate::pattern::{PatternOverride, PatternOverrides, contains, parts, party_of};
+use crate::pattern::{PatternOverride, contains, parts, party_of};
 use crate::watch::{Beyond, CallSight};
 use crate::{Fault, millis};
-use quotagate_store::control::{Field, FoundKeys, HashName, Key, Snapshot};
+use quotagate_calendar::Span;
+use quotagate_store::control::{Field, FoundKeys, KeptCounters, Key, KeyState, Snapshot};
 use quotagate_store::store::StoreError;
+use quotagate_store::window::{KEPT, Position};
 
 /// Counters that are read together.
 const TOGETHER: usize = 16;
@@ -48,42 +52,114 @@ struct Candidates {
     incomplete: Option<String>,
 }
 
-/// Counters of partitions in their current windows.
+/// What became of the look at a counter.
+enum CounterLook {
+    Found(Box<PartyUsage>),
+    Absent,
+    /// The part of the backend is away that would have it.
+    Unread(String, StoreError),
+}
+
+/// Counters whose part of the backend is away.
+#[derive(Default)]
+struct Unread {
+    names: BTreeSet<String>,
+    error: Option<StoreError>,
+}
+
+impl Unread {
+    /// The counter that was found. Keeps the name of one that could not be read.
+    fn sort(&mut self, look: CounterLook) -> Option<PartyUsage> {
+        match look {
+            CounterLook::Found(usage) => return Some(*usage),
+            CounterLook::Absent => {}
+            CounterLook::Unread(name, error) => {
+                self.names.insert(name);
+                self.error.get_or_insert(error);
+            }
+        }
+        None
+    }
+
+    fn sentence(self) -> Option<String> {
+        let names = named(self.names.into_iter().collect());
+        self.error.map(|error| format!("{names} cannot be read: {error}"))
+    }
+}
+
+/// Counters of partitions in their current windows, or in the last ones.
+#[derive(Clone)]
 pub struct Counters {
     control: ControlHandle,
     history: Arc<History>,
     overrides: Arc<Overrides>,
+    boards: Arc<Boards>,
+    /// Whether those of windows that have ended are read, instead of the current ones.
+    kept: KeptCounters,
 }
 
 impl Counters {
-    pub(crate) fn new(history: Arc<History>, overrides: Arc<Overrides>) -> Self {
-        Self { control: history.control.clone(), history, overrides }
+    pub(crate) fn new(
+        history: Arc<History>,
+        overrides: Arc<Overrides>,
+        boards: Arc<Boards>,
+    ) -> Self {
+        let (control, kept) = (history.control.clone(), KeptCounters::LeftOut);
+        Self { control, history, overrides, boards, kept }
+    }
+
+    /// The counters of the last windows that have ended, as far as they are kept: those of policies
+    /// with calendar windows, for as long again as the window was, at most [`KEPT`].
+    #[must_use]
+    pub fn last(&self) -> Self {
+        Self { kept: KeptCounters::Found, ..self.clone() }
     }
 
     /// The counters of all partitions that contain a party, including composite ones, and its
     /// overrides that no request can match.
     ///
     /// # Errors
-    /// If the domain is not known, no policy counts the party, or the backend fails.
+    /// If the domain is not known, surely no policy counts the party, or the backend fails.
     pub async fn usage(
         &self,
         domain: Option<&str>,
         party: &str,
         calls: &dyn CallSight,
     ) -> Result<UsageReply, Fault> {
+        check_partition("", "any", &canonical("", "any", party)?)?;
+        let domains = self.overrides.directory.some_or_all(domain).await?;
+        self.usage_of(domains, party, calls).await
+    }
+
+    /// The same in these domains.
+    ///
+    /// # Errors
+    /// If no policy counts the party, or the backend fails.
+    pub async fn usage_of(
+        &self,
+        domains: DomainNames,
+        party: &str,
+        calls: &dyn CallSight,
+    ) -> Result<UsageReply, Fault> {
         let party = &*canonical("", "any", party)?;
         check_partition("", "any", party)?;
-        let names = self.overrides.directory.some_or_all(domain).await?;
-        let mut reply = UsageReply::default();
+        let DomainNames { names, incomplete } = domains;
+        let (mut reply, mut faults) = (UsageReply::default(), Vec::from_iter(incomplete));
         let until = Instant::now() + SEARCH;
         for domain in &names {
-            let dials = self.control.read(HashName::Dials, domain).await?;
-            let overrides = self.control.read(HashName::Overrides, domain).await?;
-            let patterns = PatternOverrides::of(&overrides.fields);
-            let policies = self.overrides.directory.policies(domain).await?;
+            let DomainState { policies, dials, overrides, patterns, incomplete: old } =
+                match self.boards.state(domain).await {
+                    Err(Fault::Store(error)) if self.control.is_partial(&error) => {
+                        faults.push(format!("{domain} cannot be read: {error}"));
+                        continue;
+                    }
+                    state => state?,
+                };
+            let patterns = &patterns.patterns;
             let Candidates { partitions, unmatched, patterns: listed, incomplete } =
                 self.candidates(domain, party, &policies, &overrides, until).await?;
-            reply.incomplete = reply.incomplete.or(incomplete);
+            faults.extend(old.into_iter().chain(incomplete));
+            let mut unread = Unread::default();
             let mut partitions: Vec<_> = partitions.into_iter().collect();
             // If there are too many, keep those with the fewest entries besides the party.
             partitions.sort_by_key(|(_, partition)| partition.split(',').count());
@@ -103,19 +179,22 @@ impl Counters {
                         let dial = dial.clone();
                         looks.push(async move {
                             let (policy, control) = ((policy, form), (&dial, pattern));
-                            self.counter(domain, policy, partition, &window, control, calls).await
+                            let seen = (overrides.now, calls);
+                            self.counter(domain, policy, partition, &window, control, seen).await
                         });
                     }
                 }
                 for usage in join_all(looks).await {
-                    reply.found.extend(usage?);
+                    reply.found.extend(unread.sort(usage?));
                 }
             }
+            faults.extend(unread.sentence());
             for (field, value) in listed {
-                reply.overrides.extend(self.overrides.listed(domain, &field, &value).await?);
+                let entry = self.overrides.listed(domain, (&field, &value), overrides.now).await?;
+                reply.overrides.extend(entry);
             }
             for (field, value) in unmatched {
-                let entry = self.overrides.listed(domain, &field, &value).await?;
+                let entry = self.overrides.listed(domain, (&field, &value), overrides.now).await?;
                 reply.unmatched.extend(entry.map(|entry| OverrideEntry {
                     unmatched: no_match(&policies, &entry.policy, &entry.partition),
                     ..entry
@@ -125,18 +204,25 @@ impl Counters {
         if reply.found.len() > MAX_FOUND {
             reply.found.sort_by_key(|found| found.usage.partition.split(',').count());
             reply.found.truncate(MAX_FOUND);
-            reply.incomplete = Some(format!("more than {MAX_FOUND} partitions were found"));
+            faults.push(format!("more than {MAX_FOUND} partitions were found"));
         }
+        reply.incomplete = (!faults.is_empty()).then(|| faults.join("; "));
         let name = |found: &PartyUsage| {
             let Usage { domain, policy, partition, .. } = &found.usage;
             (domain.clone(), policy.clone(), partition.clone())
         };
         reply.found.sort_by_cached_key(name);
-        if reply.found.is_empty() && reply.unmatched.is_empty() && reply.overrides.is_empty() {
-            let incomplete = reply
-                .incomplete
-                .map_or_else(String::new, |why| format!("; the search was not complete: {why}"));
-            return Err(Fault::Absent(format!("no policy counts this partition now{incomplete}")));
+        let nothing =
+            reply.found.is_empty() && reply.unmatched.is_empty() && reply.overrides.is_empty();
+        if nothing && reply.incomplete.is_none() {
+            return Err(Fault::Absent(match self.kept {
+                KeptCounters::LeftOut => "no policy counts this partition now".to_owned(),
+                KeptCounters::Found => format!(
+                    "no policy with a calendar window counted this partition in its last window, or that is no \
+                     longer kept: it is kept for as long as it was, at most {} d",
+                    KEPT.as_secs() / 86_400
+                ),
+            }));
         }
         Ok(reply)
     }
@@ -154,27 +240,33 @@ impl Counters {
         calls: &dyn CallSight,
     ) -> Result<PartiesPage, Fault> {
         let (domain, policy) = self.overrides.directory.domain_and_policy(domain, policy).await?;
-        let dials = self.control.read(HashName::Dials, &domain).await?;
-        let dial = in_force(&dials, &policy.name);
-        let overrides = self.control.read(HashName::Overrides, &domain).await?;
-        let patterns = PatternOverrides::of(&overrides.fields);
-        let page = self.control.page(&domain, &policy.name, from).await?;
+        let state = self.boards.state(&domain).await?;
+        let dial = in_force(&state.dials, &policy.name);
+        let patterns = &state.patterns.patterns;
+        if self.kept == KeptCounters::Found {
+            check_kept(&policy, state.overrides.now)?;
+        }
+        let page = self.control.page(&domain, &policy.name, self.kept, from).await?;
         let partitions = page.keys.iter().filter_map(|key| CounterKey::split(key));
         let looks = partitions.flat_map(|CounterKey { partition, .. }| {
             windows(&policy, partition).into_iter().map(move |window| (partition, window))
         });
         let looks: Vec<_> = looks.collect();
-        let mut found = Vec::with_capacity(looks.len());
+        let (mut found, mut unread) = (Vec::with_capacity(looks.len()), Unread::default());
         for some in looks.chunks(TOGETHER) {
             let looks = some.iter().map(|(partition, (form, window))| {
-                let pattern = patterns.find(&policy.name, partition, millis(overrides.now));
-                self.counter(&domain, (&policy, form), partition, window, (&dial, pattern), calls)
+                let pattern = patterns.find(&policy.name, partition, millis(state.overrides.now));
+                let (of, seen) = ((&policy, *form), (state.overrides.now, calls));
+                self.counter(&domain, of, partition, window, (&dial, pattern), seen)
             });
             for usage in join_all(looks).await {
-                found.extend(usage?);
+                found.extend(unread.sort(usage?));
             }
         }
-        Ok(PartiesPage { found, next: page.next })
+        let faults = [state.incomplete, page.incomplete, unread.sentence()];
+        let faults: Vec<String> = faults.into_iter().flatten().collect();
+        let incomplete = (!faults.is_empty()).then(|| faults.join("; "));
+        Ok(PartiesPage { found, next: page.next, incomplete })
     }
 
     /// Where a party may be counted: under its own name, and in the partitions of counters and
@@ -207,7 +299,7 @@ impl Counters {
                 return Ok(FoundKeys::default());
             }
             if Instant::now() < until {
-                return self.control.find(domain, first, MAX_FOUND).await;
+                return self.control.find(domain, first, self.kept, MAX_FOUND).await;
             }
             let reason =
                 "the search ran out of time before the last domain: choose one with --domain"
@@ -258,12 +350,58 @@ impl Counters {
         partition: &str,
         window: &Window,
         (dial, pattern): (&DialFields, Option<&PatternOverride>),
-        calls: &dyn CallSight,
-    ) -> Result<Option<PartyUsage>, Fault> {
+        (now, calls): (Duration, &dyn CallSight),
+    ) -> Result<CounterLook, Fault> {
         let key = check_partition(domain, &policy.name, partition)?;
-        let (position, seen) = current(&self.control, &key, window).await?;
+        let read = async {
+            let current = current(&self.control, &key, window, now);
+            if self.kept == KeptCounters::LeftOut {
+                let (current, over) = tokio::join!(current, self.control.get(Key::Override(&key)));
+                let (position, seen) = current?;
+                return Ok((position, seen, Some(over?)));
+            }
+            let (position, _) = current.await?;
+            let Some(before) = position.before(window) else {
+                return Ok((position, KeyState::default(), None));
+            };
+            Ok((before, self.control.get(Key::Counter { key: &key, id: before.id }).await?, None))
+        };
+        let (position, seen, over) = match read.await {
+            Err(Fault::Store(error)) if self.control.is_partial(&error) => {
+                return Ok(CounterLook::Unread(format!("{} {partition}", policy.name), error));
+            }
+            read => read?,
+        };
         let counter = units(&seen);
-        let over = self.control.get(Key::Override(&key)).await?;
+        let window_of = |of: &PolicyInfo| (of.kind.clone(), of.window_s, of.stagger);
+        let same_window = || policy.forms().filter(|other| window_of(other) == window_of(form));
+        let may_vary = same_window().any(|of| of.tiers || of.overrides != DocumentOverrides::None);
+        let mode = dial.mode_of(partition).unwrap_or(form.mode);
+        let usage = |used, (quota, quota_from)| Usage {
+            domain: domain.to_owned(),
+            policy: policy.name.clone(),
+            partition: partition.to_owned(),
+            used,
+            debt: Usage::debt(used, quota, form.settles),
+            quota,
+            quota_from,
+            kind: form.kind.clone(),
+            window_s: position.window_s().max(form.window_s),
+            reset_ms: 0,
+        };
+        let Some(over) = over else {
+            let Some(used) = counter else { return Ok(CounterLook::Absent) };
+            let quota = match seen.own_quota {
+                Some(quota) => (Some(quota), QuotaFrom::Reservation),
+                // Nobody knows what was in force then.
+                None if may_vary || dial.quota.is_some() => (None, QuotaFrom::Unknown),
+                None => (Some(form.quota), QuotaFrom::Policy),
+            };
+            let Span { start, end } = position.span;
+            let span = Some(WindowSpan { start_s: start, end_s: end });
+            let found = PartyUsage { span, ..PartyUsage::of(usage(used, quota), mode) };
+            return Ok(CounterLook::Found(Box::new(PartyUsage { gone: policy.gone, ..found })));
+        };
         let own = over.value.as_deref().and_then(read_allow);
         let pattern = pattern.filter(|_| own.is_none());
         let over = own.or(pattern.map(|pattern| pattern.allow));
@@ -271,11 +409,8 @@ impl Counters {
         let let_through = calls.beyond(Beyond::LetThrough, &key);
         let beyond = refused.as_ref().or(let_through.as_ref());
         if counter.is_none() && over.is_none() && beyond.is_none() {
-            return Ok(None);
+            return Ok(CounterLook::Absent);
         }
-        let window_of = |of: &PolicyInfo| (of.kind.clone(), of.window_s, of.stagger);
-        let same_window = || policy.forms().filter(|other| window_of(other) == window_of(form));
-        let may_vary = same_window().any(|of| of.tiers || of.overrides != DocumentOverrides::None);
         // A store that counted may have kept the quota, and this one may have seen it itself. What
         // is kept may be of an earlier document, which had tiers or overrides.
         let (kept, last) = (seen.own_quota, calls.last(&key, position.number));
@@ -286,10 +421,8 @@ impl Counters {
                     && calls.is_in_force(domain, &other.digest)
             })
         };
-        // An override of the document comes before a dial. It is kept with the counter, unless an
-        // override of a party was in force.
-        let is_hidden =
-            form.overrides != DocumentOverrides::None && (counter.is_none() || pattern.is_some());
+        // An override of the document comes before a dial. It is kept with the counter.
+        let is_hidden = form.overrides != DocumentOverrides::None && counter.is_none();
         // What holds without a runtime override.
         let (named, named_from) = match (last, dial.quota) {
             (Some(quota), dialed) if dialed == Some(quota) => (Some(quota), QuotaFrom::Dial),
@@ -305,17 +438,7 @@ impl Counters {
             Some(Allow::Quota(quota)) => (Some(quota), QuotaFrom::Override),
             None => (named, named_from),
         };
-        let used = counter.unwrap_or_default();
         let usage = Usage {
-            domain: domain.to_owned(),
-            policy: policy.name.clone(),
-            partition: partition.to_owned(),
-            used,
-            debt: Usage::debt(used, quota, form.settles),
-            quota,
-            quota_from,
-            kind: form.kind.clone(),
-            window_s: position.window_s().max(form.window_s),
             // Without a counter, no unit has to return.
             reset_ms: match window {
                 Window::Sliding(_) => seen.ttl_ms.unwrap_or_default(),
@@ -323,10 +446,9 @@ impl Counters {
                     millis(Duration::from_secs(position.span.end).saturating_sub(seen.now))
                 }
             },
+            ..usage(counter.unwrap_or_default(), (quota, quota_from))
         };
-        Ok(Some(PartyUsage {
-            usage,
-            mode: dial.mode_of(partition).unwrap_or(form.mode),
+        Ok(CounterLook::Found(Box::new(PartyUsage {
             gone: policy.gone,
             refused: refused.as_ref().map_or(0, |refused| refused.requests),
             would_refuse: let_through.as_ref().map_or(0, |of| of.requests),
@@ -337,7 +459,8 @@ impl Counters {
                 policy: policy.clone(),
                 partition: partition.clone(),
             }),
-        }))
+            ..PartyUsage::of(usage, mode)
+        })))
     }
 
     /// Deletes the counter of a partition in its current window.
@@ -358,14 +481,26 @@ impl Counters {
                 format!("{} counts nothing of {partition} in its current window", wish.policy);
             Fault::Absent(text)
         };
-        let mut reset = None;
+        let (mut reset, mut failed) = (None, None);
         for (_, window) in windows(&policy, &partition) {
-            let (position, seen) = current(&self.control, &key, &window).await?;
-            if self.control.delete(Key::Counter { key: &key, id: position.id }).await? {
-                reset = Some(seen);
+            let delete = async {
+                let current = current(&self.control, &key, &window, Duration::ZERO).await?;
+                let counter = Key::Counter { key: &key, id: current.0.id };
+                Ok::<_, Fault>(self.control.delete(counter).await?.then_some(current.1))
+            };
+            match delete.await {
+                Ok(seen) => reset = seen.or(reset),
+                Err(fault) => failed = Some(fault),
             }
         }
-        let seen = reset.ok_or_else(absent)?;
+        let seen = match (reset, failed.take()) {
+            // History records the part that was done.
+            (Some(seen), fault) => {
+                failed = fault;
+                seen
+            }
+            (None, fault) => return Err(fault.unwrap_or_else(absent)),
+        };
         let used =
             units(&seen).map_or_else(String::new, |used| format!(", {used} units were used"));
         let done = format!("reset {} {partition}{used}", wish.policy);
@@ -374,7 +509,32 @@ impl Counters {
             .of(&wish.policy, Some(&partition))
             .values(before.as_deref(), None);
         let made = self.history.record(&domain, event).await?;
-        Ok(self.history.reply(domain, made, Some(partition)))
+        match failed {
+            Some(fault) => Err(fault),
+            None => Ok(self.history.reply(domain, made, Some(partition))),
+        }
+    }
+}
+
+/// Checks that counters of the last window of a policy are kept at `now`.
+fn check_kept(policy: &PolicyInfo, now: Duration) -> Result<(), Fault> {
+    let calendars = policy.forms().filter_map(|form| window(form, ""));
+    let last = calendars.filter_map(|window| Position::at(&window, now).before(&window));
+    let ends = last.map(|of| Duration::from_secs(of.span.end).saturating_add(of.id.kept_for()));
+    match ends.max() {
+        None => {
+            let why = format!(
+                "only calendar windows are kept after their end, and {} has none",
+                policy.name
+            );
+            Err(Fault::invalid("last", why))
+        }
+        Some(end) if end <= now => Err(Fault::Absent(format!(
+            "the last window of {} is no longer kept: it ended more than {} d ago",
+            policy.name,
+            KEPT.as_secs() / 86_400
+        ))),
+        Some(_) => Ok(()),
     }
 }
 

@@ -13,13 +13,15 @@ use crate::control::ControlHandle;
 /// How many times a counter is read if its window ends meanwhile.
 const TRIES: usize = 3;
 
-/// The current window of a key, and what its counter holds.
+/// The current window of a key, and what its counter holds. `now` is about the backend's time: with
+/// a wrong one, the counter is read once more.
 pub(crate) async fn current(
     control: &ControlHandle,
     key: &str,
     window: &Window,
+    now: Duration,
 ) -> Result<(Position, KeyState), Fault> {
-    let (mut position, mut seen) = (Position::at(window, Duration::ZERO), KeyState::default());
+    let (mut position, mut seen) = (Position::at(window, now), KeyState::default());
     for _ in 0..TRIES {
         let key = Key::Counter { key, id: position.id };
         seen = control.get(key).await?;

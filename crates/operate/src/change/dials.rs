@@ -167,7 +167,7 @@ impl Dials {
                 Ok(self.history.reply(domain, made, None))
             }
             Err(absent @ Fault::Absent(_)) if wish.policy != ALL_POLICIES => {
-                self.directory.check_policy(Some(&domain), &wish.policy).await?;
+                self.directory.check_policy(&domain.clone().into(), &wish.policy).await?;
                 Err(absent)
             }
             made => {

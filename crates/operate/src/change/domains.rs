@@ -41,7 +41,7 @@ impl Domains {
         domain: Option<&str>,
         mut in_force: BTreeMap<String, DocumentsInForce>,
     ) -> Result<Vec<DomainInfo>, Fault> {
-        let snapshot = self.control.read(HashName::Domains, "").await?;
+        let (snapshot, _) = self.boards.directory.list().await?;
         let now = millis(snapshot.now);
         let boards = self.boards.read_all(domain).await?;
         let list = boards.into_iter().map(|board| {
@@ -58,6 +58,7 @@ impl Domains {
                 dials: count(board.dials.len()),
                 overrides: board.overrides,
                 silent_ms: now.saturating_sub(last.unwrap_or_default()),
+                incomplete: board.incomplete,
             }
         });
         Ok(list.collect())

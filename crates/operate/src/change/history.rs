@@ -7,6 +7,7 @@ use futures_util::future::BoxFuture;
 
 use quotagate_store::control::{Change, HashName};
 
+use super::overrides::canonical;
 use crate::api::{Changed, Event, MAX_HISTORY};
 use crate::control::ControlHandle;
 use crate::domain::directory::Directory;
@@ -86,6 +87,11 @@ impl History {
         limit: usize,
     ) -> Result<Vec<Event>, Fault> {
         let domain = self.directory.domain(domain).await?;
+        // As keys have it, unless the party is so long that they have a digest.
+        let party = filter
+            .party
+            .map(|typed| canonical("", "any", typed).unwrap_or_else(|_| typed.to_owned()));
+        let filter = HistoryFilter { party: party.as_deref(), ..filter };
         let limit = limit.clamp(1, MAX_HISTORY);
         let most = if filter.is_all() { limit } else { MAX_HISTORY };
         let entries = self.control.history(&domain, most).await?;

@@ -27,7 +27,7 @@ use super::remarks::sentences;
 use super::shape::{arrange, can_contain, counts_by};
 use crate::api::{Allow, Changed, ClearOverride, Event, OverrideEntry, PolicyInfo, SetOverride};
 use crate::control::ControlHandle;
-use crate::domain::directory::{Directory, clean};
+use crate::domain::directory::{Directory, DomainNames, clean};
 use crate::pattern::{MAX_PATTERNS, parts, party_of};
 use crate::record::{OverrideRecord, left_at, span, write};
 use crate::watch::Watch;
@@ -125,7 +125,7 @@ impl Overrides {
                 let mut remarks = self
                     .modes(wish.allow, &domain, std::slice::from_ref(&policy), &partition)
                     .await;
-                remarks.extend(self.uncounted(&domain, &policy, &partition).await);
+                remarks.extend(self.uncounted(&domain, &policy, &partition, snapshot.now).await);
                 return Ok(Changed {
                     remark: sentences(&remarks),
                     ..self.made(domain, version, set, partition).await
@@ -164,7 +164,7 @@ impl Overrides {
             }
             was |= self.control.delete(Key::Override(&key)).await?;
             if old.is_none() && !was {
-                self.directory.check_policy(Some(&domain), &wish.policy).await?;
+                self.directory.check_policy(&domain.clone().into(), &wish.policy).await?;
                 return Err(absent(&wish.policy, &partition, &domain));
             }
             let done = format!("cleared override {} {partition}", wish.policy);
@@ -202,7 +202,8 @@ impl Overrides {
     }
 
     /// The overrides in force, by policy and partition, at most `limit`. Drops the entries of those
-    /// that have ended.
+    /// that have ended. While a part of the backend is away, the index says what it has, and each
+    /// entry that may be wrong says so, or each one if others may be missing.
     ///
     /// # Errors
     /// If the domain is not known, or the backend fails.
@@ -212,14 +213,33 @@ impl Overrides {
         policy: Option<&str>,
         limit: usize,
     ) -> Result<Vec<OverrideEntry>, Fault> {
-        let names = self.directory.some_or_all(domain).await?;
-        let mut all = Vec::new();
+        self.list_of(self.directory.some_or_all(domain).await?, policy, limit).await
+    }
+
+    /// The same of these domains.
+    ///
+    /// # Errors
+    /// If the backend fails, or if there are none and some may be missing.
+    pub async fn list_of(
+        &self,
+        domains: DomainNames,
+        policy: Option<&str>,
+        limit: usize,
+    ) -> Result<Vec<OverrideEntry>, Fault> {
+        let DomainNames { names, incomplete } = domains;
+        let (mut all, mut missing) = (Vec::new(), Vec::from_iter(incomplete));
         for domain in names {
-            let snapshot = self.control.read(HashName::Overrides, &domain).await?;
+            let snapshot = match self.control.read(HashName::Overrides, &domain).await {
+                Err(error) if self.control.is_partial(&error) => {
+                    missing.push(format!("the overrides of {domain} cannot be read: {error}"));
+                    continue;
+                }
+                read => read?,
+            };
             let policies = self.directory.policies(&domain).await?;
             let named =
                 |field: &str| field.split_once(":{").is_some_and(|(name, _)| Some(name) == policy);
-            let mut wanted = snapshot.fields;
+            let mut wanted = snapshot.fields.clone();
             wanted.retain(|(field, _)| policy.is_none() || named(field));
             let mut rest = wanted.as_slice();
             while !rest.is_empty() && all.len() < limit {
@@ -228,7 +248,7 @@ impl Overrides {
                 rest = others;
                 let mut looks = Vec::with_capacity(some.len());
                 for (field, value) in some {
-                    looks.push(self.listed(&domain, field, value));
+                    looks.push(self.listed(&domain, (field, value), snapshot.now));
                 }
                 for entry in join_all(looks).await {
                     let unmatched = |entry: OverrideEntry| {
@@ -239,7 +259,16 @@ impl Overrides {
                 }
             }
         }
-        Ok(all)
+        match (!missing.is_empty()).then(|| missing.join("; ")) {
+            Some(why) if all.is_empty() => Err(StoreError::Unreachable(why).into()),
+            missing => {
+                let mark = |entry: OverrideEntry| OverrideEntry {
+                    incomplete: entry.incomplete.or_else(|| missing.clone()),
+                    ..entry
+                };
+                Ok(all.into_iter().map(mark).collect())
+            }
+        }
     }
 
     /// Drops the entries of overrides whose time is over.
@@ -251,7 +280,11 @@ impl Overrides {
         for (field, value) in &snapshot.fields {
             let entry = serde_json::from_slice::<OverrideRecord>(value).ok();
             if entry.is_some_and(|entry| left_at(entry.until_ms, snapshot.now).is_none()) {
-                self.listed(domain, field, value).await?;
+                match self.listed(domain, (field, value), snapshot.now).await {
+                    // The next look tries again. The rest can be on another server.
+                    Err(Fault::Store(error)) if self.control.is_partial(&error) => {}
+                    listed => drop(listed?),
+                }
             }
         }
         Ok(())
@@ -279,12 +312,13 @@ impl Overrides {
         Ok(())
     }
 
-    /// The override of an index entry, if it is set.
+    /// The override of an entry of the index that was read at `now`, if it is set. While the part
+    /// of the backend is away that has it, the entry says what it should be.
     pub(crate) async fn listed(
         &self,
         domain: &str,
-        field: &str,
-        value: &[u8],
+        (field, value): (&str, &[u8]),
+        now: Duration,
     ) -> Result<Option<OverrideEntry>, Fault> {
         let (Some((policy, partition)), Ok(entry)) =
             (parts(field), serde_json::from_slice::<OverrideRecord>(value))
@@ -295,7 +329,26 @@ impl Overrides {
             return self.listed_pattern(domain, field, value, entry).await;
         }
         let Ok(key) = check_partition(domain, policy, partition) else { return Ok(None) };
-        let seen = self.control.get(Key::Override(&key)).await?;
+        let OverrideRecord { by, at_ms, .. } = entry.clone();
+        let listed = |allow, remaining_ms, incomplete| OverrideEntry {
+            domain: domain.to_owned(),
+            policy: policy.to_owned(),
+            partition: partition.to_owned(),
+            allow,
+            remaining_ms,
+            by,
+            at_ms,
+            unmatched: None,
+            incomplete,
+        };
+        let seen = match self.control.get(Key::Override(&key)).await {
+            Err(error) if self.control.is_partial(&error) => {
+                let why = Some(format!("{policy} {partition} cannot be checked: {error}"));
+                let left = left_at(entry.until_ms, now);
+                return Ok(left.map(|left| listed(entry.allow, left, why)));
+            }
+            seen => seen?,
+        };
         let Some(allow) = seen.value.as_deref().and_then(read_allow) else {
             let old = entry.at_ms.saturating_add(millis(YOUNG)) < millis(seen.now);
             let has_ended = left_at(entry.until_ms, seen.now).is_none();
@@ -310,20 +363,7 @@ impl Overrides {
             }
             return Ok(None);
         };
-        let (domain, policy, partition) =
-            (domain.to_owned(), policy.to_owned(), partition.to_owned());
-        let OverrideRecord { by, at_ms, .. } = entry;
-        let remaining_ms = seen.ttl_ms;
-        Ok(Some(OverrideEntry {
-            domain,
-            policy,
-            partition,
-            allow,
-            remaining_ms,
-            by,
-            at_ms,
-            unmatched: None,
-        }))
+        Ok(Some(listed(allow, seen.ttl_ms, None)))
     }
 }
 

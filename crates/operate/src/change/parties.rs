@@ -154,6 +154,7 @@ impl Overrides {
             by,
             at_ms,
             unmatched,
+            incomplete: None,
         }))
     }
 }

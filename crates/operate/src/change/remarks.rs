@@ -1,8 +1,10 @@
 //! What an operator should know of an override that was set: where it changes nothing.
 
+use std::time::Duration;
+
 use quotagate_protocol::dials::DocumentOverrides;
 use quotagate_protocol::{CounterKey, Mode};
-use quotagate_store::control::HashName;
+use quotagate_store::control::{HashName, KeptCounters};
 
 use super::current::{current, units, window};
 use super::overrides::Overrides;
@@ -55,10 +57,11 @@ impl Overrides {
         domain: &str,
         policy: &PolicyInfo,
         partition: &str,
+        now: Duration,
     ) -> Vec<String> {
         let key = format!("{domain}:{}:{{{partition}}}", policy.name);
         let Some(window) = window(policy, partition) else { return Vec::new() };
-        match current(&self.control, &key, &window).await {
+        match current(&self.control, &key, &window, now).await {
             Ok((_, seen)) if units(&seen).is_none() => {}
             _ => return Vec::new(),
         }
@@ -90,7 +93,7 @@ pub(super) async fn unseen(
     party: &str,
 ) -> Option<String> {
     let first = party.split(',').next()?;
-    let found = control.find(domain, first, MAX_FOUND).await.ok()?;
+    let found = control.find(domain, first, KeptCounters::LeftOut, MAX_FOUND).await.ok()?;
     let is_of =
         |key: &String| CounterKey::split(key).is_some_and(|key| contains(key.partition, party));
     if found.incomplete.is_some() || found.keys.iter().any(is_of) {

@@ -10,11 +10,13 @@ use std::time::{Duration, Instant};
 use futures_util::future::join_all;
 use tokio::time::{sleep, timeout};
 
-use super::directory::{Directory, Written, merged};
-use super::view::View;
+use super::directory::{Directory, DomainNames, Written, merged};
+use super::view::{Index, View};
 use super::views::Views;
-use crate::api::Board;
-use crate::{Fault, MAX_DOMAINS};
+use crate::api::{Board, PolicyInfo};
+use crate::{Fault, MAX_DOMAINS, MAX_POLICIES};
+use quotagate_protocol::Mode;
+use quotagate_store::control::{HashName, Snapshot};
 use quotagate_store::store::StoreError;
 
 /// How long a glance waits for the names, and then again for all domains together.
@@ -34,6 +36,37 @@ pub struct Boards {
     kept: Kept,
 }
 
+/// What the gauges of a domain show.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DomainGauges {
+    /// Its name.
+    pub domain: String,
+    /// The dials in force.
+    pub dials: usize,
+    /// The overrides in force.
+    pub overrides: usize,
+    /// For how long the oldest dial has been in force; zero if there is none.
+    pub longest_dial: Duration,
+    /// For how long the oldest override without an end has been in force; zero if there is none.
+    pub longest_override: Duration,
+    /// How long ago a proxy reported; absent if none is known to have done so. Reports to other
+    /// stores are known up to ten minutes late.
+    pub silent: Option<Duration>,
+    /// Its policies: [`MAX_POLICIES`] over all domains.
+    pub policies: Vec<PolicyGauge>,
+}
+
+/// What the gauge of a policy shows.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PolicyGauge {
+    /// Its name.
+    pub name: String,
+    /// The mode that is in force.
+    pub mode: Mode,
+    /// Whether one counter counts everybody.
+    pub counts_everybody: bool,
+}
+
 /// The last read, by domain.
 #[derive(Default)]
 struct Kept(Mutex<HashMap<String, Arc<Read>>>);
@@ -45,9 +78,23 @@ struct Read {
     written_at: Instant,
 }
 
+/// What decides about the counters of a domain.
+pub(crate) struct DomainState {
+    /// Its policies, by name.
+    pub policies: Vec<PolicyInfo>,
+    /// Its dials.
+    pub dials: Snapshot,
+    /// The index of its overrides; empty if it cannot be read.
+    pub overrides: Snapshot,
+    /// Those of every partition that contains a party.
+    pub patterns: Arc<Index>,
+    /// Why dials or overrides may be old, or missing.
+    pub incomplete: Option<String>,
+}
+
 /// How exact a board must be.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Look {
+enum BoardLook {
     /// Everything is read again.
     Close,
     /// Policies may be [`POLICIES`] old, and a fresh view in [`Views`] is used as it is.
@@ -77,27 +124,91 @@ impl Boards {
         Self { directory, views, kept: Kept::default() }
     }
 
-    /// The board of a domain, or of all that can be read.
+    /// What decides about the counters of a domain. Dials and overrides are as last read while only
+    /// the part of the backend is away that has them.
+    ///
+    /// # Errors
+    /// If the backend fails.
+    pub(crate) async fn state(&self, domain: &str) -> Result<DomainState, Fault> {
+        let control = &self.directory.control;
+        let (dials, overrides, policies) = tokio::join!(
+            control.read(HashName::Dials, domain),
+            control.read(HashName::Overrides, domain),
+            self.directory.policies(domain),
+        );
+        let policies = policies?;
+        match dials.and_then(|dials| Ok((dials, overrides?))) {
+            Ok((dials, overrides)) => {
+                let patterns = Arc::new(Index::of(dials.version, &overrides));
+                Ok(DomainState { policies, dials, overrides, patterns, incomplete: None })
+            }
+            Err(error) if control.is_partial(&error) => {
+                let last = self.last_views().remove(domain);
+                let shown = match last {
+                    Some(_) => {
+                        "dials and overrides of parties are as last read, and others are not listed"
+                    }
+                    None => "dials and overrides are not shown",
+                };
+                let incomplete = Some(format!("{shown} for {domain}: {error}"));
+                let last = last.unwrap_or_else(|| Arc::new(View::none()));
+                let (dials, patterns) = (last.snapshot(), Arc::clone(&last.overrides));
+                let overrides = Snapshot { now: dials.now, ..Snapshot::default() };
+                Ok(DomainState { policies, dials, overrides, patterns, incomplete })
+            }
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// The board of a domain, or of all. A domain that cannot be read appears as last read, and
+    /// says so.
     ///
     /// # Errors
     /// If the domain is not known, or the backend fails for all of them.
     pub async fn read_all(&self, domain: Option<&str>) -> Result<Vec<Board>, Fault> {
-        let names = self.directory.some_or_all(domain).await?;
+        self.read_of(self.directory.some_or_all(domain).await?).await
+    }
+
+    /// The same of these domains.
+    ///
+    /// # Errors
+    /// If the backend fails for all of them, or if none is known and some may be missing.
+    pub async fn read_of(&self, domains: DomainNames) -> Result<Vec<Board>, Fault> {
+        let DomainNames { names, incomplete } = domains;
         let (mut boards, mut failed) = (Vec::new(), None);
-        let reads = join_all(names.iter().map(|domain| self.read(domain, Look::Close))).await;
+        let reads = join_all(names.iter().map(|domain| self.read(domain, BoardLook::Close))).await;
         for (domain, read) in names.iter().zip(reads) {
-            match read {
-                Ok(read) => boards.push(self.board(domain, &read)),
+            let board = match read {
+                Ok(read) => self.board(domain, &read),
                 Err(error) => {
                     tracing::warn!("no board of {domain}: {error}");
+                    let why = format!("{domain} cannot be read: {error}");
+                    let partial = self.directory.control.is_partial(&error);
                     failed = Some(error);
+                    if !partial {
+                        continue;
+                    }
+                    self.last_board(domain, why)
                 }
-            }
+            };
+            let incomplete = board.incomplete.or_else(|| incomplete.clone());
+            boards.push(Board { incomplete, ..board });
         }
-        match failed {
-            Some(error) if boards.is_empty() => Err(error.into()),
+        match (failed, incomplete) {
+            (Some(error), _) if boards.is_empty() => Err(error.into()),
+            (None, Some(why)) if boards.is_empty() => Err(StoreError::Unreachable(why).into()),
             _ => Ok(boards),
         }
+    }
+
+    /// The board of a domain as last read, and why it is not read now.
+    fn last_board(&self, domain: &str, why: String) -> Board {
+        let view = self.last_views().remove(domain);
+        let written = self.kept.get(domain).map(|read| Arc::clone(&read.written));
+        let view = view.unwrap_or_else(|| Arc::new(View::none()));
+        let written = written.unwrap_or_default();
+        let read = Read { view, written, written_at: Instant::now() };
+        Board { incomplete: Some(why), ..self.board(domain, &read) }
     }
 
     /// All boards, within a second. A domain that cannot be read in time appears as last read.
@@ -108,7 +219,7 @@ impl Boards {
             *last = names;
         }
         let reads = last.iter().map(|domain| async move {
-            let read = match timeout(GLANCE, self.read(domain, Look::Glance)).await {
+            let read = match timeout(GLANCE, self.read(domain, BoardLook::Glance)).await {
                 Ok(Ok(read)) => Some(read),
                 _ => self.kept.get(domain),
             };
@@ -133,7 +244,8 @@ impl Boards {
         self.kept.lock().retain(|domain, _| names.contains(domain));
         let mut whole = true;
         for domain in names.iter().take(MAX_DOMAINS) {
-            whole &= matches!(timeout(GLANCE, self.read(domain, Look::Glance)).await, Ok(Ok(_)));
+            whole &=
+                matches!(timeout(GLANCE, self.read(domain, BoardLook::Glance)).await, Ok(Ok(_)));
         }
         whole
     }
@@ -143,14 +255,38 @@ impl Boards {
         self.kept.lock().remove(domain);
     }
 
-    /// The number of dials and of overrides in force, for each domain that filters have reported or
-    /// ask for.
-    pub fn in_force(&self) -> Vec<(String, usize, usize)> {
-        let count = |(name, view): (String, Arc<View>)| {
-            let now = view.now();
-            (name, view.dials_at(now), view.overrides.count_at(now))
-        };
-        self.last_views().into_iter().map(count).collect()
+    /// What the gauges show, for each domain that filters have reported or ask for.
+    pub fn gauges(&self) -> Vec<DomainGauges> {
+        let mut room = MAX_POLICIES;
+        let gauges = self.last_views().into_iter().map(|(domain, view)| {
+            let (now, kept) = (view.now(), self.kept.get(&domain));
+            let written = kept.as_ref().map_or(&[][..], |read| &read.written);
+            let policies = merged(written, self.views.get(&domain).as_deref());
+            let last = policies.iter().map(|policy| policy.seen_ms).max();
+            let shown = policies.iter().take(room).map(|policy| {
+                // While documents differ, one that enforces must not be overlooked.
+                let enforces = policy.forms().any(|form| form.mode == Mode::Enforce);
+                let configured = if enforces { Mode::Enforce } else { policy.mode };
+                let mut keys = policy.forms().filter_map(|form| form.partition_by.as_ref());
+                PolicyGauge {
+                    mode: view.mode_at(&policy.name, configured, now),
+                    counts_everybody: keys.any(Vec::is_empty),
+                    name: policy.name.clone(),
+                }
+            });
+            let policies: Vec<_> = shown.collect();
+            room = room.saturating_sub(policies.len());
+            DomainGauges {
+                dials: view.dials_at(now),
+                overrides: view.overrides.count_at(now),
+                longest_dial: view.longest_dial_at(now),
+                longest_override: view.overrides.longest_at(now),
+                silent: last.map(|at_ms| now.saturating_sub(Duration::from_millis(at_ms))),
+                policies,
+                domain,
+            }
+        });
+        gauges.collect()
     }
 
     /// The last view of each domain that filters have reported or ask for.
@@ -171,15 +307,15 @@ impl Boards {
         views
     }
 
-    async fn read(&self, domain: &str, look: Look) -> Result<Arc<Read>, StoreError> {
+    async fn read(&self, domain: &str, look: BoardLook) -> Result<Arc<Read>, StoreError> {
         let last = self.kept.get(domain);
         let at_hand = || self.views.get(domain).and_then(|cached| cached.fresh());
-        let view = match at_hand().filter(|_| look == Look::Glance) {
+        let view = match at_hand().filter(|_| look == BoardLook::Glance) {
             Some(view) => view,
             None => Arc::new(self.views.view(domain, last.as_ref().map(|last| &*last.view)).await?),
         };
         let same = |last: &&Arc<Read>| {
-            look == Look::Glance
+            look == BoardLook::Glance
                 && last.view.version() == view.version()
                 && last.written_at.elapsed() < POLICIES
         };
@@ -204,6 +340,7 @@ impl Boards {
             policies: merged(written, self.views.get(domain).as_deref()),
             dials,
             overrides: u64::try_from(view.overrides.count_at(now)).unwrap_or(u64::MAX),
+            incomplete: None,
         }
     }
 }

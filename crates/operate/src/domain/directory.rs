@@ -4,11 +4,14 @@
 //! policies, where each document has its own. Older ones are deleted when a store writes, and
 //! expire if no store writes any more. So are those of an earlier document, once its successor has
 //! them.
+//!
+//! While the part of the backend is away that has one of these lists, the last read stands for it.
+//! Bound: the policies of [`MAX_DOMAINS`] domains.
 
 use std::cmp::Reverse;
-use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Arc;
-use std::time::Duration;
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
 
 use quotagate_protocol::is_domain;
 
@@ -16,7 +19,7 @@ use super::views::{Views, Watched};
 use crate::api::{MAX_BY, PolicyInfo};
 use crate::control::ControlHandle;
 use crate::record::{DomainRecord, read_policy, write};
-use crate::{Fault, MAX_FORMS, MAX_NAMES, REMEMBERED, REPORTED, millis};
+use crate::{Fault, MAX_DOMAINS, MAX_FORMS, MAX_NAMES, REMEMBERED, REPORTED, millis};
 use quotagate_store::control::{Field, HashName, Snapshot, Upsert};
 use quotagate_store::store::StoreError;
 
@@ -31,27 +34,87 @@ pub(crate) type Written = Arc<[PolicyInfo]>;
 pub struct Directory {
     pub(crate) control: ControlHandle,
     pub(crate) views: Arc<Views>,
+    last: Mutex<LastRead>,
+}
+
+/// What was last read from the backend.
+#[derive(Default)]
+struct LastRead {
+    domains: Option<(Instant, Snapshot)>,
+    policies: HashMap<String, Written>,
+}
+
+/// The names of domains.
+#[derive(Clone, Debug)]
+pub struct DomainNames {
+    /// The names, in order.
+    pub names: Vec<String>,
+    /// Why some may be missing.
+    pub incomplete: Option<String>,
+}
+
+impl From<String> for DomainNames {
+    fn from(only: String) -> Self {
+        Self { names: vec![only], incomplete: None }
+    }
 }
 
 impl Directory {
-    pub(crate) const fn new(control: ControlHandle, views: Arc<Views>) -> Self {
-        Self { control, views }
+    pub(crate) fn new(control: ControlHandle, views: Arc<Views>) -> Self {
+        Self { control, views, last: Mutex::default() }
+    }
+
+    /// No panic can happen while it is locked, so a poisoned lock guards consistent data.
+    fn last(&self) -> MutexGuard<'_, LastRead> {
+        self.last.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The given domain, or all if none is given.
     ///
     /// # Errors
     /// If the domain is not known, or the backend fails.
-    pub(crate) async fn some_or_all(&self, domain: Option<&str>) -> Result<Vec<String>, Fault> {
+    pub(crate) async fn some_or_all(&self, domain: Option<&str>) -> Result<DomainNames, Fault> {
         match domain {
-            Some(domain) => Ok(vec![self.domain(Some(domain)).await?]),
-            None => self.domains().await,
+            Some(domain) => Ok(DomainNames::from(self.domain(Some(domain)).await?)),
+            None => self.named().await,
         }
     }
 
     /// The names of all domains that proxies have reported.
     pub async fn domains(&self) -> Result<Vec<String>, Fault> {
-        let snapshot = self.control.read(HashName::Domains, "").await?;
+        Ok(self.named().await?.names)
+    }
+
+    /// The list of domains, and why it may be an old one.
+    pub(crate) async fn list(&self) -> Result<(Snapshot, Option<String>), StoreError> {
+        match self.control.read(HashName::Domains, "").await {
+            Ok(read) => {
+                let mut last = self.last();
+                last.domains = Some((Instant::now(), read.clone()));
+                last.policies.retain(|domain, _| read.get(domain).is_some());
+                drop(last);
+                Ok((read, None))
+            }
+            Err(error) if self.control.is_partial(&error) => {
+                let why =
+                    format!("the list of domains cannot be read, so some may be missing: {error}");
+                let last = self.last().domains.clone();
+                let last = last.map(|(at, read)| Snapshot {
+                    now: read.now.saturating_add(at.elapsed()),
+                    ..read
+                });
+                Ok((last.unwrap_or_default(), Some(why)))
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    /// The names of all domains that proxies have reported, and why some may be missing.
+    ///
+    /// # Errors
+    /// If the backend fails.
+    pub async fn named(&self) -> Result<DomainNames, Fault> {
+        let (snapshot, incomplete) = self.list().await?;
         let since = millis(snapshot.now.saturating_sub(REMEMBERED));
         let mut names: BTreeSet<String> = BTreeSet::new();
         for (name, value) in &snapshot.fields {
@@ -62,7 +125,8 @@ impl Directory {
         }
         let here = self.views.all().into_iter().filter(|cached| !cached.policies().is_empty());
         names.extend(here.map(|cached| cached.name.to_string()));
-        Ok(names.into_iter().take(MAX_NAMES).collect())
+        let names = names.into_iter().take(MAX_NAMES).collect();
+        Ok(DomainNames { names, incomplete })
     }
 
     /// The given domain, or the only one if none is given. A given domain is also known by its
@@ -77,7 +141,12 @@ impl Directory {
                 return Ok(given.to_owned());
             }
         }
-        let known = self.domains().await?;
+        let DomainNames { names: known, incomplete } = self.named().await?;
+        if let (None, Some(why)) = (given, incomplete) {
+            // Another one may be meant, although only one is known.
+            let reason = format!("{why}. Name one");
+            return Err(Fault::Invalid { field: "domain", reason, known });
+        }
         match (given, known.as_slice()) {
             (Some(given), known) if known.iter().any(|name| name == given) => Ok(given.to_owned()),
             (Some(given), _) => {
@@ -97,19 +166,36 @@ impl Directory {
     }
 
     /// All policies of a domain, by name, reported to this store or another.
-    pub async fn policies(&self, domain: &str) -> Result<Vec<PolicyInfo>, Fault> {
-        let written = self.written(domain).await?;
-        Ok(merged(&written, self.views.get(domain).as_deref()))
+    pub async fn policies(&self, domain: &str) -> Result<Vec<PolicyInfo>, StoreError> {
+        let here = self.views.get(domain);
+        let written = match self.written(domain).await {
+            Err(error) if self.control.is_partial(&error) && here.is_some() => Written::default(),
+            written => written?,
+        };
+        Ok(merged(&written, here.as_deref()))
     }
 
     /// The policies of a domain in the backend, recorded by this store or another.
     pub(crate) async fn written(&self, domain: &str) -> Result<Written, StoreError> {
-        let snapshot = self.control.read(HashName::Policies, domain).await?;
+        let snapshot = match self.control.read(HashName::Policies, domain).await {
+            Err(error) if self.control.is_partial(&error) => {
+                return self.last().policies.get(domain).cloned().ok_or(error);
+            }
+            read => read?,
+        };
         let since = millis(snapshot.now.saturating_sub(REMEMBERED));
         let reported = millis(snapshot.now.saturating_sub(REPORTED));
         let written = snapshot.fields.iter().filter_map(|(name, value)| read_policy(name, value));
         let known = written.filter(|policy| policy.seen_ms >= since);
-        Ok(known.map(|policy| PolicyInfo { gone: policy.seen_ms < reported, ..policy }).collect())
+        let written: Written =
+            known.map(|policy| PolicyInfo { gone: policy.seen_ms < reported, ..policy }).collect();
+        let mut last = self.last();
+        let room = last.policies.len() < MAX_DOMAINS || last.policies.contains_key(domain);
+        if room && !written.is_empty() {
+            last.policies.insert(domain.to_owned(), Arc::clone(&written));
+        }
+        drop(last);
+        Ok(written)
     }
 
     /// A policy that proxies have reported.
@@ -128,18 +214,28 @@ impl Directory {
         }
     }
 
-    /// Checks that the given domain, or any domain, has a policy of this name.
+    /// Checks that one of these domains has a policy of this name.
     ///
     /// # Errors
-    /// If it has not, with the names that are known.
-    pub async fn check_policy(&self, domain: Option<&str>, name: &str) -> Result<(), Fault> {
-        let domains = self.some_or_all(domain).await?;
+    /// If none has, with the names that are known; or if one of them cannot be read, and the others
+    /// have none.
+    pub async fn check_policy(&self, domains: &DomainNames, name: &str) -> Result<(), Fault> {
+        let mut unread = domains.incomplete.clone().map(StoreError::Unreachable);
         let mut known = BTreeSet::new();
-        for domain in &domains {
-            known.extend(self.policies(domain).await?.into_iter().map(|policy| policy.name));
+        for domain in &domains.names {
+            match self.policies(domain).await {
+                Ok(policies) => known.extend(policies.into_iter().map(|policy| policy.name)),
+                Err(error) if self.control.is_partial(&error) => {
+                    unread.get_or_insert(error);
+                }
+                Err(error) => return Err(error.into()),
+            }
         }
         if known.contains(name) {
             return Ok(());
+        }
+        if let Some(error) = unread {
+            return Err(error.into());
         }
         let reason = format!("no filter has reported a policy {name:?}");
         Err(Fault::Unknown { field: "policy", reason, known: known.into_iter().collect() })
@@ -161,7 +257,7 @@ impl Directory {
         let due = cached.due();
         let Some(seen_ms) = cached.now().map(millis).filter(|_| !due.is_empty()) else { return };
         let domain = (cached.name.to_string(), write(&DomainRecord { seen_ms }));
-        let written = async {
+        let listed = async {
             let known = self.control.read(HashName::Domains, "").await?;
             let (live, dead) = sorted(&known, |name, value| {
                 let seen =
@@ -173,9 +269,18 @@ impl Directory {
                     "{MAX_NAMES} domains are recorded already: {} is not recorded",
                     cached.name
                 );
-                return Ok(());
+                return Ok(false);
             }
             self.write_to(HashName::Domains, "", &[domain], dead, MAX_NAMES).await?;
+            Ok(true)
+        };
+        let written = async {
+            // Of a domain that is not listed, its policies are known to those who name it.
+            let listed = match listed.await {
+                Ok(false) => return Ok(()),
+                Err(error) if !self.control.is_partial(&error) => return Err(error),
+                listed => listed.map(drop),
+            };
             let known = self.control.read(HashName::Policies, &cached.name).await?;
             let replaced = millis(cached.now().unwrap_or_default().saturating_sub(REPLACED));
             let here: BTreeSet<String> =
@@ -185,7 +290,8 @@ impl Directory {
                 let is_old = policy.seen_ms < replaced && here.contains(&policy.name);
                 (!is_old).then_some(policy.seen_ms)
             });
-            self.write_to(HashName::Policies, &cached.name, &due, dead, MAX_FORMS).await
+            self.write_to(HashName::Policies, &cached.name, &due, dead, MAX_FORMS).await?;
+            listed
         };
         match written.await {
             Ok(()) => {}
@@ -193,7 +299,7 @@ impl Directory {
             Err(StoreError::Refused(reason)) => {
                 tracing::debug!("cannot record the reports of {}: {reason}", cached.name);
             }
-            Err(_) => cached.forget_written(),
+            Err(_) => cached.write_again(),
         }
     }
 

@@ -110,10 +110,13 @@ impl Known {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).clear();
     }
 
-    /// Forgets that anything was written.
-    pub fn forget_written(&self) {
+    /// Makes everything due again after [`AGAIN`], because it may not have been written.
+    pub fn write_again(&self) {
         let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        known.values_mut().for_each(|entry| entry.written = None);
+        for entry in known.values_mut() {
+            let before = Instant::now().checked_sub(REWRITE.saturating_sub(AGAIN));
+            entry.written = before.map(|at| (entry.info.clone(), at));
+        }
     }
 }
 
@@ -189,6 +192,23 @@ mod tests {
         for (name, value) in known.due() {
             assert!(crate::record::read_policy(&name, &value).is_some(), "{name}");
         }
+    }
+
+    #[test]
+    fn report_that_was_not_written_is_due_again_soon_and_not_at_once() {
+        let policy = json!({"name": "p", "quota": 5, "window_s": 60, "stagger": false,
+            "mode": "enforce", "on_failure": "allow"});
+        let report = json!({"policies": [policy]}).to_string();
+        let known = Known::default();
+        known.learn(report.as_bytes(), None).unwrap();
+        assert_eq!(known.due().len(), 1);
+        known.write_again();
+        assert!(!known.is_due());
+        for entry in known.0.lock().unwrap().values_mut() {
+            let (_, at) = entry.written.as_mut().unwrap();
+            *at = at.checked_sub(AGAIN).unwrap();
+        }
+        assert!(known.is_due());
     }
 
     #[test]

@@ -12,7 +12,7 @@ use quotagate_protocol::dials::{
     ALL_POLICIES, Dial, DialFields, DialsReply, DocumentVersion, MAX_REPLY,
 };
 
-use quotagate_protocol::is_policy;
+use quotagate_protocol::{Mode, is_policy};
 
 use crate::change::documents::published;
 use crate::millis;
@@ -60,6 +60,8 @@ pub struct Index {
     policies: BTreeMap<String, Option<u64>>,
     /// How many overrides have no end.
     endless: usize,
+    /// When the oldest of those was set.
+    oldest: Option<u64>,
     /// When each of the others ends.
     ends: Vec<u64>,
     /// Those of every partition that contains a party.
@@ -67,12 +69,13 @@ pub struct Index {
 }
 
 impl Index {
-    fn of(version: u64, snapshot: &Snapshot) -> Self {
+    pub fn of(version: u64, snapshot: &Snapshot) -> Self {
         let mut index = Self {
             version,
             at: Instant::now(),
             policies: BTreeMap::new(),
             endless: 0,
+            oldest: None,
             ends: Vec::new(),
             patterns: PatternOverrides::of(&snapshot.fields),
         };
@@ -85,7 +88,10 @@ impl Index {
             let Ok(entry) = serde_json::from_slice::<OverrideRecord>(value) else { continue };
             match entry.until_ms {
                 Some(until) => index.ends.push(until),
-                None => index.endless = index.endless.saturating_add(1),
+                None => {
+                    index.endless = index.endless.saturating_add(1);
+                    index.oldest = Some(index.oldest.unwrap_or(u64::MAX).min(entry.at_ms));
+                }
             }
             let until = index.policies.entry(policy.to_owned()).or_insert(Some(0));
             *until = until.zip(entry.until_ms).map(|(one, other)| one.max(other));
@@ -99,11 +105,21 @@ impl Index {
         self.ends.iter().any(|until| *until <= now)
     }
 
+    /// For how long the oldest override without an end has been in force.
+    pub fn longest_at(&self, now: Duration) -> Duration {
+        self.oldest.map_or(Duration::ZERO, |at| since(at, now))
+    }
+
     /// How many overrides are in force.
     pub fn count_at(&self, now: Duration) -> usize {
         let now = millis(now);
         self.endless.saturating_add(self.ends.iter().filter(|until| **until > now).count())
     }
+}
+
+/// The time since a moment; zero if it is not recorded.
+fn since(at_ms: u64, now: Duration) -> Duration {
+    if at_ms == 0 { Duration::ZERO } else { now.saturating_sub(Duration::from_millis(at_ms)) }
 }
 
 impl View {
@@ -132,6 +148,11 @@ impl View {
         self.snapshot.now.saturating_add(self.at.elapsed())
     }
 
+    /// The dials as they were read.
+    pub fn snapshot(&self) -> Snapshot {
+        Snapshot { now: self.now(), ..self.snapshot.clone() }
+    }
+
     /// The dials, including those whose time is over.
     pub fn dials(&self) -> &[(String, DialRecord)] {
         &self.dials
@@ -140,6 +161,27 @@ impl View {
     /// How many dials are in force.
     pub fn dials_at(&self, now: Duration) -> usize {
         self.dials.iter().filter(|(_, dial)| dial.left_at(now).is_some()).count()
+    }
+
+    /// For how long the oldest dial has been in force.
+    pub fn longest_dial_at(&self, now: Duration) -> Duration {
+        let dials = self.dials.iter().filter(|(_, dial)| dial.left_at(now).is_some());
+        dials.map(|(_, dial)| since(dial.at_ms, now)).max().unwrap_or_default()
+    }
+
+    /// Whether a policy with this mode refuses, once the dials in force are applied: a dial that
+    /// refuses a part enforces.
+    pub fn mode_at(&self, policy: &str, configured: Mode, now: Duration) -> Mode {
+        let dial = |name: &str| {
+            let own = self.dials.iter().find(|(of, _)| of == name).map(|(_, dial)| dial);
+            own.filter(|dial| dial.left_at(now).is_some()).map(|dial| dial.fields.clone())
+        };
+        let fields = dial(policy).unwrap_or_default().or(dial(ALL_POLICIES).unwrap_or_default());
+        if fields.enforced_for.is_some() {
+            Mode::Enforce
+        } else {
+            fields.mode.unwrap_or(configured)
+        }
     }
 
     /// The reply to proxies, cut to the length that they read.
@@ -249,6 +291,24 @@ mod tests {
 
     fn long(n: usize) -> String {
         format!("{n:064}")
+    }
+
+    #[test]
+    fn oldest_override_without_an_end_is_known() {
+        let field = |partition: &str, until: &str, at_ms: u64| -> Field {
+            let value = format!(r#"{{"allow":"blocked",{until}"by":"ann","at_ms":{at_ms}}}"#);
+            (format!("p:{{{partition}}}"), value.into_bytes())
+        };
+        let now = Duration::from_secs(100);
+        let longest = |fields: Vec<Field>| {
+            let snapshot = Snapshot { fields, ..Snapshot::default() };
+            Index::of(1, &snapshot).longest_at(now)
+        };
+        let ends = field("a", r#""until_ms":900000,"#, 1000);
+        assert_eq!(longest(vec![ends.clone()]), Duration::ZERO);
+        let both = vec![ends, field("b", "", 40_000), field("c", "", 30_000)];
+        assert_eq!(longest(both), Duration::from_secs(70));
+        assert_eq!(longest(vec![field("d", "", 0)]), Duration::ZERO, "its time is not recorded");
     }
 
     #[test]

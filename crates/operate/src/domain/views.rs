@@ -124,9 +124,9 @@ impl Watched {
         self.known.forget_reports();
     }
 
-    /// Forgets that anything was written.
-    pub(crate) fn forget_written(&self) {
-        self.known.forget_written();
+    /// Makes everything due again soon, because it may not have been written.
+    pub(crate) fn write_again(&self) {
+        self.known.write_again();
     }
 
     pub(crate) fn view(&self) -> Option<Arc<View>> {
@@ -306,21 +306,29 @@ impl Views {
 mod tests {
     use super::*;
     use crate::Operate;
+    use crate::REMEMBERED;
     use crate::api::{ClearDial, SetDial};
+    use quotagate_protocol::Mode;
 
     const REPORT: &[u8] =
         br#"{"policies":[{"name":"p","quota":5,"window_s":60,"stagger":false,"mode":"enforce",
         "on_failure":"allow"}]}"#;
 
+    /// How many dials and overrides the gauges of each domain show.
+    fn gauges(operate: &Operate) -> Vec<(String, usize, usize)> {
+        let gauges = operate.boards.gauges().into_iter();
+        gauges.map(|of| (of.domain, of.dials, of.overrides)).collect()
+    }
+
     #[tokio::test]
     async fn unreported_domain_has_gauges_while_filters_ask_for_it() {
         let operate = Operate::new(quotagate_store::open(&"memory:".parse().unwrap(), "qg"));
         let cached = operate.views.wanted("gone").await.unwrap();
-        assert_eq!(operate.boards.in_force(), [("gone".to_owned(), 0, 0)]);
+        assert_eq!(gauges(&operate), [("gone".to_owned(), 0, 0)]);
         cached.state().asked = Instant::now().checked_sub(WANTED).unwrap();
-        assert_eq!(operate.boards.in_force(), []);
+        assert_eq!(gauges(&operate), []);
         operate.views.wanted("gone").await.unwrap();
-        assert_eq!(operate.boards.in_force().len(), 1);
+        assert_eq!(gauges(&operate).len(), 1);
     }
 
     #[tokio::test]
@@ -374,17 +382,62 @@ mod tests {
         operate.dials.set(&dial).await.unwrap();
         cached.state().asked = Instant::now().checked_sub(WANTED).unwrap();
         assert!(operate.boards.read_quiet().await);
-        assert_eq!(operate.boards.in_force(), [("shop".to_owned(), 1, 0)]);
+        assert_eq!(gauges(&operate), [("shop".to_owned(), 1, 0)]);
         let started_anew = Operate::new(store);
         assert!(started_anew.boards.read_quiet().await);
-        assert_eq!(
-            started_anew.boards.in_force(),
-            [("shop".to_owned(), 1, 0)],
-            "no filter asked this one"
-        );
+        assert_eq!(gauges(&started_anew), [("shop".to_owned(), 1, 0)], "no filter asked this one");
         let clear = ClearDial { domain: None, policy: "p".to_owned(), by: "ann".to_owned() };
         operate.dials.clear(&clear).await.unwrap();
         assert!(started_anew.boards.read_quiet().await);
-        assert_eq!(started_anew.boards.in_force(), [("shop".to_owned(), 0, 0)]);
+        assert_eq!(gauges(&started_anew), [("shop".to_owned(), 0, 0)]);
+    }
+
+    #[tokio::test]
+    async fn gauges_show_the_mode_in_force_and_what_was_left_on() {
+        let operate = Operate::new(quotagate_store::open(&"memory:".parse().unwrap(), "qg"));
+        let cached = operate.views.wanted("shop").await.unwrap();
+        let policy = |name: &str, partition_by: &str| {
+            format!(
+                r#"{{"name":"{name}","quota":5,"window_s":60,"stagger":false,"mode":"enforce",
+                "on_failure":"allow","partition_by":{partition_by}}}"#
+            )
+        };
+        let by_caller = r#"[{"name":"caller","forms":["jwt.sub"]}]"#;
+        let policies = [policy("all", "[]"), policy("one", by_caller), policy("part", by_caller)];
+        let report = format!(r#"{{"policies":[{}]}}"#, policies.join(","));
+        cached.learn(report.as_bytes()).unwrap();
+        operate.directory.write_down(&cached).await;
+        let dial = |policy: &str, mode, enforced_for| SetDial {
+            domain: None,
+            policy: policy.to_owned(),
+            mode,
+            include_shadow: false,
+            enforced_for,
+            quota: None,
+            on_failure: None,
+            for_ms: None,
+            by: "ann".to_owned(),
+        };
+        operate.dials.set(&dial("*", Some(Mode::Shadow), None)).await.unwrap();
+        operate.dials.set(&dial("one", Some(Mode::Mark), None)).await.unwrap();
+        let share = serde_json::from_value(serde_json::json!({"percent": 5})).unwrap();
+        operate.dials.set(&dial("part", None, Some(share))).await.unwrap();
+        tokio::time::sleep(Duration::from_millis(2)).await;
+        assert!(operate.boards.read_quiet().await);
+        let gauges = operate.boards.gauges().remove(0);
+        let shown: Vec<_> = gauges
+            .policies
+            .iter()
+            .map(|of| (of.name.as_str(), of.mode, of.counts_everybody))
+            .collect();
+        let expected = [
+            ("all", Mode::Shadow, true),
+            ("one", Mode::Mark, false),
+            ("part", Mode::Enforce, false),
+        ];
+        assert_eq!(shown, expected);
+        assert!(gauges.longest_dial > Duration::ZERO, "{gauges:?}");
+        assert_eq!(gauges.longest_override, Duration::ZERO);
+        assert!(gauges.silent.is_some_and(|silent| silent < REMEMBERED), "{gauges:?}");
     }
 }

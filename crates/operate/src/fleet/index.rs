@@ -23,8 +23,8 @@ pub struct PublisherRecord {
     pub at_ms: u64,
 }
 
-/// The publishers that entered themselves lately. An unreadable entry is ignored.
-pub fn live(index: &Snapshot) -> impl Iterator<Item = Publisher> {
+/// The entries of the publishers that entered themselves lately. An unreadable one is ignored.
+pub fn live(index: &Snapshot) -> impl Iterator<Item = PublisherRecord> {
     let now = millis(index.now);
     let since = millis(index.now.saturating_sub(KEPT));
     index.fields.iter().filter_map(move |(name, value)| {
@@ -33,7 +33,7 @@ pub fn live(index: &Snapshot) -> impl Iterator<Item = Publisher> {
         let sound = id == name && is_process_id(id) && clean(host) == *host && *since_ms <= now;
         // A clock that was set back must not keep an entry for ever.
         let fresh = (since..=now.saturating_add(millis(KEPT))).contains(&record.at_ms);
-        (sound && fresh).then_some(record.publisher)
+        (sound && fresh).then_some(record)
     })
 }
 

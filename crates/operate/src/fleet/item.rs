@@ -1,6 +1,7 @@
 //! A picture as the fields of a hash: one item each. What cannot be read, or is out of its bounds,
 //! is ignored item by item: anything may have written it.
 
+use std::collections::HashMap;
 use std::time::Instant;
 
 use quotagate_protocol::{Kind, MAX_CALENDAR_S, MAX_UNITS, MAX_WINDOW_S, Window};
@@ -11,7 +12,7 @@ use serde::{Deserialize, Serialize};
 use crate::api::{Refused, Usage};
 use crate::watch::{
     Beyond, DocumentSighting, MAX_REFUSED_DOCUMENTS, MAX_SHOWN_PROXIES, Pace,
-    RefusedDocumentSighting, STEPS, Series, Sighting, Wanted, Watch,
+    RefusedDocumentSighting, STEPS, Series, Sighting, StoreTotals, Wanted, Watch,
 };
 
 /// Most partitions in each list of a picture.
@@ -19,7 +20,7 @@ pub const LISTED: usize = 48;
 /// Most partitions in the list of those that would be refused.
 const LET_THROUGH: usize = 24;
 /// Most policies of a picture.
-const POLICIES: usize = MAX_PUBLISHED - 2 * LISTED - LET_THROUGH - IN_FORCE - 3;
+const POLICIES: usize = MAX_PUBLISHED - 2 * LISTED - LET_THROUGH - IN_FORCE - 4;
 /// Most documents of a picture.
 const IN_FORCE: usize = 8;
 /// Most bytes of all lists, of all policies, and of the documents.
@@ -36,6 +37,8 @@ pub struct Picture {
     pub at_ms: u64,
     /// Its calls.
     pub pace: Pace,
+    /// Its store since it started; absent from a process that is older than this field.
+    pub store: Option<StoreTotals>,
     /// The fullest partitions.
     pub fullest: Vec<Sighting>,
     /// The most refused partitions.
@@ -55,6 +58,7 @@ pub struct Picture {
 enum Item {
     AtMs(u64),
     Pace(Pace),
+    Store(StoreTotals),
     Fullest(Sighting),
     Refused(Refused),
     WouldRefuse(Refused),
@@ -82,9 +86,16 @@ impl Picture {
         let would_refuse = watch.beyond(Beyond::LetThrough, LET_THROUGH, all);
         let documents = watch.documents.seen(Instant::now());
         let mut in_force = watch.in_force.seen(Instant::now());
+        // Those of domains with several first: they say which proxies differ.
+        let mut of_domain: HashMap<String, usize> = HashMap::new();
+        for of in &in_force {
+            *of_domain.entry(of.domain.clone()).or_default() += 1;
+        }
+        in_force.sort_by_key(|of| of_domain.get(&of.domain).is_none_or(|several| *several < 2));
         in_force.truncate(IN_FORCE);
         in_force.iter_mut().for_each(|of| of.proxies.truncate(MAX_SHOWN_PROXIES));
-        Self { at_ms, pace, fullest, refused, would_refuse, series, documents, in_force }
+        let store = None;
+        Self { at_ms, pace, store, fullest, refused, would_refuse, series, documents, in_force }
     }
 
     /// Whether nothing was seen.
@@ -99,7 +110,9 @@ impl Picture {
 
     /// Its fields: at most [`MAX_PUBLISHED`], and at most [`BYTES`].
     pub fn fields(self) -> Vec<Field> {
-        let head = [Item::AtMs(self.at_ms), Item::Pace(self.pace), Item::Documents(self.documents)];
+        let head = [Item::AtMs(self.at_ms), Item::Pace(self.pace), Item::Documents(self.documents)]
+            .into_iter()
+            .chain(self.store.map(Item::Store));
         let beyond = interleave(
             self.refused.into_iter().map(Item::Refused),
             self.would_refuse.into_iter().map(Item::WouldRefuse),
@@ -122,6 +135,7 @@ impl Picture {
             match serde_json::from_slice(value) {
                 Ok(Item::AtMs(at_ms)) => at = Some(at_ms),
                 Ok(Item::Pace(pace)) if is_sound_pace(&pace) => picture.pace = pace,
+                Ok(Item::Store(store)) if is_sound_store(&store) => picture.store = Some(store),
                 Ok(Item::Fullest(sighting)) if is_sound_usage(&sighting.usage) => {
                     picture.fullest.push(sighting);
                 }
@@ -173,6 +187,11 @@ fn is_sound_pace(pace: &Pace) -> bool {
     sound(pace.per_s) && pace.ms.is_none_or(sound)
 }
 
+fn is_sound_store(store: &StoreTotals) -> bool {
+    let StoreTotals { calls, failed, micros, ready: _ } = *store;
+    failed <= calls && calls <= MAX_UNITS && micros <= MAX_UNITS
+}
+
 fn is_sound_usage(usage: &Usage) -> bool {
     let Usage { domain, policy, partition, used, debt, quota, kind, window_s, reset_ms, .. } =
         usage;
@@ -200,10 +219,10 @@ fn is_sound_refused(refused: &Refused) -> bool {
 }
 
 fn is_sound_series(series: &Series) -> bool {
-    let Series { domain, policy, counts, .. } = series;
-    let sound =
-        |column: &Vec<u64>| column.len() <= STEPS && column.iter().all(|count| *count <= MAX_UNITS);
-    is_domain(domain) && is_policy(policy) && counts.iter().all(sound)
+    let Series { domain, policy, counts, totals, .. } = series;
+    let bounded = |counts: &[u64]| counts.iter().all(|count| *count <= MAX_UNITS);
+    let sound = |column: &Vec<u64>| column.len() <= STEPS && bounded(column);
+    is_domain(domain) && is_policy(policy) && counts.iter().all(sound) && bounded(totals)
 }
 
 fn is_key(domain: &str, policy: &str, partition: &str) -> bool {
@@ -214,7 +233,7 @@ fn is_key(domain: &str, policy: &str, partition: &str) -> bool {
 mod tests {
     use serde_json::{Value, json};
 
-    use quotagate_protocol::dials::RefusedDocument;
+    use quotagate_protocol::dials::{RefusedDocument, Report};
     use quotagate_protocol::{Calendar, Unit};
 
     use super::*;
@@ -250,7 +269,8 @@ mod tests {
 
     fn series(policy: &str) -> Series {
         let counts = [vec![1; STEPS], vec![], vec![], vec![], vec![], vec![7; STEPS]];
-        Series { domain: "d".to_owned(), policy: policy.to_owned(), age_ms: 9, counts }
+        let (domain, policy) = ("d".to_owned(), policy.to_owned());
+        Series { domain, policy, age_ms: 9, counts, totals: [7; 6] }
     }
 
     fn in_force(domain: &str) -> DocumentSighting {
@@ -269,6 +289,7 @@ mod tests {
         let picture = Picture {
             at_ms: 77,
             pace: Pace { per_s: 2.5, ms: None },
+            store: Some(StoreTotals { calls: 9, failed: 1, micros: 70, ready: true }),
             fullest: vec![sighting("a"), sliding, daily],
             refused: vec![refused("c")],
             would_refuse: vec![refused("t")],
@@ -277,7 +298,7 @@ mod tests {
             in_force: vec![in_force("d")],
         };
         let fields = picture.clone().fields();
-        assert_eq!(fields.len(), 10);
+        assert_eq!(fields.len(), 11);
         assert!(
             fields.iter().all(|(_, value)| value.starts_with(b"{")),
             "the script reads no other"
@@ -292,27 +313,73 @@ mod tests {
         let mut picture = Picture {
             fullest: (0..LISTED).map(|n| sighting(&long(n))).collect(),
             refused: (0..LISTED).map(|n| refused(&long(n))).collect(),
-            series: (0..POLICIES).map(|n| series(&format!("p{n}"))).collect(),
+            would_refuse: (0..LET_THROUGH).map(|n| refused(&long(n))).collect(),
+            series: (0..POLICIES).map(|n| series(&format!("p{n}{}", "x".repeat(240)))).collect(),
+            documents: vec![refused_document("d", 9); MAX_REFUSED_DOCUMENTS],
+            in_force: (0..IN_FORCE).map(|n| in_force(&format!("d{n}"))).collect(),
             ..Picture::default()
         };
         picture.fullest.insert(0, sighting(&huge));
         let fields = picture.fields();
-        let bytes: usize = fields.iter().map(|(_, value)| value.len()).sum();
-        assert!(bytes <= BYTES, "{bytes}");
+        let bytes_of = |is_of: &[&str]| -> usize {
+            let starts = is_of.iter().map(|name| format!("{{\"{name}\":")).collect::<Vec<_>>();
+            let texts = fields.iter().map(|(_, value)| str::from_utf8(value).unwrap());
+            let own = texts.filter(|text| starts.iter().any(|start| text.starts_with(start)));
+            own.map(str::len).sum()
+        };
+        for (is_of, most, least) in [
+            (&["fullest", "refused", "would_refuse"][..], LISTS_BYTES, LISTS_BYTES - 2 * 1200),
+            (&["series"], POLICIES_BYTES, POLICIES_BYTES / 2),
+            (&["in_force"], IN_FORCE_BYTES, IN_FORCE_BYTES / 2),
+            (&["at_ms", "pace", "documents"], MAX_VALUE, 1),
+        ] {
+            assert!((least..=most).contains(&bytes_of(is_of)), "{is_of:?}: {}", bytes_of(is_of));
+        }
         let read = Picture::read(&fields).unwrap();
         let twice = Picture::read(&[&fields[..], &fields[..]].concat()).unwrap();
         assert!(twice.fullest.len() < 2 * read.fullest.len(), "a reader has the same bound");
-        assert!(read.fullest.len() > 9 && read.refused.len() > 9 && read.series.len() > 9);
+        assert!(read.fullest.len() > 9 && read.refused.len() > 4 && read.would_refuse.len() > 4);
+        assert!(read.series.len() > 9 && read.in_force.len() > 4 && read.documents.len() > 1);
         assert_eq!(read.fullest[0], sighting(&long(0)), "one that is too large is left out");
         let short = |n: usize| n.to_string();
+        let quiet = |policy: &str| Series { counts: Default::default(), ..series(policy) };
+        let of_one = |n| {
+            let proxies = in_force("d").proxies.into_iter().take(1).collect();
+            DocumentSighting { proxies, ..in_force(&short(n)) }
+        };
         let picture = Picture {
             fullest: (0..LISTED).map(|n| sighting(&short(n))).collect(),
             refused: (0..LISTED).map(|n| refused(&short(n))).collect(),
             would_refuse: (0..LET_THROUGH).map(|n| refused(&short(n))).collect(),
+            series: (0..POLICIES).map(|n| quiet(&short(n))).collect(),
+            in_force: (0..IN_FORCE).map(of_one).collect(),
+            store: Some(StoreTotals::default()),
             ..Picture::default()
         };
-        assert_eq!(picture.fields().len(), 2 * LISTED + LET_THROUGH + 3);
-        assert_eq!(POLICIES + 2 * LISTED + LET_THROUGH + IN_FORCE + 3, MAX_PUBLISHED);
+        let (fields, all) = (picture.clone().fields(), picture);
+        assert_eq!(fields.len(), MAX_PUBLISHED);
+        assert_eq!(Picture::read(&fields), Some(all), "none is left out while all are short");
+        assert_eq!(POLICIES + 2 * LISTED + LET_THROUGH + IN_FORCE + 4, MAX_PUBLISHED);
+    }
+
+    #[test]
+    fn documents_that_differ_are_published_first() {
+        let (watch, now) = (Watch::default(), Instant::now());
+        let report = |digest: char, proxy: char| Report {
+            digest: digest.to_string().repeat(12),
+            proxy: proxy.to_string().repeat(16),
+            ..Report::default()
+        };
+        for n in 0..2 * IN_FORCE {
+            watch.in_force.reported(&format!("a{n}"), &report('0', '0'), now);
+        }
+        for (digest, proxy) in [('1', '1'), ('2', '2')] {
+            watch.in_force.reported("z", &report(digest, proxy), now);
+        }
+        let picture = Picture::take(&watch, Pace::default(), 0);
+        assert_eq!(picture.in_force.len(), IN_FORCE);
+        let differ = picture.in_force.iter().filter(|of| of.domain == "z").count();
+        assert_eq!(differ, 2, "{:?}", picture.in_force);
     }
 
     fn refused_document(domain: &str, age_ms: u64) -> RefusedDocumentSighting {
@@ -355,6 +422,9 @@ mod tests {
             with("series", "counts", json!([[u64::MAX], [], [], [], [], []])),
             with("series", "counts", json!([vec![1; STEPS + 1], [], [], [], [], []])),
             with("series", "counts", json!([[], []])),
+            with("series", "totals", json!([u64::MAX, 0, 0, 0, 0, 0])),
+            json!({"store": {"calls": 1, "failed": 2, "micros": 0, "ready": true}}),
+            json!({"store": {"calls": u64::MAX, "failed": 0, "micros": 0, "ready": true}}),
             with("series", "domain", json!("")),
             json!({"pace": {"per_s": -1.0, "ms": null}}),
             json!({"pace": {"per_s": 1e300, "ms": null}}),

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use quotagate_protocol::{CounterKey, Kind, MAX_UNITS};
+use quotagate_protocol::{Kind, MAX_UNITS};
 
 use super::item::Picture;
 use crate::api::{Refused, Usage};
@@ -70,13 +70,38 @@ pub fn beyond(
 
 /// The requests of one partition beyond its quota: what this process counted, and what the others
 /// list.
-pub fn beyond_of(watch: &Watch, others: &[Aged<'_>], beyond: Beyond, key: &str) -> Option<Refused> {
-    let CounterKey { domain, policy, partition } = CounterKey::split(key)?;
-    let listed = theirs(others, beyond, |of| name_of(of) == (domain, policy, partition));
-    watch.beyond_of(beyond, key).into_iter().chain(listed).reduce(|mut sum, next| {
+pub fn beyond_of(watch: &Watch, listed: &Listed, beyond: Beyond, key: &str) -> Option<Refused> {
+    let others = match beyond {
+        Beyond::Refused => &listed.refused,
+        Beyond::LetThrough => &listed.let_through,
+    };
+    let others = others.get(key).cloned();
+    watch.beyond_of(beyond, key).into_iter().chain(others).reduce(|mut sum, next| {
         add(&mut sum, &next);
         sum
     })
+}
+
+/// What the other processes list, by the keys of counters.
+pub struct Listed {
+    refused: HashMap<String, Refused>,
+    let_through: HashMap<String, Refused>,
+}
+
+impl Listed {
+    /// The sums of these pictures.
+    pub fn of(others: &[Aged<'_>]) -> Self {
+        let sums = |beyond| {
+            let mut sums: HashMap<String, Refused> = HashMap::new();
+            for next in theirs(others, beyond, |_| true) {
+                let Refused { domain, policy, partition, .. } = &next;
+                let key = format!("{domain}:{policy}:{{{partition}}}");
+                sums.entry(key).and_modify(|sum| add(sum, &next)).or_insert(next);
+            }
+            sums
+        };
+        Self { refused: sums(Beyond::Refused), let_through: sums(Beyond::LetThrough) }
+    }
 }
 
 /// What the other processes list, as of now.
@@ -217,13 +242,14 @@ mod tests {
         let expected = [older("c", MAX_UNITS, MAX_UNITS), older("a", 9, 3), refusals("b", 6, 0)];
         assert_eq!(found, expected, "the other picture is 9 ms old");
         let watch = Watch::default();
-        let of = |beyond, key| beyond_of(&watch, &others, beyond, key);
+        let listed = Listed::of(&others);
+        let of = |beyond, key| beyond_of(&watch, &listed, beyond, key);
         assert_eq!(of(Beyond::Refused, "d:p:{a}"), Some(older("a", 9, 3)));
         assert_eq!(of(Beyond::Refused, "d:q:{a}"), None);
         // Requests that were let through are a list of their own.
         assert_eq!(of(Beyond::LetThrough, "d:p:{a}"), None);
         let trial = Picture { would_refuse: vec![refusals("a", 2, 0)], ..Picture::default() };
-        let trial = beyond_of(&watch, &[(0, &trial)], Beyond::LetThrough, "d:p:{a}");
+        let trial = beyond_of(&watch, &Listed::of(&[(0, &trial)]), Beyond::LetThrough, "d:p:{a}");
         assert_eq!(trial, Some(refusals("a", 2, 0)));
     }
 }

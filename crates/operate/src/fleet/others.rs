@@ -1,4 +1,5 @@
-//! Reads what other processes published. An operator who looks causes it, at most every [`FRESH`].
+//! Reads what other processes published. An operator who looks causes it, at most every [`FRESH`],
+//! and a store that counts requests by minute.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -33,8 +34,12 @@ pub struct Reading {
     pub at: Instant,
     /// Each publisher, how old its picture was at that moment in milliseconds, and the picture.
     pub pictures: Vec<(Publisher, u64, Picture)>,
+    /// Whether every publisher of the index was read.
+    pub is_whole: bool,
     /// Why some are missing.
     pub incomplete: Option<String>,
+    /// The list of publishers, and when it was read.
+    pub index: Option<(Instant, Snapshot)>,
 }
 
 impl Others {
@@ -44,27 +49,41 @@ impl Others {
         if let Some(reading) = last.as_ref().filter(|reading| reading.at.elapsed() < FRESH) {
             return Arc::clone(reading);
         }
-        let reading = Arc::new(Reading::of(control, me).await);
+        let index = last.as_ref().and_then(|reading| reading.index.clone());
+        let reading = Arc::new(Reading::of(control, me, index).await);
         *last = Some(Arc::clone(&reading));
         reading
     }
 }
 
 impl Reading {
-    async fn of(control: &dyn ControlStore, me: &str) -> Self {
-        let until = tokio::time::Instant::now() + PATIENCE;
-        let nothing = |why: String| {
-            let incomplete = Some(format!("what others counted cannot be read: {why}"));
-            Self { at: Instant::now(), pictures: Vec::new(), incomplete }
-        };
-        let index = match timeout_at(until, control.read(HashName::Publishers, "")).await {
-            Ok(Ok(index)) => index,
-            Ok(Err(error)) => return nothing(error.to_string()),
-            Err(_) => return nothing(LATE.to_owned()),
+    /// `last` is the list of publishers as last read. It serves while the part of the backend is
+    /// away that has the list.
+    async fn of(control: &dyn ControlStore, me: &str, last: Option<(Instant, Snapshot)>) -> Self {
+        let start = tokio::time::Instant::now();
+        let until = start + PATIENCE;
+        let soon = if last.is_some() { start + PATIENCE / 2 } else { until };
+        let read = match timeout_at(soon, control.read(HashName::Publishers, "")).await {
+            Ok(read) => read.map_err(|error| error.to_string()),
+            Err(_) => Err(LATE.to_owned()),
         };
         let at = Instant::now();
+        let (kept, index, unlisted) = match (read, last) {
+            (Ok(index), _) => ((at, index.clone()), index, None),
+            (Err(why), Some((read, index))) => {
+                let now = index.now.saturating_add(read.elapsed());
+                ((read, index.clone()), Snapshot { now, ..index }, Some(why))
+            }
+            (Err(why), None) => {
+                let incomplete = Some(format!("what others counted cannot be read: {why}"));
+                return Self { at, pictures: Vec::new(), is_whole: false, incomplete, index: None };
+            }
+        };
         let full = index.fields.len() >= MAX_PUBLISHERS || index.left_out > 0;
-        let publishers: Vec<_> = live(&index).filter(|publisher| publisher.id != me).collect();
+        // As of the time of the list: nobody can renew an entry while it is away. What each of them
+        // published expires by itself.
+        let publishers = live(&kept.1).map(|record| record.publisher);
+        let publishers: Vec<_> = publishers.filter(|publisher| publisher.id != me).collect();
         let count = publishers.len();
         let mut reads = stream::iter(publishers)
             .map(|publisher| async move {
@@ -85,16 +104,19 @@ impl Reading {
         pictures.sort_by(|(one, ..), (other, ..)| {
             (one.kind, &one.host, &one.id).cmp(&(other.kind, &other.host, &other.id))
         });
+        let is_whole = answered == count && unlisted.is_none();
         let incomplete = if answered < count {
             let why = failed.unwrap_or_else(|| LATE.to_owned());
             let missing = count.saturating_sub(answered);
             Some(format!("what {missing} of {count} others counted cannot be read: {why}"))
+        } else if let Some(why) = unlisted {
+            Some(format!("what new stores and proxies counted may be missing: {why}"))
         } else if full {
             Some(format!("at most {MAX_PUBLISHERS} stores and proxies publish what they counted"))
         } else {
             None
         };
-        Self { at, pictures, incomplete }
+        Self { at, pictures, is_whole, incomplete, index: Some(kept) }
     }
 }
 
@@ -115,6 +137,23 @@ fn aged(
 mod tests {
     use super::*;
     use crate::fleet::identity::Identity;
+    use crate::fleet::index::PublisherRecord;
+    use crate::record::write;
+
+    #[tokio::test]
+    async fn publishers_stay_known_while_their_list_is_away() {
+        let at = Duration::from_secs(1000);
+        let publisher = Identity::new(crate::api::PublisherKind::Store).publisher_at(at);
+        let record = PublisherRecord { publisher: publisher.clone(), at_ms: millis(at) };
+        let fields = vec![(publisher.id, write(&record))];
+        let index = Snapshot { now: at, fields, ..Snapshot::default() };
+        let long_ago = Instant::now().checked_sub(Duration::from_secs(600)).unwrap();
+        // Nothing listens there.
+        let store = quotagate_store::open(&"redis://127.0.0.1:1".parse().unwrap(), "qg");
+        let reading = Reading::of(store.control(), "me", Some((long_ago, index))).await;
+        let why = reading.incomplete.unwrap();
+        assert!(why.starts_with("what 1 of 1 others counted cannot be read"), "{why}");
+    }
 
     #[test]
     fn old_pictures_are_ignored() {

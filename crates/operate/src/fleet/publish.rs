@@ -1,7 +1,9 @@
 //! Writes what this process saw to the backend.
 //!
-//! It writes every [`EVERY`] while there is traffic, every 10 s while it has something to show, and
-//! nothing otherwise. Its fields expire [`KEPT`] after the last write.
+//! It writes every [`EVERY`] while there is traffic, and every 10 s while it has something to show.
+//! Otherwise it only renews its entry in the index, so that others can tell an idle process from
+//! one that is gone. It enters the index with its first traffic. Its fields expire [`KEPT`] after
+//! the last write.
 
 use std::collections::HashSet;
 use std::time::{Duration, Instant};
@@ -14,7 +16,7 @@ use super::index::{KEPT as INDEX_KEPT, PublisherRecord, live};
 use super::item::Picture;
 use crate::millis;
 use crate::record::write;
-use crate::watch::{Totals, Watch};
+use crate::watch::{StoreTotals, Totals, Watch};
 
 /// How often a process publishes at most.
 pub const EVERY: Duration = Duration::from_secs(5);
@@ -50,8 +52,14 @@ impl PicturePublisher {
     }
 
     /// Publishes if there is something new to show, or something old to keep. Call it every
-    /// [`EVERY`].
-    pub async fn publish(&mut self, control: &dyn ControlStore, me: &Identity, watch: &Watch) {
+    /// [`EVERY`]. `ready` says whether this process can count every request.
+    pub async fn publish(
+        &mut self,
+        control: &dyn ControlStore,
+        me: &Identity,
+        watch: &Watch,
+        ready: bool,
+    ) {
         let (pulse, totals) = (watch.pulse(), watch.calls.totals());
         let pace = totals.since(&std::mem::replace(&mut self.totals, totals));
         let kept = self.written.is_some_and(|at| at.elapsed() < AGAIN);
@@ -59,11 +67,16 @@ impl PicturePublisher {
             return;
         }
         self.pulse = pulse;
-        let picture = Picture::take(watch, pace, 0);
-        if picture.is_empty() {
-            return;
-        }
-        match self.write(control, me, picture).await {
+        let mut picture = Picture::take(watch, pace, 0);
+        let Totals { calls, failed, micros, .. } = totals;
+        picture.store = Some(StoreTotals { calls, failed, micros, ready });
+        let written = match (picture.is_empty(), self.registered) {
+            (true, None) => return,
+            (true, Some((at, _))) if at.elapsed() < REGISTER => return,
+            (true, Some(_)) => self.register(control, me).await.map(drop),
+            (false, _) => self.write(control, me, picture).await,
+        };
+        match written {
             Ok(()) => self.written = Some(Instant::now()),
             Err(StoreError::Refused(reason)) => {
                 tracing::debug!("cannot publish what this process saw: {reason}");
@@ -82,9 +95,12 @@ impl PicturePublisher {
     ) -> Result<(), StoreError> {
         let (at, now) = match self.registered.filter(|(at, _)| at.elapsed() < REGISTER) {
             Some(registered) => registered,
-            None => register(control, me).await?,
+            None => match self.register(control, me).await {
+                // The index may be away while the rest can be written.
+                Err(error) if error.is_outage() => self.registered.ok_or(error)?,
+                registered => registered?,
+            },
         };
-        self.registered = Some((at, now));
         picture.at_ms = millis(now.saturating_add(at.elapsed()));
         let fields = picture.fields();
         let delete = (fields.len()..self.fields).map(|index| index.to_string()).collect();
@@ -95,6 +111,16 @@ impl PicturePublisher {
         self.fields = count;
         Ok(())
     }
+
+    async fn register(
+        &mut self,
+        control: &dyn ControlStore,
+        me: &Identity,
+    ) -> Result<(Instant, Duration), StoreError> {
+        let registered = register(control, me).await?;
+        self.registered = Some(registered);
+        Ok(registered)
+    }
 }
 
 /// Enters this process into the index, and removes those that are gone. Returns the backend's time.
@@ -104,7 +130,7 @@ async fn register(
 ) -> Result<(Instant, Duration), StoreError> {
     let index = control.read(HashName::Publishers, "").await?;
     let read = Instant::now();
-    let present: HashSet<String> = live(&index).map(|publisher| publisher.id).collect();
+    let present: HashSet<String> = live(&index).map(|record| record.publisher.id).collect();
     let names = index.fields.iter().map(|(name, _)| name);
     let gone: Vec<String> = names.filter(|name| !present.contains(*name)).cloned().collect();
     if present.len() >= MAX_PUBLISHERS && !present.contains(me.id()) {
@@ -144,7 +170,7 @@ mod tests {
         let grant =
             Grant { window_s: 0, granted: 1, used: 1, quota: 10, reset_ms: 60_000, window: 7 };
         watch.reserved(&ask.unwrap(), &Ok(grant));
-        watch.calls.add(Duration::from_millis(1));
+        watch.calls.add(200, Duration::from_millis(1));
     }
 
     fn parts() -> (Arc<dyn Store>, Identity, Watch) {
@@ -161,25 +187,40 @@ mod tests {
     async fn nothing_is_written_without_traffic() {
         let (store, me, watch) = parts();
         let mut publisher = PicturePublisher::new(&watch);
-        publisher.publish(store.control(), &me, &watch).await;
+        publisher.publish(store.control(), &me, &watch, true).await;
         assert_eq!(published(&store, &me).await, None);
         assert_eq!(store.control().read(HashName::Publishers, "").await.unwrap().fields, []);
         for (partition, count_of) in [("a", 1), ("b", 2), ("a", 2)] {
             count(&watch, partition);
-            publisher.publish(store.control(), &me, &watch).await;
+            publisher.publish(store.control(), &me, &watch, true).await;
             let picture = published(&store, &me).await.unwrap();
             assert_eq!(picture.fullest.len(), count_of);
             assert!(picture.pace.per_s > 0.0);
         }
         let at_ms = published(&store, &me).await.unwrap().at_ms;
         tokio::time::sleep(Duration::from_millis(5)).await;
-        publisher.publish(store.control(), &me, &watch).await;
+        publisher.publish(store.control(), &me, &watch, true).await;
         assert_eq!(published(&store, &me).await.unwrap().at_ms, at_ms, "nothing is new");
         publisher.written = publisher.written.and_then(|at| at.checked_sub(AGAIN));
-        publisher.publish(store.control(), &me, &watch).await;
+        publisher.publish(store.control(), &me, &watch, true).await;
         assert!(published(&store, &me).await.unwrap().at_ms > at_ms, "it would expire");
         let index = store.control().read(HashName::Publishers, "").await.unwrap();
-        assert_eq!(live(&index).map(|publisher| publisher.id).collect::<Vec<_>>(), [me.id()]);
+        assert_eq!(live(&index).map(|record| record.publisher.id).collect::<Vec<_>>(), [me.id()]);
+    }
+
+    #[tokio::test]
+    async fn idle_process_renews_its_entry_every_minute() {
+        let (store, me, watch) = parts();
+        let index = async || store.control().read(HashName::Publishers, "").await.unwrap();
+        let mut publisher = PicturePublisher::new(&watch);
+        let entered = |ago| Instant::now().checked_sub(ago).map(|at| (at, Duration::ZERO));
+        publisher.registered = entered(REGISTER / 2);
+        publisher.publish(store.control(), &me, &watch, true).await;
+        assert_eq!(live(&index().await).count(), 0, "its entry is not old enough");
+        publisher.registered = entered(REGISTER);
+        publisher.publish(store.control(), &me, &watch, true).await;
+        assert_eq!(live(&index().await).count(), 1);
+        assert_eq!(published(&store, &me).await, None, "it has nothing to show");
     }
 
     #[tokio::test]
@@ -204,10 +245,10 @@ mod tests {
         let now = store.control().read(HashName::Publishers, "").await.unwrap().now;
         count(&watch, "a");
         enter(now).await;
-        PicturePublisher::new(&watch).publish(store.control(), &me, &watch).await;
+        PicturePublisher::new(&watch).publish(store.control(), &me, &watch, true).await;
         assert_eq!(published(&store, &me).await, None, "{MAX_PUBLISHERS} others publish");
         enter(now.saturating_sub(INDEX_KEPT * 2)).await;
-        PicturePublisher::new(&watch).publish(store.control(), &me, &watch).await;
+        PicturePublisher::new(&watch).publish(store.control(), &me, &watch, true).await;
         assert!(published(&store, &me).await.is_some());
         let index = store.control().read(HashName::Publishers, "").await.unwrap();
         assert_eq!(index.fields.len(), 1, "the others are gone");

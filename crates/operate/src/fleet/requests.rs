@@ -3,13 +3,23 @@
 use std::collections::BTreeMap;
 
 use crate::MAX_POLICIES;
-use crate::api::{Rates, Uncounted};
+use crate::api::Uncounted;
 use crate::watch::{STEP, STEPS, Series};
 
 /// Steps of the grid: those of a series, and some that a late one needs in addition.
 const SPAN: usize = STEPS + 8;
-/// How many steps a late picture may hold back the end of the rates.
+/// How many steps a late picture may hold back the last one.
 const MAX_LAG: usize = 3;
+
+/// The requests of a policy by outcome, in the order of a [`Series`], by the number of their step.
+pub struct PolicySteps<'a> {
+    /// The domain.
+    pub domain: &'a str,
+    /// The policy.
+    pub policy: &'a str,
+    /// At most [`STEPS`], the newest first.
+    pub steps: Vec<(u64, [u64; 6])>,
+}
 
 /// The requests of all policies.
 pub struct Requests {
@@ -22,8 +32,6 @@ pub struct Requests {
 /// The requests of one policy, by how many steps ago they were.
 struct Sum {
     steps: Box<[[u64; 6]; SPAN]>,
-    /// The first step that any series has.
-    oldest: usize,
     /// The last step that each series has, as far as it runs: of the newest and of the latest one.
     newest: usize,
     latest: usize,
@@ -47,11 +55,9 @@ impl Requests {
         }
         let sum = self.policies.entry(name).or_insert_with(|| Sum {
             steps: Box::new([[0; 6]; SPAN]),
-            oldest: 0,
             newest: last,
             latest: last,
         });
-        sum.oldest = sum.oldest.max(last.saturating_add(length).saturating_sub(1)).min(SPAN - 1);
         (sum.newest, sum.latest) = (sum.newest.min(last), sum.latest.max(last));
         for (outcome, column) in series.counts.iter().enumerate() {
             for (step, count) in sum.steps.iter_mut().skip(last).zip(column.iter().rev()) {
@@ -62,28 +68,24 @@ impl Requests {
         }
     }
 
-    /// Requests per second of each policy, by name. The last value is of the last step that every
-    /// series has in full.
-    pub fn rates(&self) -> Vec<Rates> {
-        let rates = self.policies.iter().filter_map(|((domain, policy), sum)| {
-            let running = sum.latest.min(sum.newest.saturating_add(MAX_LAG));
-            let whole = sum.steps.get(running.saturating_add(1)..=sum.oldest)?;
-            let whole = whole.get(..whole.len().min(STEPS))?;
-            let a_second = |of: fn(&[u64; 6]) -> u64| -> Vec<f64> {
-                whole.iter().rev().map(|step| of(step) as f64 / STEP.as_secs_f64()).collect()
-            };
-            (!whole.is_empty()).then(|| Rates {
-                domain: domain.clone(),
-                policy: policy.clone(),
-                admitted: a_second(|[admitted, ..]| *admitted),
-                refused: a_second(|[_, refused, ..]| *refused),
-                shadow_refused: a_second(|[_, _, shadow_refused, ..]| *shadow_refused),
-                marked: a_second(|[_, _, _, marked, ..]| *marked),
-                missing_identity: a_second(|[.., missing_identity, _]| *missing_identity),
-                store_error: a_second(|[.., store_error]| *store_error),
-            })
-        });
-        rates.collect()
+    /// The last step that every series has in full.
+    pub fn last(&self) -> u64 {
+        let lag = |sum: &Sum| sum.latest.min(sum.newest.saturating_add(MAX_LAG));
+        let running = self.policies.values().map(lag).max().unwrap_or_default();
+        self.now.saturating_sub(u64::try_from(running).unwrap_or_default()).saturating_sub(1)
+    }
+
+    /// The requests of each policy, by name, in steps that ended by `last`. Steps without requests
+    /// are left out.
+    pub fn steps(&self, last: u64) -> impl Iterator<Item = PolicySteps<'_>> {
+        self.policies.iter().map(move |((domain, policy), sum)| {
+            let ago = usize::try_from(self.now.saturating_sub(last)).unwrap_or(SPAN);
+            let numbers = (0..=last).rev();
+            let whole = sum.steps.iter().skip(ago).take(STEPS);
+            let steps = numbers.zip(whole).filter(|(_, counts)| **counts != [0; 6]);
+            let steps = steps.map(|(number, counts)| (number, *counts)).collect();
+            PolicySteps { domain, policy, steps }
+        })
     }
 
     /// The policies with requests that they could not count or identify, the most such requests
@@ -117,20 +119,28 @@ mod tests {
 
     fn series(policy: &str, age_ms: u64, admitted: &[u64], failed: &[u64]) -> Series {
         let counts = [admitted.to_vec(), vec![], vec![], vec![], vec![], failed.to_vec()];
-        Series { domain: "d".to_owned(), policy: policy.to_owned(), age_ms, counts }
+        let (domain, policy) = ("d".to_owned(), policy.to_owned());
+        Series { domain, policy, age_ms, counts, totals: [0; 6] }
+    }
+
+    /// The counts of one outcome of the first policy, in the steps up to the last one.
+    fn counted(requests: &Requests, outcome: usize) -> Vec<(u64, u64)> {
+        let last = requests.last();
+        let PolicySteps { steps, .. } = requests.steps(last).next().unwrap();
+        steps.iter().map(|(number, counts)| (last - number, counts[outcome])).collect()
     }
 
     #[test]
-    fn own_rates_are_of_whole_steps() {
+    fn own_steps_are_whole() {
         let mut requests = Requests::new(NOW);
         requests.add(&series("p", 2000, &[30, 0, 50, 7], &[4, 0, 2, 1]), 0);
-        let rates = requests.rates().remove(0);
-        assert_eq!((rates.admitted, rates.refused), (vec![6.0, 0.0, 10.0], vec![0.0; 3]));
-        assert_eq!(rates.store_error, [0.8, 0.0, 0.4]);
+        assert_eq!(requests.last(), NOW / step_ms() - 2, "the one before the one that runs");
+        assert_eq!(counted(&requests, 0), [(0, 50), (2, 30)], "one without requests is left out");
+        assert_eq!(counted(&requests, 5), [(0, 2), (2, 4)]);
         assert_eq!(requests.uncounted()[0].store_error, 7, "with the step that runs");
         let mut begun = Requests::new(NOW);
         begun.add(&series("p", 2000, &[30], &[]), 0);
-        assert!(begun.rates().is_empty());
+        assert_eq!(counted(&begun, 0), []);
     }
 
     #[test]
@@ -139,11 +149,11 @@ mod tests {
         requests.add(&series("p", 1000, &[10, 20, 30, 40], &[]), 0);
         // Taken 5 s ago: its running step is the one before.
         requests.add(&series("p", 1000, &[100, 200, 300], &[]), 5000);
-        let admitted = requests.rates().remove(0).admitted;
-        assert_eq!(admitted, [22.0, 44.0], "10 + 100 and 20 + 200 in 5 s");
+        assert_eq!(requests.last(), NOW / step_ms() - 3);
+        assert_eq!(counted(&requests, 0), [(0, 220), (1, 110)]);
         // No picture holds it back by more than three steps.
         requests.add(&series("p", 0, &[1, 1], &[]), 60_000);
-        assert_eq!(requests.rates().remove(0).admitted.len(), 9);
+        assert_eq!(requests.last(), NOW / step_ms() - 5);
     }
 
     #[test]
@@ -154,7 +164,7 @@ mod tests {
             requests.add(&series(&format!("p{n}"), u64::MAX, &[1], &[]), u64::MAX);
         }
         assert_eq!(requests.policies.len(), MAX_POLICIES);
-        assert_eq!(requests.rates().remove(0).admitted.len(), STEPS - 1);
+        assert_eq!(counted(&requests, 0).len(), STEPS - 1);
         assert_eq!(requests.uncounted().remove(0).store_error, u64::MAX);
     }
 }

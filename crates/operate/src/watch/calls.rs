@@ -9,6 +9,7 @@ use super::picture::Pace;
 #[derive(Debug, Default)]
 pub struct Calls {
     count: AtomicU64,
+    failed: AtomicU64,
     micros: AtomicU64,
 }
 
@@ -17,6 +18,8 @@ pub struct Calls {
 pub struct Totals {
     /// Calls.
     pub calls: u64,
+    /// How many of them had another status than 200.
+    pub failed: u64,
     /// Microseconds that they took.
     pub micros: u64,
     /// When they were read.
@@ -24,16 +27,18 @@ pub struct Totals {
 }
 
 impl Calls {
-    /// Counts a call.
-    pub fn add(&self, took: Duration) {
+    /// Counts a call that was answered with `status` after `took`.
+    pub fn add(&self, status: u16, took: Duration) {
         self.count.fetch_add(1, Relaxed);
+        self.failed.fetch_add((status != 200).into(), Relaxed);
         self.micros.fetch_add(u64::try_from(took.as_micros()).unwrap_or_default(), Relaxed);
     }
 
     /// All calls until now.
     pub fn totals(&self) -> Totals {
-        let (calls, micros) = (self.count.load(Relaxed), self.micros.load(Relaxed));
-        Totals { calls, micros, at: Instant::now() }
+        let [calls, failed, micros] =
+            [&self.count, &self.failed, &self.micros].map(|sum| sum.load(Relaxed));
+        Totals { calls, failed, micros, at: Instant::now() }
     }
 }
 
@@ -57,7 +62,7 @@ mod tests {
         let begun = Instant::now();
         let totals = |calls, micros, ms| {
             let at = begun + Duration::from_millis(ms);
-            Totals { calls, micros, at }
+            Totals { calls, failed: 0, micros, at }
         };
         let before = totals(10, 1000, 0);
         let pace = |per_s, ms| Pace { per_s, ms };

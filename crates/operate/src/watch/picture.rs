@@ -31,6 +31,9 @@ pub struct Series {
     /// [`PolicyReport`](quotagate_protocol::dials::PolicyReport)'s counts. An empty list
     /// means zeros.
     pub counts: [Vec<u64>; 6],
+    /// All requests since the process started, in the same order.
+    #[serde(default)]
+    pub totals: [u64; 6],
 }
 
 /// Calls per second, and how long they took.
@@ -40,6 +43,19 @@ pub struct Pace {
     pub per_s: f64,
     /// Their mean time in milliseconds; absent if there were none.
     pub ms: Option<f64>,
+}
+
+/// What the store in a process has done since the process started, and whether it can count now.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct StoreTotals {
+    /// Calls.
+    pub calls: u64,
+    /// How many of them did not succeed.
+    pub failed: u64,
+    /// Microseconds that all of them took.
+    pub micros: u64,
+    /// Whether it can count every request.
+    pub ready: bool,
 }
 
 /// Of what is wanted. Absent: of all.

@@ -278,7 +278,8 @@ impl PolicyMetrics {
             }
         }
         let Named { domain, policy } = self.named.clone();
-        Some(Series { domain, policy, age_ms: millis(age), counts })
+        let totals = self.requests.each_ref().map(Counter::get);
+        Some(Series { domain, policy, age_ms: millis(age), counts, totals })
     }
 }
 
@@ -339,7 +340,7 @@ mod tests {
         let [admitted, refused, _, _, missing_identity, store_error] = &series.counts;
         assert_eq!((admitted, refused), (&vec![30, 0, 50, 0], &vec![10, 0, 5, 0]));
         assert_eq!((missing_identity, store_error), (&vec![2, 0, 1, 0], &vec![4, 0, 2, 0]));
-        assert_eq!(series.age_ms, 1000);
+        assert_eq!((series.age_ms, series.totals), (1000, [80, 15, 15, 15, 3, 6]));
         let admitted = |seconds| metrics.series(at(seconds)).unwrap().counts[0].clone();
         assert_eq!(admitted(299).len(), STEPS);
         assert_eq!(admitted(304).first(), Some(&0));

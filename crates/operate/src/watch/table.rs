@@ -180,10 +180,15 @@ impl Table {
         }
     }
 
-    /// Names the partitions.
-    pub fn each_key(&self, mut key_of: impl FnMut(&str)) {
+    /// Names the partitions whose keys begin so. Calls wait for a part of the table only while its
+    /// keys are copied.
+    pub fn each_key(&self, start: &str, mut key_of: impl FnMut(&str)) {
         for shard in &self.shards {
-            lock(shard).keys().for_each(|key| key_of(key));
+            let shard = lock(shard);
+            let own = shard.keys().filter(|key| key.starts_with(start));
+            let keys: Vec<Box<str>> = own.cloned().collect();
+            drop(shard);
+            keys.iter().for_each(|key| key_of(key));
         }
     }
 
@@ -355,6 +360,21 @@ mod tests {
         assert_eq!(see(9, 1_000_000, 90_000), Observation::Watched, "an overtaken answer");
         let seen = table.get("d:p:{a}").unwrap();
         assert_eq!((seen.used, seen.window_s), (1, 86_400));
+    }
+
+    #[test]
+    fn names_are_looked_at_without_a_lock() {
+        let table = Table::default();
+        for n in 0..100 {
+            assert_eq!(see(&table, &n.to_string(), 1, 1), Observation::Watched);
+        }
+        let mut names = 0;
+        table.each_key("d:p:{", |key| {
+            assert!(table.shards.iter().all(|shard| shard.try_lock().is_ok()), "{key}");
+            names += 1;
+        });
+        table.each_key("d:q:{", |key| panic!("{key} is of another policy"));
+        assert_eq!(names, 100);
     }
 
     #[test]

@@ -38,6 +38,16 @@ pub struct Tally {
     pub since: Instant,
 }
 
+impl Tally {
+    fn plus(self, other: Self) -> Self {
+        Self {
+            count: self.count.saturating_add(other.count),
+            error: self.error.saturating_add(other.error),
+            since: self.since.min(other.since),
+        }
+    }
+}
+
 impl Sketch {
     /// Counts refusals of a key.
     pub fn add(&mut self, key: &str, requests: u64, now: Instant) {
@@ -85,10 +95,7 @@ impl Sketch {
         let mut sums: HashMap<&str, Tally> = HashMap::new();
         for (key, tally) in self.slices.iter().flat_map(|(_, counts)| counts) {
             if wanted(key) {
-                let sum = sums.entry(key).or_insert(Tally { count: 0, error: 0, ..*tally });
-                sum.count = sum.count.saturating_add(tally.count);
-                sum.error = sum.error.saturating_add(tally.error);
-                sum.since = sum.since.min(tally.since);
+                sums.entry(key).and_modify(|sum| *sum = sum.plus(*tally)).or_insert(*tally);
             }
         }
         let mut all: Vec<(Box<str>, Tally)> =
@@ -96,6 +103,13 @@ impl Sketch {
         all.sort_by(|one, other| other.1.count.cmp(&one.1.count).then_with(|| one.0.cmp(&other.0)));
         all.truncate(limit);
         all
+    }
+
+    /// The refusals of one key.
+    pub fn of(&mut self, key: &str, now: Instant) -> Option<Tally> {
+        self.age(now);
+        let tallies = self.slices.iter().filter_map(|(_, counts)| counts.get(key).copied());
+        tallies.reduce(Tally::plus)
     }
 
     fn age(&mut self, now: Instant) {
@@ -137,6 +151,10 @@ mod tests {
         let at = |minute: u64| now + Duration::from_secs(60 * minute);
         (0..20).for_each(|minute| sketch.add("d:p:{a}", 1, at(minute)));
         let first = Tally { count: 5, error: 0, since: now };
+        assert_eq!(
+            (sketch.of("d:p:{a}", at(19)), sketch.of("d:p:{b}", at(19))),
+            (Some(first), None)
+        );
         assert_eq!(sketch.most(1, at(19), |_| true), [("d:p:{a}".into(), first)]);
         assert_eq!(sketch.slices.len(), SLICES);
         assert!(sketch.most(1, at(25), |_| true).is_empty());

@@ -1,18 +1,22 @@
 //! Proxies with different documents, and policies that none reports any more.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 
+use futures_util::future::FutureExt;
 use quotagate_operate::Operate;
-use quotagate_operate::api::{Allow, QuotaFrom, SetOverride};
+use quotagate_operate::api::{Allow, QuotaFrom, Reset, SetOverride};
 use quotagate_operate::watch::CallSight;
 use quotagate_protocol::Reservation;
 use quotagate_protocol::dials::{PartitionEntry, Report};
 use quotagate_store::control::{HashName, Upsert};
 use quotagate_store::server::Hooks;
+use quotagate_store::store::{Store, StoreError};
 
 use crate::calls::NO_CALLS;
 use crate::common::{one, open, take};
 use crate::operators::report;
+use crate::slow::{Before, Slow, Step};
 
 const DOMAIN: &str = "mixed";
 const OLD: &str = "0123456789ab";
@@ -112,6 +116,37 @@ async fn usage_and_overrides_know_the_policy_in_every_document() {
     }
     let listed = operate.overrides.list(Some(DOMAIN), None, 9).await.unwrap();
     assert!(listed.iter().all(|entry| entry.unmatched.is_none()), "{listed:?}");
+}
+
+#[tokio::test]
+async fn reset_that_fails_half_way_is_in_history() {
+    let inner = open("memory:").await;
+    let deletions = Arc::new(AtomicUsize::new(0));
+    let seen = Arc::clone(&deletions);
+    let before: Before = Box::new(move |step| {
+        let second = step == Step::Delete && seen.fetch_add(1, SeqCst) == 1;
+        let failed = StoreError::Unreachable("gone".to_owned());
+        async move { if second { Err(failed) } else { Ok(()) } }.boxed()
+    });
+    let store: Arc<dyn Store> = Arc::new(Slow { inner, before });
+    let operate = Operate::new(Arc::clone(&store));
+    for (digest, window_s) in [(OLD, 3600), (NEW, 86_400)] {
+        report_of(&operate, 1, digest, |sent| sent.policies[0].window_s = window_s).await;
+        let key = format!("{DOMAIN}:p:{{jwt.sub=a}}").into();
+        one(&*store, &Reservation { key, window_s, ..take("", 50, 3) }).await;
+    }
+    let reset = Reset {
+        domain: Some(DOMAIN.to_owned()),
+        policy: "p".to_owned(),
+        partition: "jwt.sub=a".to_owned(),
+        by: "ann".to_owned(),
+    };
+    let fault = operate.counters.reset(&reset).await.unwrap_err();
+    assert!(fault.to_string().contains("gone"), "{fault}");
+    let history = || async { operate.history.list(Some(DOMAIN), 9).await.unwrap() };
+    assert_eq!(history().await[0].done, "reset p jwt.sub=a, 3 units were used");
+    operate.counters.reset(&reset).await.unwrap();
+    assert_eq!(history().await.len(), 2, "the other one");
 }
 
 #[tokio::test]

@@ -11,6 +11,7 @@ mod cluster;
 mod common;
 mod documents;
 mod fleet;
+mod last;
 mod operators;
 mod overrides;
 mod rights;

@@ -6,8 +6,8 @@ use std::sync::Arc;
 use futures_util::future::{BoxFuture, FutureExt};
 use quotagate_protocol::Adjustment;
 use quotagate_store::control::{
-    Change, ControlStore, CounterPage, FoundKeys, HashName, Key, KeyState, Publication, Reply,
-    Snapshot, Upsert,
+    Change, ControlStore, CounterPage, FoundKeys, HashName, KeptCounters, Key, KeyState,
+    Publication, Reply, Snapshot, Upsert,
 };
 use quotagate_store::store::{Batch, Health, OnReserved, Store, StoreError};
 
@@ -99,17 +99,24 @@ impl ControlStore for Slow {
         self.inner.control().get(key)
     }
 
-    fn find<'a>(&'a self, domain: &'a str, entry: &'a str, most: usize) -> Reply<'a, FoundKeys> {
-        self.inner.control().find(domain, entry, most)
+    fn find<'a>(
+        &'a self,
+        domain: &'a str,
+        entry: &'a str,
+        kept: KeptCounters,
+        most: usize,
+    ) -> Reply<'a, FoundKeys> {
+        self.inner.control().find(domain, entry, kept, most)
     }
 
     fn page<'a>(
         &'a self,
         domain: &'a str,
         policy: &'a str,
+        kept: KeptCounters,
         from: Option<&'a str>,
     ) -> Reply<'a, CounterPage> {
-        self.inner.control().page(domain, policy, from)
+        self.inner.control().page(domain, policy, kept, from)
     }
 
     fn set_override<'a>(

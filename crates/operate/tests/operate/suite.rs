@@ -30,6 +30,7 @@ async fn suite(store: Arc<dyn Store>) {
     overrides::says_where_an_override_refuses_nobody(&store).await;
     overrides::shows_and_resets_counters(&store).await;
     overrides::overrides_every_partition_of_a_party(&store).await;
+    overrides::keeps_the_quota_beneath_an_override_of_a_party(&store).await;
     overrides::keeps_the_time_of_an_override(&store).await;
     overrides::records_the_end_of_an_override_of_a_party(&store).await;
     overrides::says_where_a_quota_comes_from(&store).await;

@@ -45,6 +45,9 @@ pub struct LogLines {
 
 impl LogLines {
     pub fn record() -> Self {
+        // With a single subscriber, tracing asks the thread that first logs a line whether anybody
+        // wants it, and caches the answer for all threads. That may be a thread without one.
+        let _ = tracing::subscriber::set_global_default(tracing_subscriber::registry());
         let file = NamedTempFile::new().unwrap();
         let writer = Arc::new(file.reopen().unwrap());
         let log = tracing_subscriber::fmt().with_ansi(false).with_writer(writer).finish();

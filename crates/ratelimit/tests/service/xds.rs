@@ -108,10 +108,12 @@ async fn large_rules_are_refused_by_their_size_and_the_log_says_how_to_take_them
     until("the acknowledgement", async || server.is_used("1")).await;
     let large = Any { type_url: TYPE.to_owned(), value: vec![0; 2 << 20] };
     server.send_any("2", vec![large]);
-    until("another stream", async || server.streams() > 2).await;
-    assert_eq!(client.limit().await, Some(2));
     let remedy =
         "set XDS_CLIENT_MAX_MSG_SIZE_IN_BYTES to more than 1048576; the rules in force stay";
+    until("the log", async || log.count(remedy) > 0).await;
+    let streams = server.streams();
+    until("another stream", async || server.streams() > streams + 1).await;
+    assert_eq!(client.limit().await, Some(2));
     assert_eq!(log.count(remedy), 1, "once, although each stream ends so");
     server.send("3", &[rules(3)]);
     until("the acknowledgement", async || server.is_used("3")).await;

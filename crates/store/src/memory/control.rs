@@ -3,7 +3,7 @@
 //! Bounds: [`MAX_OVERRIDES`] overrides of all domains, and [`MAX_HISTORY`] changes of each domain.
 //! The callers bound the fields of hashes.
 
-use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Mutex, MutexGuard, PoisonError, RwLock};
 use std::time::Duration;
@@ -11,13 +11,18 @@ use std::time::Duration;
 use futures_util::future::{FutureExt, ready};
 use quotagate_protocol::{CounterKey, MAX_UNITS};
 
+use super::counter::Counter;
 use super::{Memory, SHARDS, lock};
 use crate::control::{
-    Change, ControlStore, CounterPage, FoundKeys, HashName, Key, KeyState, LAST_DOCUMENT,
-    MAX_HISTORY, MAX_OVERRIDES, Publication, Reply, Snapshot, Upsert, has_entry, unknown_page,
+    Change, ControlStore, CounterPage, FoundKeys, HashName, KeptCounters, Key, KeyState,
+    LAST_DOCUMENT, MAX_HISTORY, MAX_OVERRIDES, Publication, Reply, Snapshot, Upsert, has_entry,
+    unknown_page,
 };
 use crate::store::StoreError;
 use crate::window::CounterId;
+
+/// A page has counters of further shards until it has so many.
+const PAGE: usize = 1000;
 
 /// What operators changed.
 #[derive(Default)]
@@ -165,7 +170,7 @@ impl Memory {
             Key::Counter { key, id } => {
                 let shard = self.shard(key);
                 let counter = shard.get(key).and_then(|held| {
-                    held.iter().find(|counter| counter.id == id && now < counter.end())
+                    held.iter().find(|counter| counter.id == id && now < counter.kept_until())
                 });
                 let ends = counter.filter(|_| matches!(id, CounterId::Sliding(_)));
                 let left = ends.map(|counter| counter.end().saturating_sub(now));
@@ -178,13 +183,17 @@ impl Memory {
     }
 
     /// Searches all keys, one shard at a time.
-    fn search(&self, domain: &str, entry: &str, max: usize) -> FoundKeys {
+    fn search(&self, domain: &str, entry: &str, kept: KeptCounters, max: usize) -> FoundKeys {
+        let now = (self.clock)();
         let mut found = FoundKeys::default();
         let own = |key: &str| key.strip_prefix(domain).is_some_and(|rest| rest.starts_with(':'));
         for shard in self.shards.all() {
             let shard = lock(shard);
-            let keys = shard.keys().filter(|key| own(key) && has_entry(key, entry));
-            found.keys.extend(keys.take(max.saturating_add(1)).map(|key| String::from(&**key)));
+            let keys = shard.iter().filter(|(key, held)| {
+                own(key) && has_entry(key, entry) && are_found(held, kept, now)
+            });
+            let keys = keys.take(max.saturating_add(1)).map(|(key, _)| String::from(&**key));
+            found.keys.extend(keys);
             if found.keys.len() > max {
                 found.keys.truncate(max);
                 found.incomplete = Some(format!("more than {max} counters were found"));
@@ -194,15 +203,26 @@ impl Memory {
         found
     }
 
-    /// The counters of a policy in one shard; `from` is its index.
-    fn page_of(&self, domain: &str, policy: &str, from: usize) -> CounterPage {
-        let Some(shard) = self.shards.all().nth(from) else { return CounterPage::default() };
-        let own = |key: &&str| {
-            CounterKey::split(key).is_some_and(|key| (key.domain, key.policy) == (domain, policy))
-        };
-        let keys = lock(shard).keys().map(|key| &**key).filter(own).map(str::to_owned).collect();
-        let next = from.saturating_add(1);
-        CounterPage { keys, next: (next < SHARDS).then(|| next.to_string()) }
+    /// The counters of a policy in some shards; `from` is the index of the first one.
+    fn page_of(&self, domain: &str, policy: &str, kept: KeptCounters, from: usize) -> CounterPage {
+        let now = (self.clock)();
+        let start = format!("{domain}:{policy}:{{");
+        let (mut keys, mut next) = (BTreeSet::new(), from);
+        for shard in self.shards.all().skip(from) {
+            if keys.len() >= PAGE {
+                break;
+            }
+            next = next.saturating_add(1);
+            let shard = lock(shard);
+            let own = shard
+                .iter()
+                .filter(|(key, held)| key.starts_with(&*start) && are_found(held, kept, now));
+            let found: Vec<Box<str>> = own.map(|(key, _)| key.clone()).collect();
+            drop(shard);
+            keys.extend(found.into_iter().map(String::from));
+        }
+        keys.retain(|key| CounterKey::split(key).is_some());
+        CounterPage { keys, next: (next < SHARDS).then(|| next.to_string()), incomplete: None }
     }
 
     fn insert_override(
@@ -244,6 +264,11 @@ impl Memory {
         }
         existed
     }
+}
+
+/// Whether a search finds a key with these counters.
+fn are_found(held: &[Counter], kept: KeptCounters, now: Duration) -> bool {
+    kept == KeptCounters::Found || held.iter().any(|counter| now < counter.end())
 }
 
 impl ControlStore for Memory {
@@ -302,18 +327,25 @@ impl ControlStore for Memory {
         ready(Ok(self.state_of(key))).boxed()
     }
 
-    fn find<'a>(&'a self, domain: &'a str, entry: &'a str, max: usize) -> Reply<'a, FoundKeys> {
-        ready(Ok(self.search(domain, entry, max))).boxed()
+    fn find<'a>(
+        &'a self,
+        domain: &'a str,
+        entry: &'a str,
+        kept: KeptCounters,
+        max: usize,
+    ) -> Reply<'a, FoundKeys> {
+        ready(Ok(self.search(domain, entry, kept, max))).boxed()
     }
 
     fn page<'a>(
         &'a self,
         domain: &'a str,
         policy: &'a str,
+        kept: KeptCounters,
         from: Option<&'a str>,
     ) -> Reply<'a, CounterPage> {
         let from = from.map_or(Ok(0), str::parse).map_err(|_| unknown_page());
-        ready(from.map(|from| self.page_of(domain, policy, from))).boxed()
+        ready(from.map(|from| self.page_of(domain, policy, kept, from))).boxed()
     }
 
     fn set_override<'a>(

@@ -12,7 +12,7 @@ use crate::window::{CounterId, Position};
 pub struct Counter {
     /// Which one it is.
     pub id: CounterId,
-    /// The quota of the last reservation that said its quota is not the policy's.
+    /// The quota that the last reservation named which said that it is not the policy's.
     pub own_quota: Option<u64>,
     count: Count,
 }
@@ -48,7 +48,7 @@ impl Counter {
     pub fn reserve(&mut self, position: &Position, demand: &Demand<'_>) -> Reserved {
         let Demand { reservation, quota, now } = *demand;
         if reservation.own_quota {
-            self.own_quota = Some(reservation.quota);
+            self.own_quota = Some(reservation.named_quota());
         }
         let share = |used| share(reservation, quota, used);
         let (granted, used, reset_ms) = match (&mut self.count, position.id) {
@@ -109,6 +109,11 @@ impl Counter {
     }
 
     /// When it can be freed.
+    pub fn kept_until(&self) -> Duration {
+        self.end().saturating_add(self.id.kept_for())
+    }
+
+    /// When nothing counts with it any more.
     pub fn end(&self) -> Duration {
         match (&self.count, self.id) {
             (Count::Sliding(slices), CounterId::Sliding(window)) => {

@@ -18,8 +18,9 @@ use crate::control::ControlStore;
 use crate::store::{Batch, CheckedReservation, Health, OnReserved, Reserved, Store, StoreError};
 use crate::window::Position;
 
-/// Parts of the map, each behind a lock of its own.
-const SHARDS: usize = 64;
+/// Parts of the map, each behind a lock of its own. A look at all keys of one takes well below a
+/// millisecond, in which its calls wait.
+const SHARDS: usize = 256;
 /// Most keys that are counted at once. Reservations of further keys fail until others expire.
 const MAX_KEYS: usize = 1 << 20;
 /// How often expired counters are freed.
@@ -90,7 +91,7 @@ impl Memory {
 
     /// Frees expired counters and overrides.
     pub fn sweep(&self) {
-        sweep(&self.shards, (self.clock)());
+        sweep(&self.shards, (self.clock)(), self.shard_bound);
         self.operators.sweep((self.clock)());
     }
 
@@ -99,12 +100,12 @@ impl Memory {
     #[must_use]
     pub fn kept_swept(self) -> Self {
         let (shards, clock) = (Arc::clone(&self.shards), Arc::clone(&self.clock));
-        let operators = Arc::clone(&self.operators);
+        let (operators, bound) = (Arc::clone(&self.operators), self.shard_bound);
         let sweeper = tokio::spawn(async move {
             let mut ticks = tokio::time::interval(SWEEP);
             loop {
                 ticks.tick().await;
-                sweep(&shards, clock());
+                sweep(&shards, clock(), bound);
                 operators.sweep(clock());
             }
         });
@@ -199,10 +200,13 @@ fn position_of(adjustment: &Adjustment) -> Option<Position> {
     Some(Position::numbered(&Window::of(kind, *window_s, *offset_s)?, *window))
 }
 
-fn sweep(shards: &Shards, now: Duration) {
+/// Frees counters that have ended. A shard that is almost full keeps none of an earlier window.
+fn sweep(shards: &Shards, now: Duration, bound: usize) {
     for shard in shards.all() {
-        lock(shard).retain(|_, held| {
-            held.retain(|counter| now < counter.end());
+        let mut shard = lock(shard);
+        let is_full = shard.len() >= bound - bound / 8;
+        shard.retain(|_, held| {
+            held.retain(|counter| now < if is_full { counter.end() } else { counter.kept_until() });
             !held.is_empty()
         });
     }
@@ -250,7 +254,7 @@ mod tests {
     use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
     use std::sync::{OnceLock, mpsc};
 
-    use quotagate_protocol::Reservation;
+    use quotagate_protocol::{Calendar, Kind, Reservation, Unit};
 
     use super::*;
 
@@ -279,6 +283,20 @@ mod tests {
     }
 
     #[test]
+    fn full_memory_keeps_no_earlier_window() {
+        const DAY: u64 = 86_400;
+        let kind = Kind::Calendar(Calendar { unit: Unit::Day, time_zone: "UTC".into() });
+        let ask =
+            CheckedReservation::new(Reservation { kind, window_s: 0, ..(*ask(0, 60, 1)).clone() });
+        for (bound, kept) in [(2, 1), (1, 0)] {
+            let memory = Memory { shard_bound: bound, ..Memory::new(Arc::new(|| Duration::ZERO)) };
+            memory.reserve_one(ask.as_ref().unwrap()).unwrap();
+            sweep(&memory.shards, Duration::from_secs(DAY), bound);
+            assert_eq!(memory.len(), kept, "of {bound}");
+        }
+    }
+
+    #[test]
     fn window_that_was_swept_is_not_counted_again() {
         const END: Duration = Duration::from_secs(180);
         let ask = ask(0, 60, 5);
@@ -290,7 +308,7 @@ mod tests {
             if readings.fetch_add(1, Relaxed) == 1 {
                 let (shards, (done, end)) = (Arc::clone(&swept), mpsc::channel());
                 std::thread::spawn(move || {
-                    sweep(shards.get().unwrap(), END);
+                    sweep(shards.get().unwrap(), END, MAX_KEYS);
                     let _ = done.send(());
                 });
                 let _ = end.recv_timeout(Duration::from_millis(500));

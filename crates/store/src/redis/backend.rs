@@ -1,6 +1,7 @@
 //! The servers behind a store URL.
 
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
 use futures_util::future::{BoxFuture, FutureExt};
@@ -74,6 +75,22 @@ impl Redis {
         match &self.servers {
             Servers::One(node) => vec![Arc::clone(node)],
             Servers::Cluster(cluster) => cluster.nodes(),
+        }
+    }
+
+    /// Whether operators have waited in vain for slots that no node owns; `None` without a cluster.
+    pub(super) fn slots_away(&self) -> Option<&AtomicBool> {
+        match &self.servers {
+            Servers::One(_) => None,
+            Servers::Cluster(cluster) => Some(cluster.slots_away()),
+        }
+    }
+
+    /// That some slots of a cluster have no known primary.
+    pub(super) fn uncovered(&self) -> Option<String> {
+        match &self.servers {
+            Servers::One(_) => None,
+            Servers::Cluster(cluster) => cluster.uncovered(),
         }
     }
 

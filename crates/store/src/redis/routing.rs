@@ -4,10 +4,11 @@
 //! serve now. Every repetition of a command goes through a [`Router`], which bounds them.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
 use redis::{Cmd, Value};
-use tokio::time::sleep;
+use tokio::time::{sleep, timeout_at};
 
 use super::backend::Redis;
 use super::node::{Node, Topology, silence_limit};
@@ -18,6 +19,9 @@ use crate::store::StoreError;
 const MAX_SENT: u32 = 16;
 /// The pause after the first server that cannot serve now. It doubles each time.
 const FIRST_PAUSE: Duration = Duration::from_millis(2);
+
+/// A node is away after a pause of this length: half a second after the first one began.
+const AWAY: Duration = Duration::from_millis(256);
 
 /// Where a command is sent next, and how.
 #[derive(Clone)]
@@ -36,7 +40,8 @@ pub enum Urgency {
     /// Other items of the same call wait with it: it fails if its server is unreachable, or cannot
     /// serve for long.
     Call,
-    /// It waits while its next pause ends before the deadline.
+    /// It waits while its next pause ends before the deadline. In a cluster only the first one
+    /// waits for a node that is away, so that an operator who asks for much sees the rest in time.
     Operator,
 }
 
@@ -166,13 +171,27 @@ impl<'a> Router<'a> {
     /// Waits, to look up the owner again then. Fails with `error` if too little time is left.
     async fn wait(&mut self, error: StoreError) -> Result<(), StoreError> {
         self.redis.reread_map();
+        let away = self.away();
+        if self.pause == FIRST_PAUSE && away.is_some_and(|away| away.load(Relaxed)) {
+            return Err(error);
+        }
         if Instant::now() + self.pause >= self.deadline {
             return Err(error);
         }
         sleep(self.pause).await;
+        if self.pause >= AWAY {
+            away.inspect(|away| away.store(true, Relaxed));
+        }
         self.pause *= 2;
         (self.route, self.last) = (None, error);
         Ok(())
+    }
+
+    /// Where it is noted that operators have waited in vain: for the node of this command, or for a
+    /// node that owns its slot.
+    fn away(&self) -> Option<&AtomicBool> {
+        let of_slots = self.redis.slots_away().filter(|_| self.urgency == Urgency::Operator)?;
+        Some(self.route.as_ref().map_or(of_slots, |route| route.node.away()))
     }
 
     /// Whether a node of a cluster has rejected calls for so long that the items of other nodes
@@ -202,18 +221,22 @@ impl Redis {
     ) -> Result<Value, StoreError> {
         loop {
             let Route { node, form, asking } = router.next().await?;
-            let (link, reply) =
-                match self.send_one(&node, command(form), asking, router.deadline).await {
-                    Ok(answered) => answered,
-                    Err(error @ StoreError::Unreachable(_)) => {
-                        router.unreachable(error).await?;
-                        continue;
-                    }
-                    Err(error) => {
-                        self.reread_map();
-                        return Err(error);
-                    }
-                };
+            let sent = self.send_one(&node, command(form), asking, router.deadline);
+            let sent = match router.urgency {
+                Urgency::Call => sent.await,
+                Urgency::Operator => in_time(&node, sent, router.deadline).await,
+            };
+            let (link, reply) = match sent {
+                Ok(answered) => answered,
+                Err(error @ StoreError::Unreachable(_)) => {
+                    router.unreachable(error).await?;
+                    continue;
+                }
+                Err(error) => {
+                    self.reread_map();
+                    return Err(error);
+                }
+            };
             let Value::ServerError(error) = &reply else { return Ok(reply) };
             self.errors.answer(&reply);
             match Rejection::of(error) {
@@ -226,6 +249,18 @@ impl Redis {
             }
         }
     }
+}
+
+/// The answer to an operator's command, which waits until `deadline` for it.
+pub async fn in_time<T>(
+    node: &Node,
+    sent: impl Future<Output = Result<T, StoreError>>,
+    deadline: Instant,
+) -> Result<T, StoreError> {
+    timeout_at(deadline.into(), sent).await.unwrap_or_else(|_| {
+        node.away().store(true, Relaxed);
+        Err(StoreError::NoAnswer(format!("{} does not answer", node.name())))
+    })
 }
 
 /// The error for a key whose slot has no known owner.

@@ -73,7 +73,7 @@ impl DomainScope {
 
     /// The domains of both.
     #[must_use]
-    pub fn and(self, other: &Self) -> Self {
+    pub fn union(self, other: &Self) -> Self {
         match (self, other) {
             (Self::Some(mut names), Self::Some(more)) => {
                 names.extend(more.iter().cloned());
@@ -134,10 +134,14 @@ impl OperatorGrant {
     /// What is wrong, without the name.
     pub fn check_name(name: &str) -> Result<(), String> {
         let good = |b: u8| b.is_ascii_alphanumeric() || b"._@+-".contains(&b);
-        if (1..=MAX_NAME).contains(&name.len()) && name.bytes().all(good) {
+        let reads_as_name = name.bytes().any(|b| b.is_ascii_alphanumeric());
+        if name.len() <= MAX_NAME && name.bytes().all(good) && reads_as_name {
             Ok(())
         } else {
-            Err(format!("the name must be 1 to {MAX_NAME} of the characters A-Z a-z 0-9 . _ @ + -"))
+            Err(format!(
+                "the name must be 1 to {MAX_NAME} of the characters A-Z a-z 0-9 . _ @ + -, with a \
+                 letter or digit among them"
+            ))
         }
     }
 }
@@ -163,10 +167,20 @@ mod tests {
     }
 
     #[test]
+    fn names_of_tokens_can_be_told_from_signs() {
+        for good in ["a", "7", "ann@example.com", "ci-shop.v2_+"] {
+            assert_eq!(OperatorGrant::check_name(good), Ok(()), "{good}");
+        }
+        for wrong in ["", "-", "@", "a b", "ä", "a:b", &"a".repeat(MAX_NAME + 1)] {
+            assert!(OperatorGrant::check_name(wrong).is_err(), "{wrong:?}");
+        }
+    }
+
+    #[test]
     fn domains_of_several_grants_add_up() {
         let of = |text: &str| text.parse::<DomainScope>().unwrap();
-        assert_eq!(of("shop").and(&of("pay")), of("pay,shop"));
-        assert_eq!((of("shop").and(&of("*")), of("*").and(&of("shop"))), (of("*"), of("*")));
+        assert_eq!(of("shop").union(&of("pay")), of("pay,shop"));
+        assert_eq!((of("shop").union(&of("*")), of("*").union(&of("shop"))), (of("*"), of("*")));
         assert!(of("shop").has("shop") && !of("shop").has("shopping") && of("*").has("any"));
     }
 }

@@ -6,6 +6,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use crate::common::{back, batch, numbers, one, open, take, try_one, until};
 use quotagate_protocol::{Adjustment, Fixed, MAX_UNITS, Reservation};
+use quotagate_store::control::KeptCounters;
 use quotagate_store::store::{Batch, Store, StoreError};
 use quotagate_support::cluster::Cluster;
 use quotagate_support::redis::Redis;
@@ -75,7 +76,11 @@ async fn lists_every_counter_of_a_policy(store: &dyn Store) {
     }
     let (mut keys, mut pages, mut from) = (BTreeSet::new(), 0, None);
     loop {
-        let page = store.control().page("list", "p", from.as_deref()).await.unwrap();
+        let page = store
+            .control()
+            .page("list", "p", KeptCounters::LeftOut, from.as_deref())
+            .await
+            .unwrap();
         keys.extend(page.keys);
         pages += 1;
         from = page.next;
@@ -86,7 +91,7 @@ async fn lists_every_counter_of_a_policy(store: &dyn Store) {
     assert_eq!(keys, (0..COUNTERS).map(|party| key("p", party)).collect());
     assert!(pages > 1);
     for wrong in ["", "x", "nowhere 0"] {
-        let page = store.control().page("list", "p", Some(wrong)).await;
+        let page = store.control().page("list", "p", KeptCounters::LeftOut, Some(wrong)).await;
         assert!(matches!(page, Err(StoreError::Refused(_))), "{wrong}: {page:?}");
     }
 }

@@ -1,8 +1,12 @@
 //! Sliding windows, windows of the calendar and charges, on every backend.
 
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use quotagate_protocol::{Adjustment, Calendar, Grant, Kind, Reservation, Unit};
+use quotagate_store::control::KeptCounters;
+use quotagate_store::memory::Memory;
 use quotagate_store::store::{Batch, CheckedReservation, Store};
 use quotagate_support::cluster::Cluster;
 use quotagate_support::redis::Redis;
@@ -75,6 +79,69 @@ async fn quota_of_a_partition_lives_in_redis_as_long_as_its_counter() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn calendar_window_is_kept_in_redis_for_as_long_as_it_was_and_a_week_at_most() {
+    let redis = Redis::start().unwrap();
+    let store = open(&redis.url()).await;
+    let calendar = |unit| Kind::Calendar(Calendar { unit, time_zone: "Asia/Kolkata".into() });
+    for (name, kind, window_s, kept_s) in [
+        ("hour", calendar(Unit::Hour), 0, 3600),
+        ("year", calendar(Unit::Year), 0, 604_800),
+        ("fixed", Kind::Fixed, YEAR, 0),
+    ] {
+        let ask = Reservation { kind, window_s, own_quota: true, ..take(name, 5, 1) };
+        let grant = one(&*store, &ask).await;
+        let keys = redis.cli(&["KEYS", &format!("qg:test:p:{{{name}}}:*")]).unwrap().lines();
+        let lives_on = || {
+            let ttl = |key| redis.cli(&["PTTL", key]).unwrap().lines().trim().parse::<i64>();
+            let beyond = |key| ttl(key).unwrap() - grant.reset_ms as i64 - kept_s * 1000;
+            keys.lines().map(beyond).all(|beyond| (0..=10_000).contains(&beyond))
+        };
+        assert!(lives_on() && keys.lines().count() == 2, "{name}");
+        // A charge may be the first of its window.
+        let counter = keys.lines().find(|key| !key.ends_with("quota")).unwrap();
+        redis.cli(&["DEL", counter]).unwrap();
+        let mut charge = batch(vec![], vec![]);
+        charge.charges.push(back(&ask, grant, 2));
+        store.reserve(&charge).await;
+        assert!(lives_on(), "{name}");
+    }
+}
+
+#[test]
+fn memory_keeps_the_last_calendar_window() {
+    const DAY: u64 = 86_400;
+    let now = Arc::new(AtomicU64::new(100 * DAY));
+    let shown = Arc::clone(&now);
+    let memory = Memory::new(Arc::new(move || Duration::from_secs(shown.load(SeqCst))));
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    let day = Kind::Calendar(Calendar { unit: Unit::Day, time_zone: "UTC".into() });
+    let ask = Reservation { kind: day, window_s: 0, ..take("a", 5, 3) };
+    let held = || {
+        let control = Store::control(&memory);
+        runtime.block_on(control.get(counter(&ask, 100 * DAY))).unwrap().value
+    };
+    assert_eq!(runtime.block_on(one(&memory, &ask)).granted, 3);
+    let only = Reservation { key: "test:p:{only}".into(), ..ask.clone() };
+    runtime.block_on(one(&memory, &only));
+    now.store(102 * DAY - 1, SeqCst);
+    assert_eq!(runtime.block_on(one(&memory, &ask)).used, 3, "of the next day");
+    memory.sweep();
+    assert_eq!(held().as_deref(), Some("3"));
+    // Of a party that was counted only yesterday.
+    let found = |kept| {
+        let control = Store::control(&memory);
+        let search = runtime.block_on(control.find("test", "only", kept, 9)).unwrap().keys.len();
+        let page = runtime.block_on(control.page("test", "p", kept, None)).unwrap().keys.len();
+        (search, page)
+    };
+    assert_eq!((found(KeptCounters::LeftOut), found(KeptCounters::Found)), ((0, 1), (1, 2)));
+    now.store(102 * DAY, SeqCst);
+    assert_eq!(held(), None);
+    memory.sweep();
+    assert_eq!(memory.len(), 1, "the day after is kept");
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn redis_cluster_counts_every_kind() {
     let cluster = Cluster::start().unwrap();
     suite(&*open(&cluster.url()).await).await;
@@ -144,7 +211,10 @@ async fn shows_the_counter(store: &dyn Store, ask: Reservation) {
     let control = store.control();
     assert_eq!(control.get(key).await.unwrap().value.as_deref(), Some("3"));
     let entry = ask.key.split_once('{').unwrap().1.trim_end_matches('}');
-    assert_eq!(control.find("test", entry, 9).await.unwrap().keys, [&*ask.key]);
+    assert_eq!(
+        control.find("test", entry, KeptCounters::LeftOut, 9).await.unwrap().keys,
+        [&*ask.key]
+    );
     assert!(control.delete(key).await.unwrap());
     assert_eq!(numbers(store, &ask).await, (3, 3));
 }

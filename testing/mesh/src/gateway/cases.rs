@@ -9,9 +9,12 @@ use crate::checks::Checks;
 use crate::istio::mesh::Verdict;
 
 use super::gateways::{
-    GATEWAY, Gateways, PORTS, QUOTA, SECOND, by, get, policy, route, target, verdicts,
+    GATEWAY, Gateways, PORTS, QUOTA, SECOND, ask, by, get, policy, route, target, verdicts,
 };
 use super::plane::secret;
+
+/// What a user's `responseOverride` answers.
+const OWN_ANSWER: &str = "come back later";
 
 /// Requests to the route of a case, and what becomes of them.
 struct Case {
@@ -50,6 +53,15 @@ pub fn check(gateways: &Gateways, checks: &mut Checks) {
             Ok(seen)
         });
     }
+    checks.check("eg.overridden", "that answer has no headers of the quota", || {
+        let answer = ask(PORTS[0], &get("override.example"))?;
+        ensure!(answer.status == 429 && answer.text() == OWN_ANSWER, "{answer:?}");
+        let names = answer.headers.iter().map(|(name, _)| name.as_str());
+        let kept: Vec<_> =
+            names.filter(|name| name.contains("ratelimit") || *name == "retry-after").collect();
+        ensure!(kept.is_empty(), "it has {kept:?}");
+        Ok("neither x-ratelimit-* nor retry-after".to_owned())
+    });
     checks.check("eg.conflicts", "a second policy at the same target is Conflicted", || {
         let log = gateways.plane.log();
         let conflicted = |kind: &str| {
@@ -130,6 +142,10 @@ fn cases(gateways: &Gateways) -> Result<Vec<Case>> {
     let at_route = |name: &str| json!({"targetRefs": [target("HTTPRoute", name)]});
     let mut lua = at_route("lua");
     lua["lua"] = json!([{"type": "Inline", "inline": "function envoy_on_request(r) end"}]);
+    let mut overriding = at_route("override");
+    overriding["responseOverride"] = json!([{"match": {"statusCodes": [{"value": 429}]},
+        "response": {"contentType": "text/plain", "body": {"type": "Inline", "inline": OWN_ANSWER}}}]);
+    let grpc_web = get("grpcweb.example").header("content-type", "application/grpc-web+proto");
     let case = |name, claim, caller: Option<Value>, requests, expected| Case {
         name,
         claim,
@@ -319,6 +335,23 @@ fn cases(gateways: &Gateways) -> Result<Vec<Case>> {
                 "counted counted 429",
             )
         },
+        Case {
+            others: vec![policy("BackendTrafficPolicy", "override", &overriding)],
+            ..case(
+                "eg.override",
+                "a responseOverride answers in the place of a refusal",
+                Some(address.clone()),
+                vec![get("override.example"); 3],
+                "counted counted 429",
+            )
+        },
+        case(
+            "eg.grpcweb",
+            "gRPC-Web clients get a plain 429",
+            Some(address),
+            vec![grpc_web; 3],
+            "counted counted 429",
+        ),
         case(
             "eg.unroutable",
             "a request without a route is not counted",

@@ -13,7 +13,7 @@ use quotagate_support::{jwt, wait};
 use serde_json::{Value, json};
 
 /// The windows are so long that they do not end during a test.
-fn per_caller(quota: u64) -> Value {
+pub fn per_caller(quota: u64) -> Value {
     json!({
         "domain": "shop",
         "store": {"cluster": "quota_store", "timeout": "10s", "on_failure": "deny"},
@@ -22,7 +22,7 @@ fn per_caller(quota: u64) -> Value {
     })
 }
 
-fn of(name: &str) -> Result<Request> {
+pub fn of(name: &str) -> Result<Request> {
     Ok(Request::get("/").bearer(&jwt::token(name)?))
 }
 
@@ -41,7 +41,7 @@ fn admitted_from_now(rig: &Rig, caller: &str) -> Result<usize> {
     Ok(admitted)
 }
 
-fn until_refused(rig: &Rig, caller: &str) -> Result<()> {
+pub fn until_refused(rig: &Rig, caller: &str) -> Result<()> {
     let request = of(caller)?;
     wait::until_true(&format!("{caller} to be refused"), LIMIT, || Ok(rig.status(&request)? == 429))
 }

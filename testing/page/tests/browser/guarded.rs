@@ -61,10 +61,38 @@ fn token_is_required_to_see_anything() -> Result<()> {
 }
 
 #[test]
+fn what_one_token_could_see_is_gone_when_another_one_comes() -> Result<()> {
+    let (store, _directory) = guarded()?;
+    let browser = Browser::start()?;
+    let usage = json!({"found": [{"domain": "pay", "policy": "payments", "partition": "jwt.sub=alice", "used": 7,
+        "quota": 9, "quota_from": "policy", "window_s": 60, "reset_ms": 42_000, "mode": "enforce"}]});
+    browser.run_before_pages(&format!(
+        "window.usage = {usage}; const real = window.fetch;
+         window.fetch = (path, options) => path.startsWith('/v1/usage')
+           ? Promise.resolve(Response.json(window.usage ?? {{error: 'not yours'}}, {{status: window.usage ? 200 : 403}})) : real(path, options)"
+    ))?;
+    browser.open(&format!("{}?party=jwt.sub%3Dalice", page::address(store.admin_port())))?;
+    let log_in = || {
+        browser.wait_for("#connection", "Needs the token")?;
+        browser.fill("#token", TOKEN)?;
+        browser.click("#token-form button")?;
+        browser.wait_for("#connection", page::LIVE)
+    };
+    log_in()?;
+    browser.wait_for("#party", "payments")?;
+    browser.run("window.usage = undefined", vec![])?;
+    browser.click("#forget")?;
+    log_in()?;
+    browser.wait_for("#party-trouble", "Not yours")?;
+    assert_eq!(browser.text("#party")?, "");
+    Ok(())
+}
+
+#[test]
 fn change_with_a_revoked_token_is_rejected_visibly() -> Result<()> {
     let (store, _directory) = guarded()?;
     let browser = Browser::start()?;
-    page::make_up(&browser, &page::full_snapshot("jwt.sub=alice"), &json!([]), &json!([]))?;
+    page::make_up(&browser, &page::full_picture("jwt.sub=alice"), &json!([]), &json!([]))?;
     page::open(&browser, store.admin_port())?;
     page::review_dial(&browser, "per-caller", &[("mode", "off")])?;
     browser.click("#confirm-do")?;
@@ -81,7 +109,7 @@ fn change_with_a_revoked_token_is_rejected_visibly() -> Result<()> {
 fn faults_of_the_store_are_shown_at_their_field() -> Result<()> {
     let store = StoreProcess::start("memory:", &[])?;
     let browser = Browser::start()?;
-    page::make_up(&browser, &page::full_snapshot("jwt.sub=alice"), &json!([]), &json!([]))?;
+    page::make_up(&browser, &page::full_picture("jwt.sub=alice"), &json!([]), &json!([]))?;
     page::open(&browser, store.admin_port())?;
     // The store has no policy. The test made the page show one.
     page::review_dial(&browser, "per-caller", &[("quota", "7")])?;

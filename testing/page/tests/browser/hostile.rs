@@ -26,14 +26,15 @@ fn names_are_rendered_as_text_everywhere() -> Result<()> {
     let store = StoreProcess::start("memory:", &[])?;
     let browser = Browser::start()?;
     for name in hostile() {
-        let mut snapshot = page::full_snapshot(&name);
+        let mut picture = page::full_picture(&name);
         for field in ["faults", "warnings", "documents", "mixed"] {
-            snapshot[field] = json!([name]);
+            picture[field] = json!([name]);
         }
-        snapshot["backend"] = json!(name);
-        snapshot["boards"][0]["domain"] = json!(name);
-        snapshot["boards"][0]["policies"][0]["name"] = json!(name);
-        page::make_up(&browser, &snapshot, &page::one_override(&name), &page::one_change(&name))?;
+        picture["backend"] = json!(name);
+        let mut domain = picture["domains"]["shop"].take();
+        domain["policies"]["per-caller"]["name"] = json!(name);
+        picture["domains"] = json!({ name.as_str(): domain });
+        page::make_up(&browser, &picture, &page::one_override(&name), &page::one_change(&name))?;
         page::open(&browser, store.admin_port())?;
         browser.wait_for("#history", "1970")?;
         // The names also appear in the forms and the confirmation.
@@ -74,7 +75,7 @@ fn names_are_rendered_as_text_everywhere() -> Result<()> {
 fn page_runs_no_foreign_code_and_contacts_only_its_origin() -> Result<()> {
     let store = StoreProcess::start("memory:", &[])?;
     let browser = Browser::start()?;
-    let made = page::full_snapshot("jwt.sub=alice");
+    let made = page::full_picture("jwt.sub=alice");
     page::make_up(&browser, &made, &page::one_override("jwt.sub=bob"), &page::one_change("ada"))?;
     page::open(&browser, store.admin_port())?;
     // What an attacker who could add elements would do.
@@ -90,5 +91,30 @@ fn page_runs_no_foreign_code_and_contacts_only_its_origin() -> Result<()> {
     assert_eq!(tried, json!([0, "refused", "refused", "static", "TypeError", 1]));
     let entries = "return performance.getEntries().map((e) => e.name).filter((name) => /^https?:/.test(name) && new URL(name).origin !== location.origin)";
     assert_eq!(browser.run(entries, vec![])?, json!([]));
+    Ok(())
+}
+
+#[test]
+fn names_in_the_address_are_rendered_as_text() -> Result<()> {
+    let store = StoreProcess::start("memory:", &[])?;
+    let browser = Browser::start()?;
+    for name in hostile() {
+        let mut picture = page::full_picture(&name);
+        let domain = picture["domains"]["shop"].take();
+        picture["domains"] = json!({ name.as_str(): domain });
+        page::make_up(&browser, &picture, &json!([]), &json!([]))?;
+        let usage = json!({"found": [{"domain": name, "policy": name, "partition": name, "used": 1, "quota": 9,
+            "quota_from": "policy", "window_s": 60, "reset_ms": 42_000, "mode": "enforce"}]});
+        browser.run_before_pages(&format!("window.made.lists['/v1/usage'] = {usage}"))?;
+        for view in ["party", "policy", "domain", "environment"] {
+            page::open(&browser, store.admin_port())?;
+            let go = "location.search = new URLSearchParams({[arguments[0]]: arguments[1]})";
+            browser.run(go, vec![json!(view), json!(name)])?;
+            browser.wait_for("#connection", page::LIVE)?;
+            let script = "return [window.hit ?? 0, document.querySelectorAll('main img, main script, main [onerror], main [onfocus]').length,
+                document.documentElement.scrollWidth - innerWidth, /[\\u200b\\u202e\\u2066]/.test(document.body.innerText + document.title)]";
+            assert_eq!(browser.run(script, vec![])?, json!([0, 0, 0, false]), "{view} {name:?}");
+        }
+    }
     Ok(())
 }

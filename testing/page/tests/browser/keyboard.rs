@@ -22,7 +22,7 @@ fn tab_key_reaches_every_control_and_shows_the_focus() -> Result<()> {
     let browser = Browser::start()?;
     page::make_up(
         &browser,
-        &page::full_snapshot("jwt.sub=alice"),
+        &page::full_picture("jwt.sub=alice"),
         &page::one_override("jwt.sub=bob"),
         &page::one_change("a change"),
     )?;
@@ -50,7 +50,7 @@ fn tab_key_reaches_every_control_and_shows_the_focus() -> Result<()> {
 fn dialogs_open_and_close_with_the_keyboard() -> Result<()> {
     let store = StoreProcess::start("memory:", &[])?;
     let browser = Browser::start()?;
-    page::make_up(&browser, &page::full_snapshot("jwt.sub=alice"), &json!([]), &json!([]))?;
+    page::make_up(&browser, &page::full_picture("jwt.sub=alice"), &json!([]), &json!([]))?;
     page::open(&browser, store.admin_port())?;
     let open = "return [...document.querySelectorAll('dialog')].filter((at) => at.open).map((at) => at.id)";
     browser.run("document.querySelector('#new-dial').focus()", vec![])?;
@@ -73,17 +73,14 @@ fn dialogs_open_and_close_with_the_keyboard() -> Result<()> {
 fn rows_keep_their_order_while_one_has_the_focus() -> Result<()> {
     let store = StoreProcess::start("memory:", &[])?;
     let browser = Browser::start()?;
-    let mut snapshot = page::full_snapshot("jwt.sub=alice");
+    let mut picture = page::full_picture("jwt.sub=alice");
     let row = |name: &str, requests: u64| json!({"domain": "shop", "policy": "per-caller", "partition": name, "requests": requests, "error": 0});
-    snapshot["top"]["refused"] = json!([row("ip=192.0.2.1", 9), row("ip=192.0.2.2", 8)]);
-    page::make_up(&browser, &snapshot, &json!([]), &json!([]))?;
+    picture["refused"] = page::rows(&[row("ip=192.0.2.1", 9), row("ip=192.0.2.2", 8)]);
+    page::make_up(&browser, &picture, &json!([]), &json!([]))?;
     page::open(&browser, store.admin_port())?;
     let focus = "document.querySelectorAll('#refused button')[1].focus(); window.held = document.activeElement";
     browser.run(focus, vec![])?;
-    browser.run(
-        "made.snapshot.top.refused.reverse(); made.snapshot.top.refused[0].requests = 77",
-        vec![],
-    )?;
+    browser.run("made.picture.refused['shop per-caller ip=192.0.2.2'].requests = 77", vec![])?;
     browser.wait_for("#refused", "77")?;
     let order =
         "return [...document.querySelectorAll('#refused .theirs')].map((at) => at.textContent)";

@@ -62,7 +62,7 @@ fn shown() -> Result<(StoreProcess, Browser)> {
     let name = "jwt.iss=https%3A//issuer.example.org/realms/main,jwt.sub=alice";
     page::make_up(
         &browser,
-        &page::full_snapshot(name),
+        &page::full_picture(name),
         &page::one_override(name),
         &page::one_change("a change"),
     )?;
@@ -99,16 +99,23 @@ fn every_text_stands_out_in_light_and_dark() -> Result<()> {
 
 #[test]
 fn no_screen_scrolls_sideways() -> Result<()> {
-    let (_store, browser) = shown()?;
-    for width in [320, 360, 600, 1280] {
+    let (store, browser) = shown()?;
+    let usage = json!({"found": [{"domain": "shop", "policy": "per-caller", "partition": "jwt.sub=alice,".repeat(9),
+        "used": 1_000_000, "quota": 1_000_000, "quota_from": "unknown", "window_s": 60, "reset_ms": 42_000,
+        "mode": "enforce"}]});
+    browser.run_before_pages(&format!("window.made.lists['/v1/usage'] = {usage}"))?;
+    let sizes = [320, 390, 600, 1280].map(|width| {
+        ["", "policy=per-caller", "party=jwt.sub%3Dalice"].map(|query| (width, query))
+    });
+    for (width, query) in sizes.into_iter().flatten() {
         browser.screen(width, 800, Scheme::Light)?;
+        page::open_at(&browser, store.admin_port(), query)?;
         let wide = "
             const over = [...document.querySelectorAll('body *')].filter((node) => node.checkVisibility() && !node.closest('.unseen, thead, .skip') && node.getBoundingClientRect().right > innerWidth + 1);
             return [document.documentElement.scrollWidth - innerWidth, over.map((node) => node.outerHTML.slice(0, 80))]";
-        assert_eq!(browser.run(wide, vec![])?, json!([0, []]), "{width} px");
-        browser.click("#new-dial")?;
-        assert_eq!(browser.run(wide, vec![])?, json!([0, []]), "{width} px, with a dialog");
-        browser.click("#dial [data-close]")?;
+        assert_eq!(browser.run(wide, vec![])?, json!([0, []]), "{width} px {query}");
+        browser.click("#new-override")?;
+        assert_eq!(browser.run(wide, vec![])?, json!([0, []]), "{width} px {query}, with a dialog");
     }
     Ok(())
 }
@@ -131,12 +138,12 @@ fn every_control_has_an_accessible_name() -> Result<()> {
 fn empty_page_says_what_to_do() -> Result<()> {
     let store = StoreProcess::start("memory:", &[])?;
     let browser = Browser::start()?;
-    let mut empty = page::full_snapshot("x");
-    for list in ["faults", "warnings", "documents", "mixed", "boards", "rates"] {
+    let mut empty = page::full_picture("x");
+    for list in ["faults", "warnings", "documents", "mixed"] {
         empty[list] = json!([]);
     }
-    for list in ["fullest", "refused"] {
-        empty["top"][list] = json!([]);
+    for rows in ["domains", "fullest", "refused", "would_refuse"] {
+        empty[rows] = json!({});
     }
     page::make_up(&browser, &empty, &json!([]), &json!([]))?;
     page::open(&browser, store.admin_port())?;

@@ -1,9 +1,14 @@
 //! The live page in headless Chromium.
 
+mod axe;
+mod environment;
+mod finding;
 mod fleet;
 mod guarded;
 mod hostile;
 mod keyboard;
 mod looks;
+mod party;
+mod policy;
 mod stream;
 mod words;

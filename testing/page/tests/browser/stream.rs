@@ -10,7 +10,7 @@ use serde_json::json;
 fn stalled_stream_is_noticed_and_resumed() -> Result<()> {
     let store = StoreProcess::start("memory:", &[])?;
     let browser = Browser::start()?;
-    page::make_up(&browser, &page::full_snapshot("jwt.sub=alice"), &json!([]), &json!([]))?;
+    page::make_up(&browser, &page::full_picture("jwt.sub=alice"), &json!([]), &json!([]))?;
     page::open(&browser, store.admin_port())?;
     browser.wait_for("#faults", "At fault: Redis is unreachable")?;
     browser.wait_for("#faults", "Warning: maxmemory-policy is not noeviction")?;
@@ -24,6 +24,9 @@ fn stalled_stream_is_noticed_and_resumed() -> Result<()> {
         "Not live: the store sent nothing for 5 s. The page shows the state of ",
     )?;
     browser.wait_for("#as-of", "ago")?;
+    browser.fill("#find", "per-caller")?;
+    assert_eq!(browser.text("#connection")?, "Reconnecting", "who types brings no news");
+    browser.wait_for("#as-of", "ago")?;
     browser.run("made.silent = false", vec![])?;
     browser.wait_for("#connection", page::LIVE)?;
     assert_eq!(browser.text("#trouble")?, "");
@@ -36,7 +39,7 @@ fn expired_entries_disappear() -> Result<()> {
     let browser = Browser::start()?;
     let mut overrides = page::one_override("jwt.sub=bob");
     overrides[0]["remaining_ms"] = json!(3000);
-    page::make_up(&browser, &page::full_snapshot("jwt.sub=alice"), &overrides, &json!([]))?;
+    page::make_up(&browser, &page::full_picture("jwt.sub=alice"), &overrides, &json!([]))?;
     page::open(&browser, store.admin_port())?;
     browser.wait_for("#overrides", "jwt.sub=bob")?;
     // The store behind the page has no such domain, so no update replaces the list.

@@ -10,23 +10,23 @@ use serde_json::{Value, json};
 /// The page of a store whose policy `per-caller` has these `partition_by` and `tiers`.
 fn opened(partition_by: Value, tiers: bool) -> Result<(StoreProcess, Browser)> {
     changed(|made| {
-        set(made, "/boards/0/policies/0", "partition_by", partition_by)?;
-        set(made, "/boards/0/policies/0", "tiers", json!(tiers))
+        set(made, "/domains/shop/policies/per-caller", "partition_by", partition_by)?;
+        set(made, "/domains/shop/policies/per-caller", "tiers", json!(tiers))
     })
 }
 
 /// Sets a field of an object in what the store sends.
 fn set(made: &mut Value, object: &str, field: &str, value: Value) -> Result<()> {
     let object = made.pointer_mut(object).and_then(Value::as_object_mut);
-    object.context("the snapshot has it")?.insert(field.to_owned(), value);
+    object.context("the picture has it")?.insert(field.to_owned(), value);
     Ok(())
 }
 
-/// The page of a store that sends a changed snapshot.
+/// The page of a store that sends a changed picture.
 fn changed(change: impl FnOnce(&mut Value) -> Result<()>) -> Result<(StoreProcess, Browser)> {
     let store = StoreProcess::start("memory:", &[])?;
     let browser = Browser::start()?;
-    let mut made = page::full_snapshot("jwt.sub=alice");
+    let mut made = page::full_picture("jwt.sub=alice");
     change(&mut made)?;
     page::make_up(&browser, &made, &json!([]), &json!([]))?;
     page::open(&browser, store.admin_port())?;
@@ -40,9 +40,9 @@ fn windows_have_names_and_debt_is_shown_as_debt() -> Result<()> {
         (json!({"calendar": {"unit": "day", "time_zone": "Europe/Berlin"}}), "day Europe/Berlin"),
     ] {
         let (_store, browser) = changed(|made| {
-            set(made, "/boards/0/policies/0", "kind", kind.clone())?;
+            set(made, "/domains/shop/policies/per-caller", "kind", kind.clone())?;
             for (field, value) in [("used", 130), ("quota", 100), ("debt", 30)] {
-                set(made, "/top/fullest/0", field, json!(value))?;
+                set(made, "/fullest/shop per-caller jwt.sub=alice", field, json!(value))?;
             }
             Ok(())
         })?;
@@ -81,7 +81,8 @@ fn each_dial_of_a_policy_is_shown_with_its_own_end() -> Result<()> {
     let (_store, browser) = opened(Value::Null, false)?;
     let row = browser.wait_for("#policies", "configured: 5 per 1 min, enforce; ")?;
     assert!(
-        row.contains("; its own dial reverts in 59 min; the dial of all policies stays until"),
+        row.contains("; its own dial reverts in 59 min ")
+            && row.contains(" s; the dial of all policies stays until"),
         "{row}"
     );
     Ok(())

@@ -15,6 +15,9 @@ use crate::{paths, yaml};
 
 /// The store's cluster in the shipped configuration, which the native one does not need.
 const STORE: &str = "quota_store";
+const UPSTREAM: &str = "upstream";
+/// How long Envoy waits for a connection in tests.
+const PATIENT: &str = "60s";
 
 /// Log levels with which both forms of the filter log their own lines.
 pub const LOG_LEVELS: &str = "wasm:info,dynamic_modules:info";
@@ -181,7 +184,11 @@ impl EnvoyOptions {
             address("127.0.0.1", self.port);
         let redis = self.redis.as_ref().filter(|_| form == Form::Native);
         let clusters = yaml::at(&mut config, "/static_resources/clusters")?;
-        set_endpoints(yaml::named(clusters, "upstream")?, &[address("127.0.0.1", self.upstream)])?;
+        let upstream = yaml::named(clusters, UPSTREAM)?;
+        set_endpoints(upstream, &[address("127.0.0.1", self.upstream)])?;
+        // With the shipped 1 s, a burst of requests on a busy test machine is answered 503: the
+        // upstream's queue of new connections is full, and the kernel tries again after a second.
+        upstream["connect_timeout"] = json!(PATIENT);
         if redis.is_none() {
             self.set_store(clusters, form)?;
         }
@@ -223,7 +230,7 @@ impl EnvoyOptions {
         let cluster = yaml::named(clusters, STORE)?;
         if matches!(self.store, StoreAddress::Port(_)) {
             // With the shipped 0.25 s, a busy test machine makes calls fail.
-            cluster["connect_timeout"] = json!("60s");
+            cluster["connect_timeout"] = json!(PATIENT);
         }
         set_endpoints(cluster, &store)
     }
@@ -265,11 +272,17 @@ mod tests {
     use super::*;
     use crate::envoy::Envoy;
 
-    /// Puts the shipped addresses back.
-    fn with_shipped_addresses(mut config: Value) -> Value {
+    /// Puts the shipped addresses back, and the shipped waits of the clusters that were changed.
+    fn with_shipped_values(mut config: Value, waits: &[(&str, &str)]) -> Value {
         *yaml::at(&mut config, "/admin/address").unwrap() = address("127.0.0.1", 9901);
         *yaml::at(&mut config, "/static_resources/listeners/0/address").unwrap() =
             address("127.0.0.1", 10_000);
+        let clusters = yaml::at(&mut config, "/static_resources/clusters").unwrap();
+        for (cluster, shipped) in waits {
+            let cluster = yaml::named(clusters, cluster).unwrap();
+            assert_eq!(cluster["connect_timeout"], PATIENT, "tests wait longer than users");
+            cluster["connect_timeout"] = json!(shipped);
+        }
         config
     }
 
@@ -277,18 +290,14 @@ mod tests {
     fn only_what_is_asked_for_is_replaced() {
         let options = EnvoyOptions::new(8080, 9180);
         let shipped = yaml::read(&Form::Wasm.shipped()).unwrap();
-        let mut changed =
-            with_shipped_addresses(options.clone().form(Form::Wasm).config().unwrap());
+        let changed = options.clone().form(Form::Wasm).config().unwrap();
+        let mut changed = with_shipped_values(changed, &[(STORE, "0.25s"), (UPSTREAM, "1s")]);
         *yaml::at(form::plugin(&mut changed).unwrap(), "/vm_config/code/local/filename").unwrap() =
             json!("dist/quotagate.wasm");
-        let clusters = yaml::at(&mut changed, "/static_resources/clusters").unwrap();
-        let waits = yaml::named(clusters, STORE).unwrap()["connect_timeout"].take();
-        assert_eq!(waits, "60s", "tests wait longer than users");
-        yaml::named(clusters, STORE).unwrap()["connect_timeout"] = json!("0.25s");
         assert_eq!(changed, shipped);
         let shipped = yaml::read(&Form::Native.shipped()).unwrap();
         let options = options.form(Form::Native).redis("redis://127.0.0.1:6379/0");
-        assert_eq!(with_shipped_addresses(options.config().unwrap()), shipped);
+        assert_eq!(with_shipped_values(options.config().unwrap(), &[(UPSTREAM, "1s")]), shipped);
     }
 
     #[test]

@@ -7,7 +7,7 @@ use quotagate_protocol::dials::ALL_POLICIES;
 
 use super::undo::{self, Before, remark, until};
 use crate::operate::display::{Table, Weight, allows, ends, say, without_effect};
-use crate::operate::failure::Failure;
+use crate::operate::failure::{Failure, whole};
 use crate::operate::partition::PartitionArgs;
 use crate::operate::session::{Common, Session};
 use crate::text::{duration, number};
@@ -233,8 +233,12 @@ async fn clear(args: &ClearOverrideArgs, session: &Session) -> Result<(), Failur
 async fn list(args: &List, session: &Session) -> Result<(), Failure> {
     let parameters = [("policy", args.policy.as_deref())];
     let answer = session.client.get::<Vec<OverrideEntry>>(api::OVERRIDES, &parameters).await?;
+    let incomplete: Vec<String> =
+        answer.value.iter().filter_map(|entry| entry.incomplete.clone()).collect();
+    let incomplete = incomplete.iter().map(String::as_str);
     if session.output.json {
-        return session.output.json(&answer.raw);
+        session.output.json(&answer.raw)?;
+        return whole(incomplete);
     }
     if answer.value.is_empty() {
         say(
@@ -256,5 +260,5 @@ async fn list(args: &List, session: &Session) -> Result<(), Failure> {
     }
     session.output.print(&table.render(session.output.colour))?;
     unmatched.iter().for_each(|text| say(text));
-    Ok(())
+    whole(incomplete)
 }

@@ -8,7 +8,7 @@ use quotagate_operate::api::{self, Changed, Reset, Usage, UsageReply};
 use quotagate_protocol::Kind;
 
 use crate::operate::display::{end, quota, say};
-use crate::operate::failure::Failure;
+use crate::operate::failure::{Failure, whole};
 use crate::operate::partition::PartitionArgs;
 use crate::operate::session::{Common, Session};
 use crate::text::number;
@@ -60,9 +60,9 @@ pub(crate) async fn run(args: &ResetArgs, session: Session) -> Result<(), Failur
 async fn confirm(args: &ResetArgs, partition: &str, session: &Session) -> Result<(), Failure> {
     let found =
         session.client.get::<UsageReply>(api::USAGE, &[("partition", Some(partition))]).await;
-    let found = match found {
-        Ok(found) => found.value.found,
-        Err(Failure::Absent(_)) => Vec::new(),
+    let (found, incomplete) = match found {
+        Ok(found) => (found.value.found, found.value.incomplete),
+        Err(Failure::Absent(_)) => (Vec::new(), None),
         Err(failure) => return Err(failure),
     };
     // The store may list the entries in another order, and other partitions that contain this one.
@@ -72,6 +72,7 @@ async fn confirm(args: &ResetArgs, partition: &str, session: &Session) -> Result
         usage.policy == args.policy && entries(&usage.partition) == entries(partition)
     };
     let Some(usage) = found.iter().map(|found| &found.usage).find(is_meant) else {
+        whole(incomplete.as_deref())?;
         let boards = session.client.boards().await?.value;
         if boards.iter().all(|board| board.policies.iter().all(|policy| policy.name != args.policy))
         {

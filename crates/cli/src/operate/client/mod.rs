@@ -143,7 +143,10 @@ impl Client {
         }
         let boards = self.boards().await?.value;
         match boards.as_slice() {
-            [board] => Ok(board.domain.clone()),
+            [Board { domain, incomplete: None, .. }] => Ok(domain.clone()),
+            [Board { incomplete: Some(why), .. }] => Err(Failure::Refused(format!(
+                "the answer of the store is not complete, so choose the domain with --domain: {why}"
+            ))),
             [] => Err(Failure::Refused(
                 "the store knows no domain yet: a filter reports its own with its first requests; until then, name it \
                  with --domain"

@@ -4,7 +4,7 @@ mod output;
 mod table;
 mod words;
 
-pub(crate) use self::output::{Output, say, size};
+pub(crate) use self::output::{Output, say};
 pub(crate) use self::table::{Table, Weight};
 pub(crate) use self::words::{
     allows, at_most, covered, debt, end, ends, full, mode, on_failure, quota, weight, window,

@@ -3,7 +3,6 @@
 use std::env;
 use std::io::{self, IsTerminal as _};
 
-use console::Term;
 use hyper::body::Bytes;
 use serde_json::Value;
 
@@ -18,6 +17,8 @@ pub(crate) struct Output {
     pub(crate) json: bool,
     /// Standard output is a terminal.
     pub(crate) terminal: bool,
+    /// It can move its cursor.
+    pub(crate) able: bool,
     /// Tables have colours.
     pub(crate) colour: bool,
 }
@@ -29,7 +30,7 @@ impl Output {
         let terminal = io::stdout().is_terminal();
         let unset = |name| env::var_os(name).is_none_or(|value| value.is_empty());
         let able = env::var_os("TERM").is_some_and(|term| term != "dumb");
-        Self { json, terminal, colour: terminal && able && unset("NO_COLOR") }
+        Self { json, terminal, able, colour: terminal && able && unset("NO_COLOR") }
     }
 
     /// Prints data that is clean already.
@@ -66,12 +67,6 @@ impl Output {
             _ => self.print(&format!("{}\n", text.trim_end())),
         }
     }
-}
-
-/// The rows and columns of the terminal on standard output, where they are known.
-pub(crate) fn size() -> Option<(usize, usize)> {
-    let (rows, columns) = Term::stdout().size_checked()?;
-    (rows > 0 && columns > 0).then_some((usize::from(rows), usize::from(columns)))
 }
 
 /// Writes a message about the data to standard error, if that is possible.

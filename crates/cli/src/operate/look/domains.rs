@@ -4,7 +4,7 @@ use hyper::Method;
 use quotagate_operate::api::{self, Changed, DomainInfo, ForgetDomain};
 
 use crate::operate::display::{Table, Weight, say};
-use crate::operate::failure::Failure;
+use crate::operate::failure::{Failure, whole};
 use crate::operate::session::{Common, Session};
 use crate::text::{count, duration, number};
 
@@ -46,8 +46,10 @@ pub(crate) async fn run(args: &DomainsArgs, mut session: Session) -> Result<(), 
 
 async fn list(session: &Session) -> Result<(), Failure> {
     let answer = session.client.domains().await?;
+    let incomplete = answer.value.iter().filter_map(|info| info.incomplete.as_deref());
     if session.output.json {
-        return session.output.json(&answer.raw);
+        session.output.json(&answer.raw)?;
+        return whole(incomplete);
     }
     if answer.value.is_empty() {
         say(
@@ -59,7 +61,7 @@ async fn list(session: &Session) -> Result<(), Failure> {
         ["domain", "policies", "dials", "overrides", "proxies", "document", "last report"];
     let mut table = Table::new(&headings, &[1, 2, 3, 4]);
     for info in &answer.value {
-        let DomainInfo { domain, policies, dials, overrides, silent_ms, in_force } = info;
+        let DomainInfo { domain, policies, dials, overrides, silent_ms, in_force, .. } = info;
         let document = match in_force.documents.as_slice() {
             [] => String::new(),
             [only] => only.digest.clone(),
@@ -83,7 +85,7 @@ async fn list(session: &Session) -> Result<(), Failure> {
             session.output.sentence(&format!("{sentence}."))?;
         }
     }
-    Ok(())
+    whole(incomplete)
 }
 
 async fn forget(name: &str, session: &Session) -> Result<(), Failure> {

@@ -9,7 +9,7 @@ use serde::Serialize;
 
 use crate::operate::client::Client;
 use crate::operate::display::{Table, Weight, say};
-use crate::operate::failure::Failure;
+use crate::operate::failure::{Failure, whole};
 use crate::operate::session::{Common, Session};
 use crate::text::moment;
 use crate::values::for_ms;
@@ -58,18 +58,23 @@ struct Change {
 pub(crate) async fn run(args: &HistoryArgs, session: Session) -> Result<(), Failure> {
     let client = &session.client;
     // A domain may have a history though no filter reports it any more.
-    let domains = match &client.domain {
-        Some(domain) => vec![domain.clone()],
-        None => client.domains().await?.value.into_iter().map(|info| info.domain).collect(),
+    let (domains, mut missing) = match &client.domain {
+        Some(domain) => (vec![domain.clone()], Vec::new()),
+        None => {
+            let infos = client.domains().await?.value;
+            infos.into_iter().map(|info| (info.domain, info.incomplete)).unzip()
+        }
     };
     let limit = usize::try_from(args.limit).unwrap_or(usize::MAX);
-    let mut changes = changes(client, domains, args).await?;
+    let mut changes = changes(client, domains, args, &mut missing).await?;
+    let incomplete = missing.iter().filter_map(Option::as_deref);
     changes.sort_by_key(|change| Reverse(change.event.at_ms));
     changes.truncate(limit);
     if session.output.json {
         let raw =
             serde_json::to_vec(&changes).map_err(|error| Failure::Usage(error.to_string()))?;
-        return session.output.json(&raw.into());
+        session.output.json(&raw.into())?;
+        return whole(incomplete);
     }
     if changes.is_empty() {
         say(match args {
@@ -78,7 +83,7 @@ pub(crate) async fn run(args: &HistoryArgs, session: Session) -> Result<(), Fail
             }
             _ => "There are no such changes among the last 1,000 of each domain.",
         });
-        return Ok(());
+        return whole(incomplete);
     }
     let mut table = Table::new(&["at (UTC)", "domain", "by", "role", "change"], &[]);
     for Change { domain, event } in changes {
@@ -89,14 +94,19 @@ pub(crate) async fn run(args: &HistoryArgs, session: Session) -> Result<(), Fail
         let change = std::iter::once(event.done).chain(notes).collect::<Vec<_>>().join("; ");
         table.row(Weight::Plain, [moment(event.at_ms), domain, event.by, role, change]);
     }
-    session.output.print(&table.render(session.output.colour))
+    session.output.print(&table.render(session.output.colour))?;
+    whole(incomplete)
 }
 
+/// The changes of these domains. Of several, one that cannot be read hides no other: `missing` says
+/// so.
 async fn changes(
     client: &Client,
     domains: Vec<String>,
     args: &HistoryArgs,
+    missing: &mut Vec<Option<String>>,
 ) -> Result<Vec<Change>, Failure> {
+    let several = domains.len() > 1;
     let limit = args.limit.to_string();
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     let now = u64::try_from(now.as_millis()).unwrap_or(u64::MAX);
@@ -111,7 +121,13 @@ async fn changes(
             ("since_ms", since.as_deref()),
         ];
         let of_domain = Client { domain: Some(domain.clone()), ..client.clone() };
-        let events = of_domain.get::<Vec<Event>>(api::HISTORY, &parameters).await?.value;
+        let events = match of_domain.get::<Vec<Event>>(api::HISTORY, &parameters).await {
+            Err(Failure::Unreachable(why)) if several => {
+                missing.push(Some(format!("{domain}: {why}")));
+                continue;
+            }
+            answer => answer?.value,
+        };
         changes.extend(events.into_iter().map(|event| Change { domain: domain.clone(), event }));
     }
     Ok(changes)

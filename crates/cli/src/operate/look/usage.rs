@@ -1,9 +1,11 @@
 //! `quotagate usage`: the units that a partition, and each partition that contains it, has used of
 //! its current window.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
-use quotagate_operate::api::{self, PartiesPage, PartyUsage, QuotaFrom, Usage, UsageReply};
+use quotagate_operate::api::{
+    self, PartiesPage, PartyUsage, QuotaFrom, Usage, UsageReply, WindowSpan,
+};
 use quotagate_protocol::Kind;
 
 use crate::operate::client::Answer;
@@ -11,10 +13,10 @@ use crate::operate::display::{
     Table, at_most, covered, debt, full, mode as mode_word, quota, say, weight, window,
     without_effect,
 };
-use crate::operate::failure::Failure;
+use crate::operate::failure::{Failure, whole};
 use crate::operate::partition::PartitionArgs;
 use crate::operate::session::{Common, Session};
-use crate::text::{clean, count, duration, number};
+use crate::text::{clean, count, duration, moment, number};
 
 /// The shortest window of a budget.
 const LEAST_BUDGET_MS: u64 = 60 * 60 * 1000;
@@ -30,6 +32,9 @@ pub(crate) struct UsageArgs {
     /// With --all: the policy
     #[arg(long, requires = "all")]
     policy: Option<String>,
+    /// The last calendar window that has ended, instead of the current one
+    #[arg(long)]
+    last: bool,
     /// With --all: comma-separated values, with raw numbers
     #[arg(long, requires = "all", conflicts_with = "json")]
     csv: bool,
@@ -46,15 +51,16 @@ pub(crate) async fn run(args: &UsageArgs, session: Session) -> Result<(), Failur
         if args.partition.is_given() {
             return Err(Failure::Usage("--all lists every partition: name none".to_owned()));
         }
-        return all(policy, args.csv, &session).await;
+        return all(policy, args.csv, args.last, &session).await;
     }
     let partition = args.partition.encode(&session, "").await?;
-    let answer = ask(&session, &partition).await?;
+    let answer = ask(&session, &partition, args.last).await?;
     let UsageReply { found, overrides, unmatched, incomplete } = &answer.value;
     if session.output.json {
         session.output.json(&answer.raw)?;
     } else {
-        say(&format!("{partition} in the current window of each policy:"));
+        let which = if args.last { "last finished" } else { "current" };
+        say(&format!("{partition} in the {which} window of each policy:"));
         session.output.print(&table(found).render(session.output.colour))?;
         overrides.iter().for_each(|entry| say(&covered(entry)));
         unmatched.iter().filter_map(without_effect).for_each(|text| say(&text));
@@ -63,12 +69,14 @@ pub(crate) async fn run(args: &UsageArgs, session: Session) -> Result<(), Failur
 }
 
 /// Lists the partitions of a policy, the fullest first.
-async fn all(policy: &str, csv: bool, session: &Session) -> Result<(), Failure> {
-    let mut found = BTreeMap::new();
+async fn all(policy: &str, csv: bool, last: bool, session: &Session) -> Result<(), Failure> {
+    let (mut found, mut incomplete) = (BTreeMap::new(), BTreeSet::new());
     let mut from = None;
     loop {
-        let parameters = [("policy", Some(policy)), ("from", from.as_deref())];
+        let last = last.then_some("true");
+        let parameters = [("policy", Some(policy)), ("from", from.as_deref()), ("last", last)];
         let page: PartiesPage = session.client.get(api::PARTIES, &parameters).await?.value;
+        incomplete.extend(page.incomplete);
         for party in page.found {
             let name = window(&party.usage.kind, party.usage.window_s);
             found.insert((party.usage.partition.clone(), name), party);
@@ -85,27 +93,33 @@ async fn all(policy: &str, csv: bool, session: &Session) -> Result<(), Failure> 
     };
     found.sort_by(|one, other| share(other).total_cmp(&share(one)));
     if session.output.json {
-        let reply = UsageReply { found, ..UsageReply::default() };
+        let why = incomplete.iter().cloned().collect::<Vec<_>>().join("; ");
+        let why = (!incomplete.is_empty()).then_some(why);
+        let reply = UsageReply { found, incomplete: why, ..UsageReply::default() };
         let raw = serde_json::to_vec(&reply).map_err(|error| Failure::Usage(error.to_string()))?;
-        return session.output.json(&raw.into());
+        session.output.json(&raw.into())?;
+    } else if csv {
+        session.output.print(&comma_separated(&found))?;
+    } else {
+        let parties = count(found.len() as u64, "partition", "partitions");
+        say(&if last {
+            format!("{policy} counted {parties} in the last finished window:")
+        } else {
+            format!("{policy} counts {parties} in the current window:")
+        });
+        if !found.is_empty() {
+            session.output.print(&table(&found).render(session.output.colour))?;
+        }
     }
-    if csv {
-        return session.output.print(&comma_separated(&found));
-    }
-    let parties = count(found.len() as u64, "partition", "partitions");
-    say(&format!("{policy} counts {parties} in the current window:"));
-    if found.is_empty() {
-        return Ok(());
-    }
-    session.output.print(&table(&found).render(session.output.colour))
+    whole(incomplete.iter().map(String::as_str))
 }
 
 /// One line for each counter, below the names of the columns.
 fn comma_separated(found: &[PartyUsage]) -> String {
     let mut lines =
-        "domain,policy,partition,mode,used,debt,quota,quota_from,refused,window_s,reset_ms\n"
+        "domain,policy,partition,mode,used,debt,quota,quota_from,refused,window_s,reset_ms,start_s,end_s\n"
             .to_owned();
-    for PartyUsage { usage, mode, refused, .. } in found {
+    for PartyUsage { usage, mode, refused, span, .. } in found {
         let quota = usage.quota.map_or_else(|| quota(usage), |quota| quota.to_string());
         let cells = [
             usage.domain.clone(),
@@ -119,6 +133,8 @@ fn comma_separated(found: &[PartyUsage]) -> String {
             refused.to_string(),
             usage.window_s.to_string(),
             usage.reset_ms.to_string(),
+            span.map(|span| span.start_s.to_string()).unwrap_or_default(),
+            span.map(|span| span.end_s.to_string()).unwrap_or_default(),
         ];
         // A partition has commas between its entries.
         let quoted = cells.map(|cell| {
@@ -136,29 +152,27 @@ fn comma_separated(found: &[PartyUsage]) -> String {
 }
 
 /// What the store knows of a party.
-pub(super) async fn ask(session: &Session, partition: &str) -> Result<Answer<UsageReply>, Failure> {
-    let answer = session.client.get(api::USAGE, &[("partition", Some(partition))]).await;
+pub(super) async fn ask(
+    session: &Session,
+    partition: &str,
+    last: bool,
+) -> Result<Answer<UsageReply>, Failure> {
+    let parameters = [("partition", Some(partition)), ("last", last.then_some("true"))];
+    let answer = session.client.get(api::USAGE, &parameters).await;
     answer.map_err(|failure| match failure {
-        Failure::Absent(text) => Failure::Absent(format!("{text}{}", help(session, partition))),
+        Failure::Absent(text) if !last => {
+            Failure::Absent(format!("{text}{}", help(session, partition)))
+        }
         other => other,
     })
-}
-
-/// Fails when the search was not complete, so that a script does not take a part for the whole.
-pub(super) fn whole(incomplete: Option<&str>) -> Result<(), Failure> {
-    match incomplete {
-        None => Ok(()),
-        Some(why) => {
-            Err(Failure::Incomplete(format!("there may be more partitions that contain it: {why}")))
-        }
-    }
 }
 
 /// One row for each counter. Debt, and when a quota runs out, have a column if there is any.
 fn table(found: &[PartyUsage]) -> Table {
     let any = |of: fn(&Usage) -> bool| found.iter().any(|found| of(&found.usage));
     let in_debt = any(|usage| usage.debt > 0);
-    let runs_out = any(|usage| runs_out_ms(usage).is_some());
+    let has_ended = found.iter().any(|found| found.span.is_some());
+    let runs_out = !has_ended && any(|usage| runs_out_ms(usage).is_some());
     // The headings, whether a column holds numbers, and whether it is there.
     let columns = [
         ("domain", false, true),
@@ -169,10 +183,12 @@ fn table(found: &[PartyUsage]) -> Table {
         ("quota", true, true),
         ("full", true, true),
         ("quota from", false, true),
-        ("refused", true, true),
-        ("since", true, true),
+        ("refused", true, !has_ended),
+        ("since", true, !has_ended),
         ("window", true, true),
-        ("ends in", true, true),
+        ("ends in", true, !has_ended),
+        ("began (UTC)", false, has_ended),
+        ("ended (UTC)", false, has_ended),
         ("runs out in", true, runs_out),
         ("partition", false, true),
     ];
@@ -182,7 +198,10 @@ fn table(found: &[PartyUsage]) -> Table {
     let numbers: Vec<usize> = numbers.map(|(index, _)| index).collect();
     let mut table = Table::new(&headings, &numbers);
     for found in found {
-        let PartyUsage { usage, mode, gone, refused_for_ms, .. } = found;
+        let PartyUsage { usage, mode, gone, refused_for_ms, span, .. } = found;
+        let at = |second: fn(&WindowSpan) -> u64| {
+            span.as_ref().map(|span| moment(second(span).saturating_mul(1000))).unwrap_or_default()
+        };
         let row = [
             usage.domain.clone(),
             usage.policy.clone(),
@@ -196,6 +215,8 @@ fn table(found: &[PartyUsage]) -> Table {
             refused_for_ms.map(duration).unwrap_or_default(),
             window(&usage.kind, usage.window_s),
             duration(usage.reset_ms),
+            at(|span| span.start_s),
+            at(|span| span.end_s),
             runs_out_ms(usage).map(duration).unwrap_or_default(),
             usage.partition.clone(),
         ];

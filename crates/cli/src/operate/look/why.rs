@@ -5,11 +5,11 @@ use quotagate_protocol::dials::ALL_POLICIES;
 use quotagate_protocol::{MAX_UNITS, Mode};
 use quotagate_quota::request::naming::Name;
 
-use super::usage::{ask, whole};
+use super::usage::ask;
 use crate::operate::display::{
     at_most, covered, end, full, mode as mode_word, quota, say, without_effect,
 };
-use crate::operate::failure::Failure;
+use crate::operate::failure::{Failure, whole};
 use crate::operate::partition::PartitionArgs;
 use crate::operate::session::{Common, Session};
 use crate::text::{duration, number};
@@ -29,24 +29,32 @@ pub(crate) struct WhyArgs {
 /// When no policy has a counter for the partition now, or the store does not answer.
 pub(crate) async fn run(args: &WhyArgs, session: Session) -> Result<(), Failure> {
     let partition = args.partition.encode(&session, "").await?;
-    let answer = ask(&session, &partition).await?;
+    let answer = ask(&session, &partition, false).await?;
     let incomplete = answer.value.incomplete.as_deref();
     if session.output.json {
         session.output.json(&answer.raw)?;
         return whole(incomplete);
     }
-    let UsageReply { found, overrides, unmatched, .. } = &answer.value;
-    let over: Vec<_> = found.iter().filter(|found| found.is_over()).collect();
-    if over.is_empty() {
-        session.output.sentence(&format!("No policy refuses {partition} now."))?;
+    if !answer.value.found.iter().any(PartyUsage::is_over) {
+        let of = if incomplete.is_some() { " of those that were found" } else { "" };
+        session.output.sentence(&format!("No policy{of} refuses {partition} now."))?;
         let usage = [&["usage", &partition], plain(&partition)].concat();
         say(&format!("See its counters: {}", session.command(&usage)));
     }
+    for line in lines(&answer.value, &session) {
+        session.output.sentence(&line)?;
+    }
+    whole(incomplete)
+}
+
+/// Who refuses the party, and the commands that help, indented.
+pub(super) fn lines(reply: &UsageReply, session: &Session) -> Vec<String> {
+    let UsageReply { found, overrides, unmatched, .. } = reply;
+    let over: Vec<_> = found.iter().filter(|found| found.is_over()).collect();
+    let mut lines = Vec::new();
     for found in &over {
-        session.output.sentence(&explained(found))?;
-        for command in remedies(found, &session) {
-            session.output.sentence(&format!("  {command}"))?;
-        }
+        lines.push(explained(found));
+        lines.extend(remedies(found, session).iter().map(|command| format!("  {command}")));
     }
     let is_explained = |entry: &OverrideEntry| {
         over.iter().any(|found| {
@@ -60,11 +68,11 @@ pub(crate) async fn run(args: &WhyArgs, session: Session) -> Result<(), Failure>
     let covering = covering.map(|entry| (covered(entry), entry));
     let useless = unmatched.iter().filter_map(|entry| Some((without_effect(entry)?, entry)));
     for (text, entry) in covering.chain(useless) {
-        session.output.sentence(&text)?;
-        let clear = clear(&entry.domain, &entry.policy, &entry.partition, &session);
-        session.output.sentence(&format!("  {clear}"))?;
+        lines.push(text);
+        let clear = clear(&entry.domain, &entry.policy, &entry.partition, session);
+        lines.push(format!("  {clear}"));
     }
-    whole(incomplete)
+    lines
 }
 
 /// Why a policy refuses a partition, in sentences.
@@ -239,6 +247,7 @@ mod tests {
             refused_for_ms: Some(120_000),
             without_override: None,
             pattern: None,
+            span: None,
         };
         let expected = "tiered in shop refused jwt.sub=a: 3 of unknown units are used. A tier, a claim or an \
                         override of the document decides the quota, and this store has not seen it. Its \

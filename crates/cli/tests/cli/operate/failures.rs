@@ -41,6 +41,8 @@ fn a_wrong_command_fails_before_any_call() {
         (&["reset", "p", "*"], "--yes"),
         (&["top", "--watch"], "--json"),
         (&["top", "--limit", "0"], "--limit"),
+        (&["top", "--watch", "--interval", "10ms"], "from 1s to 1h"),
+        (&["top", "--filter", "a", "--json"], "leave out one of them"),
         (&["top", "--admin", "https://store:9181"], "ssh -L"),
         (&["top", "--admin", "store"], "must be host:port"),
         (&["top", "--token-file", "/no/such/file"], "cannot be read"),

@@ -2,14 +2,17 @@
 
 use std::io::{BufRead as _, BufReader};
 use std::process::Stdio;
+use std::time::{SystemTime, UNIX_EPOCH};
 
-use quotagate_protocol::Mode;
 use quotagate_protocol::dials::{PartitionEntry, PolicyReport, Refusals, Report};
+use quotagate_protocol::{Calendar, Kind, Mode, Unit};
+use quotagate_support::cluster::{Cluster, SlotMove};
 use quotagate_support::store::StoreOptions;
+use quotagate_support::wait;
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 
-use super::fleet::{self, Fleet, command, paste, row, run, undo};
+use super::fleet::{self, Fleet, command, paste, policy, row, run, undo};
 
 #[test]
 fn usage_finds_a_partition_by_its_plain_or_encoded_name() {
@@ -74,6 +77,97 @@ fn usage_lists_every_partition_of_a_policy() {
     }
     let unknown = fleet.run(&["usage", "--policy", "per-calle", "--all"]);
     assert!(unknown.status != 0 && unknown.err.contains("per-caller"), "{unknown:?}");
+}
+
+#[test]
+fn usage_shows_the_last_window_of_a_budget() {
+    const DAY: u64 = 86_400;
+    let fleet = Fleet::redis();
+    let kind = Kind::Calendar(Calendar { unit: Unit::Day, time_zone: "UTC".into() });
+    fleet.report("shop", vec![PolicyReport { kind, window_s: 0, ..policy("budget") }]);
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs();
+    let (start, end) = (now / DAY * DAY - DAY, now / DAY * DAY);
+    let redis = fleet.redis.as_ref().unwrap();
+    for (team, used) in [("a", "700"), ("b", "900")] {
+        let key = format!("qg:shop:budget:{{header.x-team={team}}}:{start}-{end}");
+        redis.cli(&["SET", &key, used]).unwrap();
+        redis.cli(&["SET", &format!("{key}:quota"), "1000"]).unwrap();
+    }
+    let all = ["usage", "--policy", "budget", "--all"];
+    assert!(fleet.done(&all).err.contains("budget counts 0 partitions"));
+    let last = [&all[..], &["--last"]].concat();
+    let listed = fleet.done(&last);
+    assert!(listed.err.contains("budget counted 2 partitions in the last finished window"));
+    let heading = listed.out.lines().next().unwrap();
+    assert!(heading.contains("began (UTC)") && !heading.contains("ends in"), "{listed:?}");
+    assert!(
+        listed.out.lines().nth(1).unwrap().ends_with(" 00:00:00  header.x-team=b"),
+        "{listed:?}"
+    );
+    let csv = fleet.done(&[&last[..], &["--csv"]].concat()).out;
+    assert!(csv.lines().nth(1).unwrap().ends_with(&format!(",{start},{end}")), "{csv}");
+    let json = fleet.json(&last);
+    assert_eq!(json["found"][1]["span"], json!({"start_s": start, "end_s": end}), "{json}");
+    let one = fleet.done(&["usage", "header.x-team=a", "--plain", "--last"]);
+    assert!(one.out.contains("700") && one.out.contains("1,000"), "{one:?}");
+    let fixed = fleet.run(&["usage", "--policy", "per-caller", "--all", "--last"]);
+    assert!(fixed.status != 0 && fixed.err.contains("only calendar windows are kept"), "{fixed:?}");
+    let none = fleet.run(&["usage", "header.x-team=c", "--plain", "--last"]);
+    assert!(none.status == 1 && none.err.contains("at most 7 d"), "{none:?}");
+}
+
+#[test]
+fn shard_that_is_away_is_named_and_hides_no_other() {
+    let uncovered =
+        ["--cluster-require-full-coverage", "no", "--cluster-replica-no-failover", "yes"];
+    let mut cluster = Cluster::start_with(&uncovered).unwrap();
+    let home = |name: &str| SlotMove::of(&cluster, name).unwrap().from();
+    // Neither the domain nor the list of domains is there.
+    let away = (0..3).find(|node| ![home("shop"), home("*")].contains(node)).unwrap();
+    let name = |is_there| {
+        let mut names = (0..).map(|n| format!("jwt.sub=n{n}"));
+        names.find(|name| (home(name) == away) == is_there).unwrap()
+    };
+    let (near, far, port) = (name(false), name(true), cluster.ports()[away].to_string());
+    let fleet = Fleet::with(&StoreOptions::new(&cluster.url()), None);
+    let shop = ["--domain", "shop"];
+    for partition in [&near, &far] {
+        fleet.reserve("per-caller", partition, 10, 3);
+        fleet.done(&["override", "set", "per-caller", partition, "--quota", "20"]);
+    }
+    // A domain whose dials, policies and history are all there.
+    let lost = (0..).map(|n| format!("lost{n}")).find(|name| home(name) == away).unwrap();
+    fleet.tell(&lost, &["theirs"]);
+    let known = || Ok(fleet.done(&["domains"]).out.contains(&lost));
+    wait::until_true("the domain to be recorded", fleet::PATIENCE, known).unwrap();
+    cluster.kill_node(away).unwrap();
+    fleet.done(&[&["dial", "set", "log-ins", "--quota", "7"][..], &shop].concat());
+    let set = |partition| ["override", "set", "per-caller", partition, "--quota", "30"];
+    fleet.done(&[&set(&near)[..], &shop].concat());
+    let refused = fleet.run(&[&set(&far)[..], &shop].concat());
+    assert!(refused.status == 3 && refused.err.contains(&port), "{refused:?}");
+    for command in [
+        &["usage", "--policy", "per-caller", "--all"][..],
+        &["usage", "--policy", "per-caller", "--all", "--json"],
+        &["usage", &near],
+        &["override", "list"],
+        &["override", "list", "--json"],
+    ] {
+        let part = fleet.run(&[command, &shop].concat());
+        assert_eq!(part.status, 1, "{part:?}");
+        assert!(part.out.contains(&near) && part.err.contains(&port), "{part:?}");
+        assert!(part.err.contains("the answer may not be complete: "), "{part:?}");
+    }
+    let reset = fleet.run(&[&["reset", "per-caller", &far, "--yes"][..], &shop].concat());
+    assert!(reset.status == 3 && reset.err.contains(&port), "{reset:?}");
+    for command in [&["dial", "list"][..], &["history"]] {
+        assert!(fleet.done(&[command, &shop].concat()).out.contains("log-ins"), "{command:?}");
+    }
+    for command in [&["dial", "list"][..], &["history"], &["domains"]] {
+        let part = fleet.run(command);
+        assert!(part.status == 1 && part.out.contains("shop"), "{part:?}");
+        assert!(part.err.contains(&lost) && part.err.contains(&port), "{part:?}");
+    }
 }
 
 #[test]
@@ -142,7 +236,10 @@ fn search_that_finds_only_a_part_fails() {
         for json in [&[][..], &["--json"]] {
             let part = fleet.run(&[&[command, "jwt.sub=bob"], json].concat());
             assert_eq!(part.status, 1, "{part:?}");
-            assert!(part.err.contains("there may be more partitions"), "{part:?}");
+            assert!(
+                part.err.contains("the answer may not be complete: more than 100 counters"),
+                "{part:?}"
+            );
             assert!(part.out.contains("jwt.sub=bob,method=M"), "the part is shown: {part:?}");
         }
     }
@@ -221,6 +318,7 @@ fn shadow_policies_name_whom_they_would_refuse() {
     let top = fleet.done(&["top"]);
     let (_, would) =
         top.out.split_once("Would be refused most, but for mode shadow or mark").unwrap();
+    let (would, _) = would.split_once("Fullest in their current window").unwrap();
     assert_eq!(row(would, "7")[1..], ["trial", "jwt.sub=eve"], "{top:?}");
     assert!(!would.contains("jwt.sub=bob"), "{top:?}");
     assert!(fleet.done(&["usage", "jwt.sub=eve"]).out.contains("7 would be"));
@@ -517,10 +615,13 @@ fn top_sorts_by_fullness_and_by_refusals() {
     assert_eq!(fleet.reserve("per-caller", "jwt.sub=alice", 10, 1)["granted"], json!(0));
     let top = fleet.done(&["top"]);
     assert_eq!(row(&top.out, "100 %")[..3], ["100 %", "10", "10"]);
-    assert!(top.out.find("alice").unwrap() < top.out.find("bob").unwrap(), "{top:?}");
     assert!(top.out.contains("\nSeen by 1 store: "), "{top:?}");
-    let (_, refused) = top.out.split_once("Most refused").unwrap();
+    let (refused, fullest) = top.out.split_once("Fullest").unwrap();
     assert!(refused.contains("jwt.sub=alice") && !refused.contains("bob"), "{top:?}");
+    assert!(fullest.find("alice").unwrap() < fullest.find("bob").unwrap(), "{top:?}");
+    assert!(fleet.done(&["top", "--sort", "full"]).out.starts_with("Fullest"));
+    let filtered = fleet.done(&["top", "--filter", "BOB"]).out;
+    assert!(filtered.contains("bob") && !filtered.contains("alice"), "{filtered}");
     assert_eq!(fleet.json(&["top", "--limit", "1"])["fullest"].as_array().map(Vec::len), Some(1));
     assert!(!fleet.done(&["top", "--policy", "log-ins"]).out.contains("alice"));
 }

@@ -2,7 +2,7 @@
 
 use std::fs;
 use std::io::{Read as _, Write as _};
-use std::process::{Command, Stdio};
+use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 
 use quotagate_support::wait;
 use serde_json::json;
@@ -113,51 +113,77 @@ fn only_capable_terminals_get_colours() {
     assert!(!fleet.done(&["top"]).out.contains('\u{1b}'));
 }
 
-/// The first screen of `top --watch` on a terminal of this size.
-fn watched(fleet: &Fleet, rows: usize, columns: usize) -> String {
-    let watch = format!("{} top --watch", env!("CARGO_BIN_EXE_quotagate"));
-    let line = format!("stty rows {rows} cols {columns}; {watch}");
-    let mut command = Command::new("script");
-    command.args(["--quiet", "--return", "--command", &line, "/dev/null"]);
-    command.env("TERM", "xterm").env("NO_COLOR", "1").env("QUOTAGATE_ADMIN", fleet.admin());
-    let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
-    let (mut input, mut output) = (child.stdin.take().unwrap(), child.stdout.take().unwrap());
-    let (mut out, mut some) = (Vec::new(), [0; 4096]);
-    // The second screen begins after the end of the first.
-    let home = "\u{1b}[H\u{1b}[J";
-    while String::from_utf8_lossy(&out).matches(home).count() < 2 {
-        let read = output.read(&mut some).unwrap();
-        assert!(read > 0, "{:?}", String::from_utf8_lossy(&out));
-        out.extend_from_slice(&some[..read]);
+/// `quotagate top --watch` on a terminal of this size, which a test types into.
+struct Watching {
+    child: Child,
+    input: ChildStdin,
+    output: ChildStdout,
+    out: String,
+}
+
+impl Watching {
+    fn start(fleet: &Fleet, rows: usize, columns: usize, flags: &str) -> Self {
+        let watch = format!("{} top --watch {flags}", env!("CARGO_BIN_EXE_quotagate"));
+        let line = format!("stty rows {rows} cols {columns}; {watch}");
+        let mut command = Command::new("script");
+        command.args(["--quiet", "--return", "--command", &line, "/dev/null"]);
+        command.env("TERM", "xterm").env("NO_COLOR", "1").env("QUOTAGATE_ADMIN", fleet.admin());
+        let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+        let (input, output) = (child.stdin.take().unwrap(), child.stdout.take().unwrap());
+        Self { child, input, output, out: String::new() }
     }
-    // Ctrl-C.
-    input.write_all(b"\x03").unwrap();
-    child.wait().unwrap();
-    String::from_utf8(out).unwrap().split(home).nth(1).unwrap().replace('\r', "")
+
+    /// Types these keys, and reads until the terminal gets this text after them.
+    fn press(&mut self, keys: &str, shown: &str) -> &mut Self {
+        self.out.clear();
+        self.input.write_all(keys.as_bytes()).unwrap();
+        let mut some = [0; 4096];
+        while !self.out.contains(shown) {
+            let read = self.output.read(&mut some).unwrap();
+            assert!(read > 0, "{shown} is not in {:?}", self.out);
+            self.out.push_str(&String::from_utf8_lossy(&some[..read]));
+        }
+        self
+    }
+
+    /// The status, and what the terminal gets in the end.
+    fn ended(mut self) -> (i32, String) {
+        let mut rest = Vec::new();
+        self.output.read_to_end(&mut rest).unwrap();
+        let out = self.out + &String::from_utf8_lossy(&rest);
+        (self.child.wait().unwrap().code().unwrap(), out)
+    }
 }
 
 #[test]
-fn top_watch_fits_the_terminal() {
+fn top_watch_filters_sorts_opens_and_gives_the_terminal_back() {
     let fleet = Fleet::memory();
     for n in 0..20 {
-        let partition = format!("jwt.sub=somebody-with-quite-a-long-name-{n:02}");
+        let partition = format!("jwt.sub=n{n:02}");
         fleet.reserve("per-caller", &partition, 10, 10);
         assert_eq!(fleet.reserve("per-caller", &partition, 10, 1)["granted"], json!(0));
     }
-    for (rows, columns) in [(24, 80), (12, 40), (5, 20)] {
-        let shown = watched(&fleet, rows, columns);
-        let lines: Vec<&str> = shown.lines().collect();
-        assert!(lines.len() <= rows, "{rows} rows: {shown}");
-        assert!(
-            lines.iter().all(|line| line.chars().count() <= columns),
-            "{columns} columns: {shown}"
-        );
-        assert!(columns < 40 || lines[0].starts_with(&format!("{}, 20", fleet.admin())), "{shown}");
-        assert!(rows < 12 || shown.contains("Most refused"), "{shown}");
-    }
-    let wide = watched(&fleet, 60, 120);
-    assert_eq!(wide.matches("long-name-").count(), 20, "{wide}");
-    assert!(wide.contains(" UTC, every 2 s"), "{wide}");
+    let mut watching = Watching::start(&fleet, 24, 100, "--interval 1s");
+    // Only cells that change are drawn, so these are single words that no word before overlaps.
+    watching.press("", "leave").press("/n17\r", "clears");
+    watching.press("s", "full");
+    watching.press("\r", "override").press("x", "clears");
+    watching.press("q", "\u{1b}[?1049l");
+    let (status, out) = watching.ended();
+    assert_eq!(status, 0, "{out:?}");
+}
+
+#[test]
+fn top_watch_ends_with_the_stores_answer_and_at_ctrl_c() {
+    let fleet = Fleet::memory();
+    fleet.reserve("per-caller", "jwt.sub=alice", 10, 10);
+    let mut watching = Watching::start(&fleet, 12, 40, "");
+    watching.press("", "alice").press("\x03", "\u{1b}[?1049l");
+    assert_eq!(watching.ended().0, 0);
+    let refused = typed(&fleet, "top --watch --policy per-calle", "", "", &[]);
+    assert!(refused.status == 1 && !refused.out.contains("1049"), "{refused:?}");
+    let dumb = typed(&fleet, "top --watch", "", "", &[("TERM", "dumb")]);
+    assert!(dumb.status == 2 && dumb.out.contains("draws on a terminal"), "{dumb:?}");
 }
 
 #[test]

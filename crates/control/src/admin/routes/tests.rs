@@ -1,10 +1,13 @@
 //! Every path with every role and in every domain. A path that is added needs a case here.
 
 use std::collections::BTreeSet;
+use std::time::{Duration, Instant};
 
 use axum::body::Body as RequestBody;
 use http_body_util::BodyExt;
+use quotagate_protocol::Reservation;
 use quotagate_store::server::{Hooks, Tokens, digest_of};
+use quotagate_store::store::{Batch, CheckedReservation};
 use serde_json::json;
 use tokio_util::task::AbortOnDropHandle;
 use tower::ServiceExt;
@@ -33,6 +36,7 @@ fn cases() -> Vec<(OperatorRole, Method, &'static str, Option<Value>)> {
         (View, Method::GET, "/v1/parties?policy=p", None),
         (Operate, Method::POST, "/v1/reset", Some(party())),
         (View, Method::GET, "/v1/top", None),
+        (View, Method::GET, "/v1/requests?policy=p", None),
         (View, Method::GET, "/v1/domains", None),
         (Admin, Method::DELETE, "/v1/domains", Some(json!({"by": "x"}))),
         (View, Method::GET, "/v1/events", None),
@@ -57,6 +61,19 @@ async fn two_domains() -> (Router, AbortOnDropHandle<()>) {
         let partition = format!("jwt.sub={party}");
         let over = json!({"domain": domain, "policy": policy, "partition": partition, "allow": "blocked", "by": party});
         control.operate.overrides.set(&serde_json::from_value(over).unwrap()).await.unwrap();
+        // A counter of a policy with the same name in both domains.
+        let ask = Reservation {
+            key: format!("{domain}:p:{{jwt.sub={party}-2}}").into(),
+            window_s: 3600,
+            quota: 5,
+            want: 1,
+            min: 1,
+            ..Reservation::default()
+        };
+        let reservations = vec![CheckedReservation::new(ask).unwrap()];
+        let deadline = Instant::now() + Duration::from_secs(60);
+        let batch = Batch { deadline, refunds: vec![], charges: vec![], reservations };
+        control.store.reserve(&batch).await.remove(0).unwrap();
     }
     let mut lines = String::new();
     for (role, name) in OperatorRole::ALL {
@@ -156,16 +173,20 @@ async fn no_path_shows_another_domain() {
                 let (status, text) = ask(&router, &case, domain, &token).await;
                 assert_ne!(status, 500, "{case:?} {text}");
                 let is_echo = domain == Some(OTHER);
-                for hidden in ["hidden-policy", OTHER] {
+                for hidden in ["hidden-policy", "mallory", OTHER] {
                     let shows = text.contains(hidden) && !(is_echo && hidden == OTHER);
                     assert!(!shows, "{case:?} {domain:?} {token}: {text}");
                 }
             }
         }
     }
-    // What they hide is there. Parties are asked for by the policy of the own domain.
+    let parties = cases().into_iter().find(|case| case.2.starts_with(api::PARTIES)).unwrap();
+    let (status, text) = ask(&router, &parties, Some(OWN), "view-shop").await;
+    assert!(status == 200 && text.contains("jwt.sub=alice-2"), "{status} {text}");
+    // What they hide is there. Parties and requests are asked for by the policy of the own domain.
     let is_list = |(_, method, path, _): &(OperatorRole, Method, &'static str, Option<Value>)| {
-        *method == Method::GET && !path.starts_with(api::PARTIES)
+        let is_of_policy = [api::PARTIES, api::REQUESTS].iter().any(|of| path.starts_with(of));
+        *method == Method::GET && !is_of_policy
     };
     for case in cases().into_iter().filter(is_list) {
         let domain = (case.2 == api::HISTORY).then_some(OTHER);
@@ -206,4 +227,14 @@ async fn change_that_is_no_object_cannot_hide_its_domain() {
         let case = (OperatorRole::Operate, Method::DELETE, api::DIALS, Some(body));
         assert_eq!(ask(&router, &case, None, "admin-shop").await.0, 400);
     }
+}
+
+#[tokio::test]
+async fn misspelt_policy_is_looked_for_in_all_domains() {
+    let (router, _publish) = two_domains().await;
+    let asked = (OperatorRole::View, Method::GET, "/v1/top?policy=hidden-polcy", None);
+    let (status, text) = ask(&router, &asked, None, "admin-*").await;
+    assert!(status == 404 && text.contains("hidden-policy") && text.contains("\"p\""), "{text}");
+    let (status, text) = ask(&router, &asked, None, "admin-shop").await;
+    assert!(status == 404 && !text.contains("hidden-policy"), "{text}");
 }

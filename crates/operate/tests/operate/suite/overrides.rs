@@ -1,21 +1,21 @@
 //! Overrides, counters, and the partitions that contain a party.
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use quotagate_operate::Fault;
 use quotagate_operate::api::{
     Allow, ClearOverride, MAX_FOUND, QuotaFrom, Reset, SetDial, SetOverride,
 };
 use quotagate_operate::{HistoryFilter, Operate};
-use quotagate_protocol::{Fixed, Grant, MAX_UNITS, Mode, Reservation};
+use quotagate_protocol::{Fixed, Grant, Kind, MAX_UNITS, Mode, Reservation, ReserveRequest};
 use quotagate_store::control::HashName;
-use quotagate_store::server::Hooks as _;
+use quotagate_store::server::{CallEndpoint, Connections, Hooks};
 use quotagate_store::store::{CheckedReservation, Store};
 use serde_json::json;
 
 use crate::calls::{NO_CALLS, SeenQuotas};
-use crate::common::{one, take, until};
+use crate::common::{counter, one, take, until};
 use crate::operators::{reply, reported, set};
 
 fn over(domain: &str, partition: &str, allow: Allow) -> SetOverride {
@@ -358,7 +358,8 @@ pub async fn overrides_every_partition_of_a_party(store: &Arc<dyn Store>) {
     operate.overrides.clear(&clear("method", "jwt.sub=x,method=GET,*")).await.unwrap();
     assert_eq!(quota("method:{method=GET,jwt.sub=x}"), None);
     // History finds each change by its policy and by its party.
-    for (policy, party) in [("*", "jwt.sub=x"), ("method", "method=GET")] {
+    for (policy, party) in [("*", "jwt.sub=x"), ("method", "method=GET"), ("method", "method=get")]
+    {
         let filter =
             HistoryFilter { policy: Some(policy), party: Some(party), ..HistoryFilter::default() };
         let found = operate.history.find(Some("party"), filter, 9).await.unwrap();
@@ -400,6 +401,40 @@ pub async fn keeps_the_time_of_an_override(store: &Arc<dyn Store>) {
         .await;
         operate.overrides.set(&over(Allow::Unlimited, None)).await.unwrap();
     }
+}
+
+pub async fn keeps_the_quota_beneath_an_override_of_a_party(store: &Arc<dyn Store>) {
+    let operate = Arc::new(reported(store, "beneath", &["p"]).await);
+    let over = over("beneath", "jwt.sub=a,*", Allow::Quota(2));
+    operate.overrides.set(&over).await.unwrap();
+    operate.views.wanted("beneath").await.unwrap();
+    let endpoint = CallEndpoint::new(Arc::clone(store), Arc::<Connections>::default());
+    let hooks: Arc<dyn Hooks> = Arc::clone(&operate) as _;
+    let endpoint = Arc::new(endpoint.hooks(hooks));
+    let call = async |partition: &str, kind: Kind| {
+        let key = format!("beneath:p:{{{partition}}}").into();
+        let ask = take("", 300, 5);
+        let ask = Reservation { key, kind, window_s: 3600, own_quota: true, ..ask };
+        let (refunds, charges, reservations) = (vec![], vec![], vec![ask.clone()]);
+        let request = ReserveRequest { budget_ms: 5000, refunds, charges, reservations };
+        let reply = endpoint.call(request, Instant::now()).await.unwrap().take();
+        let grant = *reply.grants[0].as_ref().unwrap();
+        assert_eq!((grant.granted, grant.quota), (2, 2));
+        let kept = store.control().get(counter(&ask, grant.window)).await.unwrap().own_quota;
+        assert_eq!(kept, Some(300), "{partition}");
+    };
+    call("jwt.sub=a,method=GET", Kind::Sliding).await;
+    call("jwt.sub=a", Kind::Fixed).await;
+    let usage = async || {
+        let reply = operate.counters.usage(Some("beneath"), "jwt.sub=a", &NO_CALLS).await.unwrap();
+        let found = reply.found.into_iter().find(|of| of.usage.partition == "jwt.sub=a").unwrap();
+        (found.usage.quota, found.usage.quota_from, found.without_override)
+    };
+    assert_eq!(usage().await, (Some(2), QuotaFrom::Override, Some(300)));
+    let SetOverride { domain, policy, partition, by, .. } = over;
+    let clear = ClearOverride { domain, policy, partition, by };
+    operate.overrides.clear(&clear).await.unwrap();
+    assert_eq!(usage().await, (Some(300), QuotaFrom::Reservation, None));
 }
 
 pub async fn records_the_end_of_an_override_of_a_party(store: &Arc<dyn Store>) {

@@ -1,7 +1,7 @@
 //! The map of a Redis Cluster: who owns which slot, as `CLUSTER SLOTS` says.
 
 use std::collections::{HashMap, HashSet};
-use std::sync::atomic::{AtomicU16, AtomicUsize, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU16, AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use std::time::Duration;
 
@@ -38,6 +38,9 @@ pub struct Map {
     owners: Box<[AtomicU16]>,
     nodes: RwLock<Nodes>,
     stale: Notify,
+    /// Whether operators have waited in vain for slots without an owner, since the last reading in
+    /// which each slot had one.
+    slots_away: AtomicBool,
     /// Counts readings, so that each begins with another node.
     turn: AtomicUsize,
 }
@@ -60,6 +63,7 @@ impl Map {
             owners: std::iter::repeat_with(|| AtomicU16::new(NOWHERE)).take(SLOTS.into()).collect(),
             nodes: RwLock::default(),
             stale: Notify::new(),
+            slots_away: AtomicBool::new(false),
             turn: AtomicUsize::new(0),
         }
     }
@@ -91,6 +95,11 @@ impl Map {
     /// How many slots have no known owner.
     pub fn uncovered(&self) -> usize {
         self.owners.iter().filter(|owner| owner.load(Relaxed) == NOWHERE).count()
+    }
+
+    /// Whether operators have waited in vain for slots without an owner.
+    pub const fn slots_away(&self) -> &AtomicBool {
+        &self.slots_away
     }
 
     /// Why the last reading failed.
@@ -126,6 +135,9 @@ impl Map {
         }
         for (owner, index) in self.owners.iter().zip(&owners) {
             owner.store(*index, Relaxed);
+        }
+        if !owners.contains(&NOWHERE) {
+            self.slots_away.store(false, Relaxed);
         }
         let Nodes { by_index, by_address } = &mut *nodes;
         by_address.retain(|address, index| {

@@ -3,6 +3,7 @@
 mod map;
 
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 
 use tokio::task::AbortHandle;
 
@@ -60,6 +61,20 @@ impl Cluster {
         self.map.nodes()
     }
 
+    /// Whether operators have waited in vain for slots that no node owns.
+    pub fn slots_away(&self) -> &AtomicBool {
+        self.map.slots_away()
+    }
+
+    /// That some slots have no known primary.
+    pub fn uncovered(&self) -> Option<String> {
+        let uncovered = self.map.uncovered();
+        (uncovered > 0).then(|| {
+            let why = self.map.failure().map_or_else(String::new, |why| format!(": {why}"));
+            format!("no primary is known for {uncovered} of {SLOTS} slots{why}")
+        })
+    }
+
     /// Whether at least one primary is connected and does not answer that it cannot serve now.
     pub fn serves(&self) -> bool {
         let serves = |node: &Arc<Node>| {
@@ -72,12 +87,9 @@ impl Cluster {
     pub fn health(&self) -> Health {
         let nodes = self.nodes();
         let mut faults: Vec<_> = nodes.iter().filter_map(|node| node.fault()).collect();
-        let uncovered = self.map.uncovered();
-        if uncovered > 0 {
-            let why = self.map.failure().map_or_else(String::new, |why| format!(": {why}"));
-            faults.push(format!("no primary is known for {uncovered} of {SLOTS} slots{why}"));
-        }
-        let outage = uncovered == usize::from(SLOTS) || !nodes.iter().any(|node| node.serves());
+        faults.extend(self.uncovered());
+        let outage =
+            self.map.uncovered() == usize::from(SLOTS) || !nodes.iter().any(|node| node.serves());
         Health {
             faults,
             warnings: nodes.iter().filter_map(|node| node.eviction_warning()).collect(),

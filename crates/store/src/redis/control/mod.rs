@@ -19,8 +19,8 @@ use super::node::Topology;
 use super::routing::{Router, Urgency};
 use super::script::{CONTROL, Form, counter_key, lacks_rights, override_key, quota_key, whole};
 use crate::control::{
-    Change, ControlStore, CounterPage, FoundKeys, HashName, Key, KeyState, LAST_DOCUMENT,
-    MAX_HISTORY, MAX_VALUE, Publication, Reply, Snapshot, Upsert,
+    Change, ControlStore, CounterPage, FoundKeys, HashName, KeptCounters, Key, KeyState,
+    LAST_DOCUMENT, MAX_HISTORY, MAX_VALUE, Publication, Reply, Snapshot, Upsert,
 };
 use crate::sliding::Slices;
 use crate::store::StoreError;
@@ -252,21 +252,26 @@ impl ControlStore for Redis {
                 };
                 self.execute(key.counter(), command).await
             };
+            let beside = async || match key {
+                Key::Override(_) => run("PTTL", Some(name)).await,
+                Key::Counter { .. } => run("GET", Some(&quota_key(name))).await,
+            };
             // The clock of the server that counts this key. It is read even without a counter, to
-            // see a window's end.
-            let now = match run("TIME", None).await? {
+            // see a window's end. All three are sent at once, in this order.
+            let (time, value, beside) =
+                tokio::join!(run("TIME", None), run("GET", Some(name)), beside());
+            let now = match time? {
                 Value::Array(parts) => clock(&parts).ok_or_else(unexpected)?,
                 _ => return Err(unexpected()),
             };
             home.inspect(|node| node.observe(now));
             let none = KeyState { now, ..KeyState::default() };
-            let Value::BulkString(value) = run("GET", Some(name)).await? else { return Ok(none) };
+            let (Value::BulkString(value), beside) = (value?, beside?) else { return Ok(none) };
             let text = |value: Vec<u8>| Some(String::from_utf8_lossy(&value).into_owned());
             let Key::Counter { id, .. } = key else {
-                let ttl_ms = whole(&run("PTTL", Some(name)).await?);
-                return Ok(KeyState { value: text(value), ttl_ms, ..none });
+                return Ok(KeyState { value: text(value), ttl_ms: whole(&beside), ..none });
             };
-            let own_quota = match run("GET", Some(&quota_key(name))).await? {
+            let own_quota = match beside {
                 Value::BulkString(quota) => str::from_utf8(&quota).ok().and_then(read_units),
                 _ => None,
             };
@@ -282,17 +287,24 @@ impl ControlStore for Redis {
         .boxed()
     }
 
-    fn find<'a>(&'a self, domain: &'a str, entry: &'a str, max: usize) -> Reply<'a, FoundKeys> {
-        self.search(domain, entry, max).boxed()
+    fn find<'a>(
+        &'a self,
+        domain: &'a str,
+        entry: &'a str,
+        kept: KeptCounters,
+        max: usize,
+    ) -> Reply<'a, FoundKeys> {
+        self.search(domain, entry, kept, max).boxed()
     }
 
     fn page<'a>(
         &'a self,
         domain: &'a str,
         policy: &'a str,
+        kept: KeptCounters,
         from: Option<&'a str>,
     ) -> Reply<'a, CounterPage> {
-        self.page_of(domain, policy, from).boxed()
+        self.page_of(domain, policy, kept, from).boxed()
     }
 
     fn set_override<'a>(

@@ -12,9 +12,10 @@ use redis::Value;
 use tokio::time::sleep;
 
 use super::super::backend::Redis;
-use super::super::node::Node;
+use super::super::node::{Node, Topology};
+use super::super::routing::in_time;
 use super::{explain, unexpected};
-use crate::control::{CounterPage, FoundKeys, has_entry, unknown_page};
+use crate::control::{CounterPage, FoundKeys, KeptCounters, has_entry, unknown_page};
 use crate::store::StoreError;
 use crate::window::is_counter_id;
 
@@ -34,14 +35,16 @@ impl Redis {
         &self,
         domain: &str,
         entry: &str,
+        kept: KeptCounters,
         max: usize,
     ) -> Result<FoundKeys, StoreError> {
         let nodes = self.primaries();
         let pattern =
             format!("{}:{}:*:{{*{}*}}:*", escaped(&self.prefix), escaped(domain), escaped(entry));
         let deadline = Instant::now() + LIMIT;
-        let walks = nodes.iter().map(|node| self.walk(node, &pattern, entry, max, deadline));
-        let (mut keys, mut fault) = (BTreeSet::new(), None);
+        let walks =
+            nodes.iter().map(|node| self.walk(node, &pattern, (entry, kept), max, deadline));
+        let (mut keys, mut fault) = (BTreeSet::new(), self.uncovered());
         for walked in join_all(walks).await {
             match walked {
                 Ok(found) => {
@@ -61,13 +64,13 @@ impl Redis {
         &self,
         node: &Node,
         pattern: &str,
-        entry: &str,
+        (entry, kept): (&str, KeptCounters),
         max: usize,
         deadline: Instant,
     ) -> Result<FoundKeys, StoreError> {
         let (mut cursor, mut keys) = ("0".to_owned(), BTreeSet::new());
         loop {
-            let (next, found) = match self.step(node, pattern, &cursor, deadline).await {
+            let (next, found) = match self.step(node, pattern, kept, &cursor, deadline).await {
                 Ok(step) => step,
                 Err(error @ StoreError::Refused(_)) => return Err(error),
                 Err(error) => {
@@ -103,6 +106,7 @@ impl Redis {
         &self,
         domain: &str,
         policy: &str,
+        kept: KeptCounters,
         from: Option<&str>,
     ) -> Result<CounterPage, StoreError> {
         let mut nodes = self.primaries();
@@ -121,7 +125,15 @@ impl Redis {
         let full = Instant::now() + PAGE;
         let mut keys = BTreeSet::new();
         loop {
-            let (next, found) = self.step(node, &pattern, &cursor, deadline).await?;
+            let (next, found) = match self.step(node, &pattern, kept, &cursor, deadline).await {
+                Ok(step) => step,
+                // The other servers have their counters all the same.
+                Err(error) if error.is_outage() && self.topology == Topology::Cluster => {
+                    let next = nodes.next().map(|node| format!("{} 0", node.name()));
+                    return Ok(CounterPage { keys, next, incomplete: Some(error.to_string()) });
+                }
+                Err(error) => return Err(error),
+            };
             let own = |key: &String| {
                 CounterKey::split(key)
                     .is_some_and(|key| (key.domain, key.policy) == (domain, policy))
@@ -130,10 +142,12 @@ impl Redis {
             cursor = next;
             if cursor == "0" {
                 let next = nodes.next().map(|node| format!("{} 0", node.name()));
-                return Ok(CounterPage { keys, next });
+                let incomplete = self.uncovered().filter(|_| next.is_none());
+                return Ok(CounterPage { keys, next, incomplete });
             }
             if keys.len() >= MAX_PAGE || Instant::now() >= full {
-                return Ok(CounterPage { keys, next: Some(format!("{} {cursor}", node.name())) });
+                let next = Some(format!("{} {cursor}", node.name()));
+                return Ok(CounterPage { keys, next, incomplete: None });
             }
             sleep(PAUSE).await;
         }
@@ -144,17 +158,20 @@ impl Redis {
         &self,
         node: &Node,
         pattern: &str,
+        kept: KeptCounters,
         cursor: &str,
         deadline: Instant,
     ) -> Result<(String, Vec<String>), StoreError> {
         let mut scan = redis::cmd("SCAN");
         scan.arg(cursor).arg("MATCH").arg(pattern).arg("COUNT").arg(STEP);
-        let (next, found) = match self.send_one(node, scan, false, deadline).await?.1 {
+        let sent = in_time(node, self.send_one(node, scan, false, deadline), deadline);
+        let (next, found) = match sent.await?.1 {
             Value::Array(parts) => page(&parts).ok_or_else(unexpected)?,
             Value::ServerError(error) => return Err(StoreError::Refused(explain(&error, pattern))),
             _ => return Err(unexpected()),
         };
-        let counters = found.iter().filter_map(|key| counter(&self.prefix, key));
+        let now = node.now().as_secs();
+        let counters = found.iter().filter_map(|key| counter(&self.prefix, key, kept, now));
         Ok((next, counters.map(str::to_owned).collect()))
     }
 }
@@ -170,9 +187,11 @@ fn page(parts: &[Value]) -> Option<(String, Vec<String>)> {
 }
 
 /// The counter's key in a key of Redis: without the prefix and the end.
-fn counter<'k>(prefix: &str, key: &'k str) -> Option<&'k str> {
+fn counter<'k>(prefix: &str, key: &'k str, kept: KeptCounters, now_s: u64) -> Option<&'k str> {
     let (counter, id) = key.strip_prefix(prefix)?.strip_prefix(':')?.rsplit_once(':')?;
-    (is_counter_id(id) && counter.ends_with('}')).then_some(counter)
+    let end = id.split_once('-').and_then(|(_, end)| end.parse::<u64>().ok());
+    let is_found = kept == KeptCounters::Found || end.is_none_or(|end| now_s < end);
+    (is_counter_id(id) && counter.ends_with('}') && is_found).then_some(counter)
 }
 
 /// Escapes text for a pattern.

@@ -10,6 +10,7 @@ mod state;
 mod target;
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
 use redis::{Cmd, Pipeline, RedisError, Value};
@@ -155,6 +156,12 @@ impl Node {
         self.connected().is_some_and(|link| link.silence().look(limit) == Look::Silent)
     }
 
+    /// Whether an operator has waited for it in vain, and it has answered nothing since. An
+    /// operator who waits for other nodes, too, then does not wait for this one again.
+    pub fn away(&self) -> &AtomicBool {
+        &self.shared.is_away
+    }
+
     /// Why it cannot be used now.
     pub fn fault(&self) -> Option<String> {
         match self.settled() {
@@ -215,7 +222,10 @@ impl Node {
         answer: Result<T, RedisError>,
     ) -> Result<T, RedisError> {
         match &answer {
-            Ok(_) => question.answered(),
+            Ok(_) => {
+                question.answered();
+                self.shared.is_away.store(false, Relaxed);
+            }
             Err(_) => self.replace(link),
         }
         answer

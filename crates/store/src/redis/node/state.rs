@@ -1,6 +1,6 @@
 //! What is known of one server, shared by its handle and by the task that keeps it connected.
 
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
@@ -52,6 +52,8 @@ pub struct Shared {
     pub clock: ServerClock,
     /// The generation of the last connection that failed.
     failed: AtomicU64,
+    /// Whether an operator has waited for it in vain since its last answer.
+    pub is_away: AtomicBool,
     /// Wakes the task that watches the connection.
     pub wake: Notify,
     /// The server's eviction policy.
@@ -72,6 +74,7 @@ impl Shared {
             address: target.address().cloned(),
             clock: ServerClock::new(),
             failed: AtomicU64::new(0),
+            is_away: AtomicBool::new(false),
             wake: Notify::new(),
             eviction: Mutex::default(),
             patience,

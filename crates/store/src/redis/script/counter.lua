@@ -12,13 +12,15 @@
 -- A number in ARGV[i] is a double of eight bytes, little-endian: exact up to 2^53 - 1, and far
 -- cheaper to read than text. So are the numbers of a sliding window.
 -- three numbers: adjust a window: units, start_s, end_s. Negative units are a refund, others a
---          charge.
+--          charge. A further byte says that the counter is kept after its window.
 -- four:    adjust a slice of a sliding window: units, slice_ms, number of the slice, 0
 -- eight:   reserve: start_s and end_s of the window, or slice_ms and 0 for a sliding window; quota,
 --          want, min, spare, flags, stem; and the override. stem is the length of the key before
 --          the counter: the script reads the override from <stem>override. If stem is 0, the
 --          override is the text after the numbers, and no text means no override. Flags are a sum:
---          1 if refused units count, too, and 2 if <key>:quota keeps the quota for operators.
+--          1 if refused units count, too, 2 if <key>:quota keeps the quota for operators, and 4 if
+--          the counter is kept after its window. A ninth number is the quota to keep, if it is
+--          another one than that in force.
 --
 -- Replies doubles of eight bytes in one text, which costs the caller far less than an array: now_ms,
 -- then three numbers for each key, in their order:
@@ -34,6 +36,7 @@
 -- Numbers are at most 2^53 - 1: exact in Lua, and never sent to Redis in exponent form.
 local MOST = 9007199254740991
 local GRACE_MS = 10000 -- a counter outlives its window by this much
+local KEPT_S = 604800 -- and where it is kept, by a further window of at most so many seconds
 local SLICES = 20 -- of a sliding window, before the current one
 local RESERVE = '<dddddddd'
 local RESERVE_BYTES = 64
@@ -55,6 +58,11 @@ local function used_of(value)
     return nil
   end
   return least(most(0, used), MOST)
+end
+
+-- How long a counter lives that is kept after its window.
+local function kept_ms(start_s, end_s)
+  return (end_s + least(end_s - start_s, KEPT_S)) * 1000 - now_ms + GRACE_MS
 end
 
 -- The error of a command that failed.
@@ -173,7 +181,9 @@ local function adjust_window(key, operation)
   elseif delta > 0 and value then
     fault = fault_of(pcall('INCRBY', key, delta))
   elseif delta > 0 then
-    fault = fault_of(pcall('SET', key, delta, 'PX', end_s * 1000 - now_ms + GRACE_MS))
+    local is_kept = #operation > WINDOW_BYTES
+    local ttl_ms = is_kept and kept_ms(start_s, end_s) or end_s * 1000 - now_ms + GRACE_MS
+    fault = fault_of(pcall('SET', key, delta, 'PX', ttl_ms))
   end
   if fault then
     return fault, 0, 0
@@ -195,6 +205,9 @@ local function reserve(key, operation, sliding)
 
   local own, override = quota, nil
   if stem > 0 then
+    if #operation > RESERVE_BYTES then
+      own = read('<d', operation, RESERVE_BYTES + 1)
+    end
     override = pcall('GET', string.sub(key, 1, stem) .. 'override')
     if fault_of(override) then
       return -2, 0, 0
@@ -217,6 +230,9 @@ local function reserve(key, operation, sliding)
     return value, 0, 0
   end
   local ttl_ms = end_s * 1000 - now_ms + GRACE_MS
+  if flags > 3 then
+    flags, ttl_ms = flags - 4, kept_ms(start_s, end_s)
+  end
   local reset_ms
   local used, now, first, units = 0, nil, nil, nil
   if slides then
@@ -258,13 +274,13 @@ local function reserve(key, operation, sliding)
   if flags > 1 and (value or taken > 0) then
     -- The quota lives as long as the counter: it is written with the first units of a window or a
     -- slice. Whether that works decides nothing.
-    local name, is_first, until_ms = key .. ':quota', not value, end_s * 1000
+    local name, is_first, own_ttl_ms = key .. ':quota', not value, ttl_ms
     if slides then
       is_first = taken > 0 and units[now - first + 1] == 0
-      until_ms = (now + SLICES + 1) * start_s
+      own_ttl_ms = (now + SLICES + 1) * start_s - now_ms + GRACE_MS
     end
     if is_first or tonumber(pcall('GET', name)) ~= own then
-      pcall('SET', name, own, 'PX', until_ms - now_ms + GRACE_MS)
+      pcall('SET', name, own, 'PX', own_ttl_ms)
     end
   end
   local fault
@@ -290,7 +306,7 @@ for i = 1, #ARGV do
   local key, operation = KEYS[i], ARGV[i]
   local bytes = #operation
   local first, second, third, fourth
-  if bytes == WINDOW_BYTES then
+  if bytes == WINDOW_BYTES or bytes == WINDOW_BYTES + 1 then
     first, second, third = adjust_window(key, operation)
   elseif bytes == SLICE_BYTES then
     sliding = sliding or sliding_functions()

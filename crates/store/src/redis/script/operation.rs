@@ -12,7 +12,7 @@ use crate::window::{CounterId, Position};
 
 /// Most operations of one command: Redis serves no other client meanwhile, for about 0.3 ms.
 pub const MAX_OPERATIONS: usize = 32;
-/// Numbers in the argument of a reservation.
+/// Numbers in the argument of a reservation, without that of a quota to keep.
 const NUMBERS: usize = 8;
 
 /// What the script does with one counter.
@@ -186,14 +186,18 @@ fn write_reservation(
         reservation.want,
         reservation.min,
         reservation.spare,
-        u64::from(reservation.count_denied) + 2 * u64::from(keeps),
+        u64::from(reservation.count_denied)
+            + 2 * u64::from(keeps)
+            + 4 * u64::from(outlasts(position)),
         stem,
     ];
     let numbers = numbers.map(double);
-    if value.is_empty() {
+    let named = double(reservation.named_quota());
+    let rest = if keeps && reservation.named_quota() != reservation.quota { &named } else { value };
+    if rest.is_empty() {
         cmd.write_arg(numbers.as_flattened());
     } else {
-        cmd.write_arg(&[numbers.as_flattened(), value].concat());
+        cmd.write_arg(&[numbers.as_flattened(), rest].concat());
     }
 }
 
@@ -206,9 +210,18 @@ fn write_adjustment(cmd: &mut Cmd, position: &Position, units: f64) {
         }
         CounterId::Fixed { .. } | CounterId::Calendar(_) => {
             let numbers = [units, double(position.span.start), double(position.span.end)];
-            cmd.write_arg(numbers.as_flattened());
+            if outlasts(position) {
+                cmd.write_arg(&[numbers.as_flattened(), b"+"].concat());
+            } else {
+                cmd.write_arg(numbers.as_flattened());
+            }
         }
     }
+}
+
+/// Whether a counter is kept after its window.
+fn outlasts(position: &Position) -> bool {
+    !position.id.kept_for().is_zero()
 }
 
 /// A number as the script reads it: exact, since none is above 2^53 - 1.

@@ -5,15 +5,17 @@ use quotagate_operate::share_words;
 use quotagate_protocol::dials::{ALL_POLICIES, EnforcedShare};
 
 use crate::operate::display::{Table, Weight, ends, mode, on_failure, say, window};
-use crate::operate::failure::Failure;
+use crate::operate::failure::{Failure, whole};
 use crate::operate::session::Session;
 use crate::text::{count, number};
 
 /// Shows all policies and their dials.
 pub(super) async fn run(session: &Session) -> Result<(), Failure> {
     let answer = session.client.boards().await?;
+    let incomplete = answer.value.iter().filter_map(|board| board.incomplete.as_deref());
     if session.output.json {
-        return session.output.json(&answer.raw);
+        session.output.json(&answer.raw)?;
+        return whole(incomplete);
     }
     if answer.value.is_empty() {
         say(
@@ -35,7 +37,7 @@ pub(super) async fn run(session: &Session) -> Result<(), Failure> {
             say("No dial is set. To set one: `quotagate dial set POLICY --quota N --for 1h`");
         }
     }
-    Ok(())
+    whole(incomplete)
 }
 
 /// One row for each policy as it is in force, and one for each other dial, such as the dial of all

@@ -1,0 +1,3 @@
+enter();
+turn('connecting');
+follow();
