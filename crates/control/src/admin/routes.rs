@@ -145,7 +145,7 @@ async fn clear_override(State(app): AdminState, body: Body<api::ClearOverride>) 
 }
 
 async fn documents(State(app): AdminState, asked: Asked) -> Reply<api::PublishedDocuments> {
-    let domain = asked.one(&app).await?;
+    let domain = asked.of_documents(&app).await?;
     let list = app.operate.documents.list(domain.as_deref()).await?;
     let sight = app.operate.fleet.look().await;
     let mut in_force = sight.in_force();
@@ -155,7 +155,7 @@ async fn documents(State(app): AdminState, asked: Asked) -> Reply<api::Published
 }
 
 async fn document_text(State(app): AdminState, asked: Asked) -> Reply<api::DocumentText> {
-    let domain = asked.one(&app).await?;
+    let domain = asked.of_documents(&app).await?;
     Ok(Json(app.operate.documents.text(domain.as_deref(), asked.number).await?))
 }
 
@@ -311,6 +311,15 @@ impl Asked {
     async fn one(&self, app: &Control) -> Result<Option<String>, Refusal> {
         only(app, &self.access.scope, self.domain()).await
     }
+
+    /// The same for published documents, whose domain no proxy needs to have reported.
+    async fn of_documents(&self, app: &Control) -> Result<Option<String>, Refusal> {
+        // The operator may see the domain that the request names.
+        match self.domain() {
+            Some(domain) => Ok(Some(domain.to_owned())),
+            None => self.one(app).await,
+        }
+    }
 }
 
 /// The domains of a request: the one that it names, or all of `scope` that are known.
@@ -416,17 +425,24 @@ impl<T: DeserializeOwned> FromRequest<Arc<Control>> for Body<T> {
 
     async fn from_request(request: Request, app: &Arc<Control>) -> Result<Self, Refusal> {
         let access = Access::in_extensions(request.extensions())?;
-        let most = if request.uri().path() == api::DOCUMENTS { MAX_PUBLISHED } else { MAX_BODY };
+        let is_document = request.uri().path() == api::DOCUMENTS;
+        let most = if is_document { MAX_PUBLISHED } else { MAX_BODY };
         let bytes = receive(request.into_body(), most).await?;
         let sent: Value = read_json(&bytes)?;
         let refused =
             |refusal: Refusal| Refusal::Change { wish: sent.clone(), refusal: refusal.into() };
-        Self::of(&access, app, &sent).await.map_err(refused)
+        Self::of(&access, app, &sent, is_document).await.map_err(refused)
     }
 }
 
 impl<T: DeserializeOwned> Body<T> {
-    async fn of(access: &Access, app: &Control, sent: &Value) -> Result<Self, Refusal> {
+    /// `is_document`: no proxy needs to have reported its domain.
+    async fn of(
+        access: &Access,
+        app: &Control,
+        sent: &Value,
+        is_document: bool,
+    ) -> Result<Self, Refusal> {
         // A list would be read as the fields in their order, so that their names could not be
         // checked.
         let Value::Object(mut fields) = sent.clone() else {
@@ -441,7 +457,10 @@ impl<T: DeserializeOwned> Body<T> {
         let domain = match domain {
             Some(domain) => {
                 access.check(&domain)?;
-                only(app, &access.scope, Some(&domain)).await?
+                match is_document {
+                    true => Some(domain),
+                    false => only(app, &access.scope, Some(&domain)).await?,
+                }
             }
             None => only(app, &access.scope, None).await?,
         };

@@ -51,6 +51,9 @@ pub struct PublishedDocuments {
     pub durable: bool,
     /// The last 64, the newest first. The first one is published, unless it is a withdrawal.
     pub documents: Vec<DocumentRecord>,
+    /// Why nobody knows which one is published.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub incomplete: Option<String>,
     /// What proxies have in force.
     pub in_force: DocumentsInForce,
     /// What proxies refuse, in sentences.

@@ -130,7 +130,8 @@ pub struct DocumentsInForce {
     /// if all proxies have the same documents.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub differ: Vec<String>,
-    /// The proxies that have been silent for a minute, and reported to this store within ten.
+    /// The proxies that have been silent for a minute, and reported to this store within ten that
+    /// they have a published document. 0 if too many proxies report to other stores to tell.
     #[serde(default, skip_serializing_if = "is_embedded")]
     pub silent: u64,
 }

@@ -9,7 +9,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use quotagate_protocol::dials::{DocumentReply, DocumentVersion};
 use quotagate_protocol::is_domain;
 use quotagate_quota::config::{Config, PublishedDocument};
+use serde::de::IgnoredAny;
 use serde_json::Value;
+use tokio::sync::OnceCell;
 
 use super::history::{History, Made};
 use crate::api::{
@@ -33,8 +35,17 @@ pub struct Documents {
     replies: Mutex<LastReplies>,
 }
 
-/// Replies to proxies, and which document each of them has.
-type LastReplies = HashMap<String, (DocumentVersion, Arc<[u8]>)>;
+/// Replies to proxies, and which document each of them has. Those who ask at once share one read.
+type LastReplies = HashMap<String, (DocumentVersion, Arc<OnceCell<Arc<[u8]>>>)>;
+
+/// What the record of the last publication says.
+enum LastRecord {
+    /// Nothing was published yet.
+    Absent,
+    Known(DocumentRecord),
+    /// Somebody has damaged or deleted it: nobody knows what is published.
+    Unreadable,
+}
 
 /// What is published.
 struct Wish<'w> {
@@ -106,18 +117,22 @@ impl Documents {
     async fn make(&self, wish: Wish<'_>) -> Result<Changed, Fault> {
         let Wish { domain, after, note, by, content, rollback_to } = wish;
         let snapshot = self.control.read(HashName::Documents, domain).await?;
-        let (old, last) = (snapshot.get(LAST_DOCUMENT).map(<[u8]>::to_vec), last(&snapshot));
-        let last_number = last.as_ref().map_or(0, |last| last.number);
+        let old = snapshot.get(LAST_DOCUMENT).map(<[u8]>::to_vec);
+        let records = records(&snapshot);
+        // A record that was lost has no number to go on from.
+        let last_number = records.first().map_or(0, |record| record.number);
         if after.is_some_and(|after| after != last_number) {
-            return Err(overtaken(domain, last.as_ref()));
+            return Err(overtaken(domain, records.first()));
         }
         let digest = content.as_ref().map(|(_, config)| config.digest.to_string());
-        let in_force = last.as_ref().filter(|last| !last.is_withdrawal());
-        match (&digest, in_force) {
-            (None, None) => {
+        match (&digest, last(&snapshot)) {
+            (None, LastRecord::Absent) => {
                 return Err(Fault::Absent(format!("no document is published in {domain}")));
             }
-            (Some(digest), Some(last)) if *digest == last.digest => {
+            (None, LastRecord::Known(last)) if last.is_withdrawal() => {
+                return Err(Fault::Absent(format!("no document is published in {domain}")));
+            }
+            (Some(digest), LastRecord::Known(last)) if *digest == last.digest => {
                 return Err(Fault::InUse(format!(
                     "{domain} has this very document published, as number {} ({digest}): nothing \
                      would change",
@@ -147,7 +162,7 @@ impl Documents {
         };
         let Some(version) = self.control.publish(domain, &publication).await? else {
             let snapshot = self.control.read(HashName::Documents, domain).await?;
-            return Err(overtaken(domain, self::last(&snapshot).as_ref()));
+            return Err(overtaken(domain, self::records(&snapshot).first()));
         };
         self.history.changed(domain, &event).await;
         let made = Made { version, done: event.done };
@@ -178,6 +193,7 @@ impl Documents {
             domain,
             durable: self.control.durable(),
             documents: records(&snapshot),
+            incomplete: published(&snapshot).is_none().then(|| LOST_RECORD.to_owned()),
             in_force: DocumentsInForce::default(),
             refused: Vec::new(),
         })
@@ -232,27 +248,47 @@ impl Documents {
         published: DocumentVersion,
         digest: &str,
     ) -> Result<Vec<u8>, String> {
-        let DocumentVersion { number, .. } = published;
-        if published.digest.is_empty() || published.digest == digest {
-            let digest = published.digest;
-            return Ok(write(&DocumentReply::<Value> { number, digest, document: None }));
+        let is_withdrawn = published.digest.is_empty();
+        if is_withdrawn {
+            self.replies().remove(domain);
         }
-        if let Some((_, reply)) =
-            self.replies().get(domain).filter(|(known, _)| *known == published)
-        {
-            return Ok(reply.to_vec());
+        if is_withdrawn || published.digest == digest {
+            let DocumentVersion { number, digest } = published;
+            return Ok(write(&DocumentReply::<()> { number, digest, document: None }));
         }
+        let shared = self.shared_reply(domain, &published);
+        let reply = shared.get_or_try_init(|| self.read_reply(domain, &published)).await?;
+        Ok(reply.to_vec())
+    }
+
+    /// The reply with this document, or the place for it.
+    fn shared_reply(&self, domain: &str, published: &DocumentVersion) -> Arc<OnceCell<Arc<[u8]>>> {
+        let mut replies = self.replies();
+        if let Some((_, reply)) = replies.get(domain).filter(|(known, _)| known == published) {
+            return Arc::clone(reply);
+        }
+        let reply = Arc::<OnceCell<_>>::default();
+        if replies.len() < MAX_DOMAINS || replies.contains_key(domain) {
+            replies.insert(domain.to_owned(), (published.clone(), Arc::clone(&reply)));
+        }
+        reply
+    }
+
+    async fn read_reply(
+        &self,
+        domain: &str,
+        published: &DocumentVersion,
+    ) -> Result<Arc<[u8]>, String> {
+        let DocumentVersion { number, digest } = published.clone();
         let text = self.control.document(domain, number).await;
         let text = text.map_err(|error: StoreError| error.to_string())?;
-        let document: Option<Value> = text.and_then(|text| serde_json::from_slice(&text).ok());
-        let document = document.ok_or_else(|| format!("the text of number {number} is lost"))?;
-        let digest = published.digest.clone();
-        let reply = write(&DocumentReply { number, digest, document: Some(document) });
-        let mut replies = self.replies();
-        if replies.len() < MAX_DOMAINS || replies.contains_key(domain) {
-            replies.insert(domain.to_owned(), (published, reply.clone().into()));
-        }
-        Ok(reply)
+        let is_json = |text: &Vec<u8>| serde_json::from_slice::<IgnoredAny>(text).is_ok();
+        let text = text.filter(is_json);
+        let text = text.ok_or_else(|| format!("the text of number {number} is lost"))?;
+        // The text as it was published: what is read and written again might have another digest.
+        let mut reply = write(&DocumentReply::<()> { number, digest, document: None });
+        reply.pop();
+        Ok([&reply[..], &b",\"document\":"[..], &text[..], &b"}"[..]].concat().into())
     }
 
     /// Nothing panics while it is locked.
@@ -282,14 +318,27 @@ fn checked(document: &Value) -> Result<(Value, Config), Fault> {
     if zones.is_empty() { Ok((document, config)) } else { Err(invalid(zones.join("\n"))) }
 }
 
-/// The record of the last document.
-fn last(snapshot: &Snapshot) -> Option<DocumentRecord> {
-    serde_json::from_slice(snapshot.get(LAST_DOCUMENT)?).ok()
+/// The record of the last document. Without one, whatever else is there says that there was one.
+fn last(snapshot: &Snapshot) -> LastRecord {
+    match snapshot.get(LAST_DOCUMENT).map(serde_json::from_slice) {
+        Some(Ok(record)) => LastRecord::Known(record),
+        None if snapshot.left_out == 0 && records(snapshot).is_empty() => LastRecord::Absent,
+        _ => LastRecord::Unreadable,
+    }
 }
 
-/// What proxies of a domain should have in force.
-pub(crate) fn published(snapshot: &Snapshot) -> DocumentVersion {
-    last(snapshot).map(|last| last.version()).unwrap_or_default()
+/// What a damaged record means, for the log and for operators.
+pub(crate) const LOST_RECORD: &str = "the record of the published document cannot be read, so \
+    proxies keep the document that they have: publish one again, or withdraw it";
+
+/// What proxies of a domain should have in force; `None` if nobody knows. Then they keep what they
+/// have.
+pub(crate) fn published(snapshot: &Snapshot) -> Option<DocumentVersion> {
+    match last(snapshot) {
+        LastRecord::Absent => Some(DocumentVersion::default()),
+        LastRecord::Known(last) => Some(last.version()),
+        LastRecord::Unreadable => None,
+    }
 }
 
 /// All records, the newest first. One that does not fit its name is left out: anything may have

@@ -14,7 +14,7 @@ use quotagate_protocol::dials::{
 
 use quotagate_protocol::{Mode, is_policy};
 
-use crate::change::documents::published;
+use crate::change::documents::{LOST_RECORD, published};
 use crate::millis;
 use crate::pattern::PatternOverrides;
 use crate::record::{DialRecord, OverrideRecord, left_at, write};
@@ -231,11 +231,20 @@ impl View {
         let same = last.filter(|last| {
             last.version() == snapshot.version && Arc::ptr_eq(&last.overrides, &overrides)
         });
+        let mut lost = false;
         let document = match same.and_then(|last| last.document.clone()) {
             Some(document) => Some(document),
-            None => store.read(HashName::Documents, domain).await.ok().map(|of| published(&of)),
+            None => store.read(HashName::Documents, domain).await.ok().and_then(|read| {
+                let document = published(&read);
+                lost = document.is_none();
+                document
+            }),
         };
         let mut view = Self { snapshot, at, dials, overrides, document, complaint };
+        if lost {
+            let part = if view.complaint.is_empty() { "" } else { "; " };
+            view.complaint += &format!("{part}{LOST_RECORD}");
+        }
         if !view.cut_reply().1 {
             let part = if view.complaint.is_empty() { "" } else { "; " };
             view.complaint += &format!(

@@ -81,19 +81,23 @@ impl ReportedDocuments {
         proxies.insert(Box::from(&*report.proxy), now);
     }
 
-    /// How many proxies of a domain have been silent for a minute, of those that reported within
-    /// the last ten. A live proxy reports every 5 s, with traffic or without.
+    /// The proxies of a domain that have been silent for a minute, of those that reported a
+    /// published document last, within ten minutes. Such a proxy reports every 5 s, with traffic or
+    /// without; others are silent without traffic.
     pub fn silent(&self, domain: &str, now: Instant) -> BTreeSet<String> {
         let documents = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let of_domain = documents.iter().filter(|((of, ..), _)| **of == *domain);
-        let mut last: BTreeMap<&str, Instant> = BTreeMap::new();
-        for (proxy, at) in of_domain.flat_map(|(_, proxies)| proxies) {
-            let last = last.entry(proxy).or_insert(*at);
-            *last = (*last).max(*at);
+        let mut last: BTreeMap<&str, (Instant, u64)> = BTreeMap::new();
+        for ((.., number), proxies) in of_domain {
+            for (proxy, at) in proxies {
+                let last = last.entry(proxy).or_insert((*at, *number));
+                *last = (*last).max((*at, *number));
+            }
         }
-        let is_silent =
-            |at: Instant| !is_recent(at, now) && now.saturating_duration_since(at) < REMEMBERED;
-        let silent = last.into_iter().filter(|(_, at)| is_silent(*at));
+        let is_silent = |(at, number): (Instant, u64)| {
+            number > 0 && !is_recent(at, now) && now.saturating_duration_since(at) < REMEMBERED
+        };
+        let silent = last.into_iter().filter(|(_, last)| is_silent(*last));
         silent.map(|(proxy, _)| proxy.to_owned()).collect()
     }
 
@@ -170,6 +174,25 @@ mod tests {
         assert_eq!(counts(64), [(a, 1), (b.clone(), 2)]);
         assert_eq!(counts(70), [(b, 1)]);
         assert_eq!(counts(80), []);
+    }
+
+    #[test]
+    fn proxy_with_a_published_document_is_silent_after_a_minute_and_gone_after_ten() {
+        let (documents, start) = (ReportedDocuments::default(), Instant::now());
+        let at = |s| start + Duration::from_secs(s);
+        let report = |proxy, number| Report { number, ..report(proxy, "aaaaaaaaaaaa") };
+        documents.reported("shop", &report(1, 7), at(0));
+        documents.reported("shop", &report(2, 0), at(0));
+        // Back to the embedded document, and the other way round.
+        documents.reported("shop", &report(3, 7), at(0));
+        documents.reported("shop", &report(3, 0), at(1));
+        documents.reported("shop", &report(4, 0), at(0));
+        documents.reported("shop", &report(4, 8), at(1));
+        let silent = |s| -> Vec<String> { documents.silent("shop", at(s)).into_iter().collect() };
+        assert_eq!(silent(59), [""; 0]);
+        assert_eq!(silent(61), ["0000000000000001", "0000000000000004"]);
+        assert_eq!(silent(600), ["0000000000000004"]);
+        assert_eq!(documents.silent("other", at(61)).len(), 0);
     }
 
     #[test]

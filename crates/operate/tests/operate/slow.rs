@@ -87,6 +87,10 @@ impl ControlStore for Slow {
         self.inner.control().document(domain, number)
     }
 
+    fn forget_documents<'a>(&'a self, domain: &'a str) -> Reply<'a, ()> {
+        self.inner.control().forget_documents(domain)
+    }
+
     fn upsert<'a>(&'a self, hash: HashName, domain: &'a str, upsert: &'a Upsert) -> Reply<'a, ()> {
         self.inner.control().upsert(hash, domain, upsert)
     }

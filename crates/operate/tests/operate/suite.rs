@@ -39,6 +39,7 @@ async fn suite(store: Arc<dyn Store>) {
     documents::publishes_documents_and_goes_back(&store).await;
     documents::refuses_documents_with_faults(&store).await;
     documents::tells_the_slower_of_two_publishers(&store).await;
+    documents::keeps_what_proxies_have_while_the_last_record_cannot_be_read(&store).await;
     documents::keeps_64_documents(&store).await;
     windows::operates_each_kind_of_window(&store).await;
 }

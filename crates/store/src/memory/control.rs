@@ -311,6 +311,13 @@ impl ControlStore for Memory {
         ready(Ok(text)).boxed()
     }
 
+    fn forget_documents<'a>(&'a self, domain: &'a str) -> Reply<'a, ()> {
+        let mut hashes = self.operators.hashes();
+        hashes.fields.remove(&(HashName::Documents, domain.to_owned()));
+        hashes.documents.remove(domain);
+        ready(Ok(())).boxed()
+    }
+
     fn upsert<'a>(&'a self, hash: HashName, domain: &'a str, upsert: &'a Upsert) -> Reply<'a, ()> {
         self.operators.hashes().upsert(hash, domain, upsert, (self.clock)());
         ready(Ok(())).boxed()

@@ -211,6 +211,7 @@ async fn list(session: &Session) -> Result<(), Failure> {
         return session.output.json(&answer.raw);
     }
     let listed = answer.value;
+    listed.incomplete.iter().for_each(|why| say(why));
     if listed.documents.is_empty() {
         say(&format!(
             "No document was published in {}: the proxies' own documents decide.",
@@ -255,7 +256,9 @@ async fn status(session: &Session) -> Result<(), Failure> {
     if session.output.json {
         return session.output.json(&answer.raw);
     }
-    let PublishedDocuments { domain, durable, documents, in_force, refused } = answer.value;
+    let PublishedDocuments { domain, durable, documents, incomplete, in_force, refused } =
+        answer.value;
+    incomplete.iter().for_each(|why| say(why));
     let last = documents.first();
     let published = last.filter(|last| !last.is_withdrawal());
     session.output.sentence(&match last {

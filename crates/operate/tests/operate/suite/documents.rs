@@ -1,9 +1,11 @@
 //! Published documents.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use quotagate_operate::api::{PublishDocument, WithdrawDocument};
 use quotagate_operate::{Fault, Operate};
+use quotagate_store::control::{HashName, LAST_DOCUMENT, Upsert};
 use quotagate_store::server::Hooks;
 use quotagate_store::store::Store;
 use serde_json::{Value, json};
@@ -155,6 +157,41 @@ pub async fn tells_the_slower_of_two_publishers(store: &Arc<dyn Store>) {
     let made = futures_util::future::join_all(made).await;
     assert_eq!(made.iter().filter(|made| made.is_ok()).count(), 1, "{made:?}");
     assert_eq!(numbers(&operate, "race").await, [2, 1]);
+}
+
+pub async fn keeps_what_proxies_have_while_the_last_record_cannot_be_read(store: &Arc<dyn Store>) {
+    let operate = reported(store, "lost", &["p"]).await;
+    for quota in [1, 2] {
+        operate.documents.publish(&publish("lost", quota)).await.unwrap();
+    }
+    let damage = async |delete: &[&str], fields: &[&str]| {
+        let upsert = Upsert {
+            delete: delete.iter().map(|name| (*name).to_owned()).collect(),
+            fields: fields.iter().map(|name| ((*name).to_owned(), b"{}".to_vec())).collect(),
+            max_fields: 128,
+            keep_for: Duration::from_secs(3600),
+        };
+        store.control().upsert(HashName::Documents, "lost", &upsert).await.unwrap();
+    };
+    for (delete, fields) in [(&[][..], &[LAST_DOCUMENT][..]), (&[LAST_DOCUMENT], &[])] {
+        damage(delete, fields).await;
+        let other = Operate::new(Arc::clone(store));
+        let known = reply(&other, "lost").await.document;
+        assert_eq!(known, None, "nobody goes back to its own document");
+        let listed = other.documents.list(Some("lost")).await.unwrap();
+        assert!(listed.incomplete.unwrap().contains("keep the document that they have"));
+    }
+    // The number goes on, and no text is overwritten.
+    operate.documents.publish(&publish("lost", 2)).await.unwrap();
+    assert_eq!(numbers(&operate, "lost").await, [3, 2, 1]);
+    let other = Operate::new(Arc::clone(store));
+    assert_eq!(reply(&other, "lost").await.document.unwrap().number, 3);
+    assert_eq!(other.documents.list(Some("lost")).await.unwrap().incomplete, None);
+    damage(&[], &[LAST_DOCUMENT]).await;
+    let wish =
+        WithdrawDocument { domain: Some("lost".into()), after: None, note: None, by: "ann".into() };
+    operate.documents.withdraw(&wish).await.unwrap();
+    assert_eq!(numbers(&operate, "lost").await, [4, 3, 2, 1]);
 }
 
 pub async fn keeps_64_documents(store: &Arc<dyn Store>) {

@@ -177,7 +177,8 @@ impl ControlStore for Redis {
             let arguments = [
                 &b"publish"[..],
                 LAST_DOCUMENT.as_bytes(),
-                old.as_deref().unwrap_or_default(),
+                // What is no object counts as none, like in the script.
+                old.as_deref().filter(|old| old.starts_with(b"{")).unwrap_or_default(),
                 number.as_bytes(),
                 record,
                 text.as_deref().unwrap_or_default(),
@@ -209,6 +210,20 @@ impl ControlStore for Redis {
                 Value::Nil => Ok(None),
                 _ => Err(unexpected()),
             }
+        }
+        .boxed()
+    }
+
+    fn forget_documents<'a>(&'a self, domain: &'a str) -> Reply<'a, ()> {
+        async move {
+            let (records, texts) =
+                (self.hash_key(HashName::Documents, domain), self.texts_key(domain));
+            let delete = |_| {
+                let mut delete = redis::cmd("DEL");
+                delete.arg(&records).arg(&texts);
+                delete
+            };
+            self.execute(&records, delete).await.map(drop)
         }
         .boxed()
     }
