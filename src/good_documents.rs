@@ -1,11 +1,13 @@
-//! The last good documents of this process, in the host's shared data.
+//! The last good documents of this process, and the published documents that its filters took up,
+//! in the host's shared data.
 //!
 //! Shared data outlives roots and VMs, and belongs to all VMs with the same `vm_id`. One key holds
-//! all documents, so that their number is bounded: the host cannot delete a key.
+//! all good documents, so that their number is bounded: the host cannot delete a key. Published
+//! documents have a fixed number of keys, since every worker writes one after a swap.
 
 use proxy_wasm::hostcalls;
 use quotagate_quota::config::{
-    Config, DocumentOwner, GoodDocuments, PublishedDocument, WrongDocument,
+    Config, DocumentOwner, GoodDocuments, Inheritance, PublishedDocument, WrongDocument,
 };
 
 use crate::host;
@@ -16,18 +18,10 @@ const TRIES: usize = 8;
 
 /// Keeps a good document, for the case that a wrong one follows.
 pub fn keep(config: &Config, text: &[u8]) {
-    keep_of(&DocumentOwner::Filter(filter()), config, text);
-}
-
-/// Keeps the published document that was taken up, for a later configuration of the same filter.
-pub fn keep_published(config: &Config, document: &PublishedDocument) {
-    keep_of(&DocumentOwner::Published(filter()), config, document.text().as_bytes());
-}
-
-fn keep_of(owner: &DocumentOwner, config: &Config, text: &[u8]) {
+    let owner = owner();
     for _ in 0..TRIES {
         let (mut documents, version) = read();
-        if !documents.keep(owner, config, text) {
+        if !documents.keep(&owner, config, text) {
             return;
         }
         if hostcalls::set_shared_data(KEY, Some(&documents.written()), version).is_ok() {
@@ -38,19 +32,39 @@ fn keep_of(owner: &DocumentOwner, config: &Config, text: &[u8]) {
 
 /// The last good document that a wrong one would have replaced.
 pub fn last(wrong: &WrongDocument) -> Option<String> {
-    read().0.last(&DocumentOwner::Filter(filter()), wrong).map(str::to_owned)
+    read().0.last(&owner(), wrong).map(str::to_owned)
 }
 
-/// The published document that this filter took up last in the domain of this document.
-pub fn published(embedded: &[u8]) -> Option<PublishedDocument> {
-    let owner = DocumentOwner::Published(filter());
-    PublishedDocument::read(read().0.last(&owner, &WrongDocument::read(embedded))?)
+/// Keeps the published document that was taken up, for a later configuration of the same filter.
+pub fn keep_published(domain: &str, document: &PublishedDocument) {
+    let inheritance = Inheritance::new(filter(), domain);
+    let key = published_key(&inheritance);
+    let (slot, _) = hostcalls::get_shared_data(&key).unwrap_or_default();
+    if !inheritance.is_written(&slot.unwrap_or_default(), document) {
+        // If it fails, a later configuration begins with its embedded document.
+        let _ = hostcalls::set_shared_data(&key, Some(&inheritance.written(document)), None);
+    }
+}
+
+/// The published document that this filter took up last in this domain.
+pub fn published(domain: &str) -> Option<PublishedDocument> {
+    let inheritance = Inheritance::new(filter(), domain);
+    let (slot, _) = hostcalls::get_shared_data(&published_key(&inheritance)).ok()?;
+    inheritance.read(&slot?)
+}
+
+fn published_key(inheritance: &Inheritance) -> String {
+    format!("quotagate.published_document.{}", inheritance.slot())
 }
 
 /// The documents, and the version of the host's data.
 fn read() -> (GoodDocuments, Option<u32>) {
     let (text, version) = hostcalls::get_shared_data(KEY).unwrap_or_default();
     (GoodDocuments::read(&text.unwrap_or_default()), version)
+}
+
+fn owner() -> DocumentOwner {
+    DocumentOwner::Filter(filter())
 }
 
 /// The name of this filter in Envoy's configuration.

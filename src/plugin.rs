@@ -95,11 +95,11 @@ impl Plugin {
     }
 
     /// Takes up what this filter took up last in this process, and begins to ask for the published
-    /// document if `embedded` is live. Call it before [`take_up`](Self::take_up).
-    pub fn inherit(&self, embedded: &[u8]) {
+    /// document if the embedded one is live. Call it before [`take_up`](Self::take_up).
+    pub fn inherit(&self) {
         let mut driver = self.driver.borrow_mut();
-        if driver.resting_period().is_some() {
-            if let Some(document) = good_documents::published(embedded) {
+        if let Some(embedded) = driver.embedded() {
+            if let Some(document) = good_documents::published(&embedded.domain) {
                 driver.inherit(document);
             }
             set_tick(TICK);
@@ -117,7 +117,7 @@ impl Plugin {
         self.flush_statistics();
         let config = document.config(&embedded).map_err(Vec::from).and_then(carried_out);
         if self.driver.borrow_mut().take_up(&document, config, self.now()) {
-            good_documents::keep_published(&self.config(), &document);
+            good_documents::keep_published(&embedded.domain, &document);
         }
     }
 

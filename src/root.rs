@@ -78,7 +78,7 @@ impl RootContext for Root {
             warn!("quotagate: {warning}");
         }
         let plugin = Plugin::new(self.id, config);
-        plugin.inherit(&text);
+        plugin.inherit();
         plugin.take_up(carried_out);
         plugin.flush_statistics();
         self.plugin = Some(Rc::new(plugin));

@@ -1,11 +1,13 @@
 //! Configurations: of a listener's filter, and of a route.
 
+use std::collections::BTreeMap;
 use std::hash::{BuildHasher, RandomState};
 use std::sync::{Arc, LazyLock, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use quotagate_operate::document::unknown_zones;
 use quotagate_quota::config::{
-    Config, DocumentOwner, Faults, GoodDocuments, PerRoute, PublishedDocument, Reach, WrongDocument,
+    Config, DocumentOwner, Faults, GoodDocuments, Inheritance, PerRoute, PublishedDocument, Reach,
+    WrongDocument,
 };
 
 use crate::abi::{FilterConfig, process};
@@ -65,24 +67,32 @@ impl Setup {
         let metrics = Metrics::define(filter_config);
         let setup = Self::new(config, link, metrics, main);
         if setup.config.is_live() && !process::only_validates() {
-            setup.follow(name, document);
+            setup.follow(name);
         }
         Ok(Arc::new(setup))
     }
 
     /// Makes all shards, so that each of them takes up published documents without traffic, too.
-    fn follow(&self, name: &str, document: &[u8]) {
-        let owner = DocumentOwner::Published(name.into());
-        let embedded = WrongDocument::read(document);
-        let kept = good_documents().last(&owner, &embedded).map(str::to_owned);
-        let keep = move |config: &Config, document: &PublishedDocument| {
-            good_documents().keep(&owner, config, document.text().as_bytes());
+    fn follow(&self, name: &str) {
+        let inheritance = Inheritance::new(name, &*self.config.domain);
+        let slot = inheritance.slot();
+        let inherited = taken_up().get(&slot).and_then(|written| inheritance.read(written));
+        // Checked once, because this is Envoy's main thread.
+        let inherited = inherited.map(|document| {
+            let config = document.config(&self.config).map_err(Vec::from).and_then(carried_out);
+            (document, config)
+        });
+        let keep = move |document: &PublishedDocument| {
+            let mut slots = taken_up();
+            let slot = slots.entry(slot).or_default();
+            if !inheritance.is_written(slot, document) {
+                *slot = inheritance.written(document);
+            }
         };
         let live = Arc::new(LiveDocuments { carried_out, keep: Box::new(keep) });
         for worker in 0..self.shards.len() {
             if let Some(shard) = self.shard(worker) {
-                let inherited = kept.as_deref().and_then(PublishedDocument::read);
-                shard.follow(inherited, Arc::clone(&live));
+                shard.follow(inherited.clone(), Arc::clone(&live));
             }
         }
     }
@@ -257,6 +267,12 @@ fn carried_out(config: Config) -> Result<Config, Vec<String>> {
 
 fn good_documents() -> MutexGuard<'static, GoodDocuments> {
     GOOD_DOCUMENTS.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// The published documents that filters took up last, by [slot](Inheritance::slot).
+fn taken_up() -> MutexGuard<'static, BTreeMap<usize, Vec<u8>>> {
+    static TAKEN_UP: Mutex<BTreeMap<usize, Vec<u8>>> = Mutex::new(BTreeMap::new());
+    TAKEN_UP.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 fn in_process(config: &Config) -> Result<Link, Vec<String>> {

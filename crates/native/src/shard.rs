@@ -76,8 +76,11 @@ pub struct Shard {
     is_checking: AtomicBool,
 }
 
-/// Keeps a document that was taken up, and what it means.
-type KeepDocument = Box<dyn Fn(&Config, &PublishedDocument) + Send + Sync>;
+/// Keeps a document that was taken up.
+type KeepDocument = Box<dyn Fn(&PublishedDocument) + Send + Sync>;
+
+/// A published document, and what this form of the filter makes of it.
+pub type CheckedDocument = (PublishedDocument, Result<Config, Vec<String>>);
 
 /// What shards do with published documents.
 pub struct LiveDocuments {
@@ -136,20 +139,15 @@ impl Shard {
     /// Takes up the document that this filter took up last in this process, and from now on
     /// those that operators publish, without traffic, too. Call it on Envoy's main thread, before
     /// the first request.
-    pub fn follow(
-        self: &Arc<Self>,
-        inherited: Option<PublishedDocument>,
-        live: Arc<LiveDocuments>,
-    ) {
+    pub fn follow(self: &Arc<Self>, inherited: Option<CheckedDocument>, live: Arc<LiveDocuments>) {
         // Once only, by the setup that made it.
         let _ = self.live.set(live);
-        if let Some(document) = inherited {
+        if let Some((document, config)) = inherited {
             let mut core = self.core.lock().unwrap_or_else(|poisoned| self.mend(poisoned));
             core.driver.inherit(document);
-            drop(core);
-            self.is_checking.store(true, Ordering::Relaxed);
-            self.check_document();
-            self.is_checking.store(false, Ordering::Relaxed);
+            if let Some(document) = core.driver.document().cloned() {
+                core.driver.take_up(&document, config, now());
+            }
         }
         let shard = Arc::downgrade(self);
         runtime::spawn("published documents", async move {
@@ -184,12 +182,8 @@ impl Shard {
         };
         let Some((document, embedded)) = arrived else { return };
         let config = document.config(&embedded).map_err(Vec::from).and_then(live.carried_out);
-        let config = self.with_core(|core, now| {
-            let is_in_force = core.driver.take_up(&document, config, now);
-            is_in_force.then(|| Arc::clone(core.driver.config()))
-        });
-        if let Some(config) = config {
-            (live.keep)(&config, &document);
+        if self.with_core(|core, now| core.driver.take_up(&document, config, now)) {
+            (live.keep)(&document);
         }
     }
 

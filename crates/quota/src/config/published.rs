@@ -4,13 +4,15 @@
 //! `live: true`. How the filter reaches the store is the embedded document's to say, and so is the
 //! key of digests, so that no published document holds a secret.
 
+use std::collections::HashMap;
 use std::fmt;
 use std::sync::Arc;
 
 use quotagate_protocol::dials::{DocumentReply, MAX_DOCUMENT};
+use serde::de::IgnoredAny;
 use serde_json::{Map, Value, json};
 
-use super::{Config, Faults, ROOT, digest, envoy};
+use super::{Config, Faults, Policy, ROOT, digest, envoy};
 
 /// The members of a policy document that only the embedded one has.
 const EMBEDDED: [&str; 3] = ["store", "digest_key", "live"];
@@ -43,32 +45,33 @@ impl LiveDocument {
     }
 }
 
-/// A published document as the store keeps it: without what only the embedded document says.
+/// A published document as a store sends it: without what only the embedded document says.
 #[derive(Clone, Debug, PartialEq)]
 pub struct PublishedDocument {
     /// Its number.
     pub number: u64,
     /// The digest that the store says it has.
     pub digest: Box<str>,
-    /// `None`: no document is published any more.
-    document: Option<Value>,
+    /// The reply with it. [`config`](Self::config) parses it, because that takes too long between
+    /// two requests. `None`: no document is published any more.
+    reply: Option<Box<[u8]>>,
 }
 
 impl PublishedDocument {
     /// The last one was withdrawn, as this number.
     pub(crate) fn none(number: u64) -> Self {
-        Self { number, digest: Box::default(), document: None }
+        Self { number, digest: Box::default(), reply: None }
     }
 
-    /// Reads what a filter [keeps](Self::text) of one.
-    pub fn read(text: &str) -> Option<Self> {
-        Self::of(serde_json::from_str(text).ok()?)
-    }
-
-    /// The document of a reply, if it has one.
-    pub(crate) fn of(reply: DocumentReply<Value>) -> Option<Self> {
-        let DocumentReply { number, digest, document } = reply;
-        document.map(|document| Self { number, digest: digest.into(), document: Some(document) })
+    /// The document of a [reply](Self::reply), if it has one.
+    ///
+    /// # Errors
+    /// If it is no reply.
+    pub fn read(reply: &[u8]) -> serde_json::Result<Option<Self>> {
+        let DocumentReply { number, digest, document } =
+            serde_json::from_slice::<DocumentReply<IgnoredAny>>(reply)?;
+        let digest = digest.into();
+        Ok(document.map(|_| Self { number, digest, reply: Some(reply.into()) }))
     }
 
     #[cfg(test)]
@@ -76,10 +79,9 @@ impl PublishedDocument {
         digest::of(document).into()
     }
 
-    /// As text for [`GoodDocuments`](super::GoodDocuments).
-    pub fn text(&self) -> String {
-        let Self { number, digest, document } = self;
-        json!({"number": number, "digest": digest, "document": document}).to_string()
+    /// The reply of the store, for [`read`](Self::read); empty if none is published any more.
+    pub fn reply(&self) -> &[u8] {
+        self.reply.as_deref().unwrap_or_default()
     }
 
     /// The document without what only the embedded one says, and its digest.
@@ -115,15 +117,18 @@ impl PublishedDocument {
         let Some(live) = &embedded.live else {
             return wrong("live", "must be true in the embedded document".to_owned());
         };
-        let Some(document) = &self.document else { return Ok(embedded.clone()) };
-        let Value::Object(published) = document else {
-            return wrong(ROOT, "must be an object".to_owned());
-        };
-        let found = digest::of(document);
+        let Some(reply) = &self.reply else { return Ok(embedded.clone()) };
+        let document = serde_json::from_slice::<DocumentReply<Value>>(reply);
+        let document = document.map(|reply| reply.document.unwrap_or_default());
+        let document =
+            document.map_err(|error| Faults::one(ROOT, format!("is no JSON: {error}")))?;
+        let found = digest::of(&document);
         if found != self.digest {
             return wrong(ROOT, format!("has the digest {found}, not {}", self.digest));
         }
-        let mut members = published.clone();
+        let Value::Object(mut members) = document else {
+            return wrong(ROOT, "must be an object".to_owned());
+        };
         if let Some(own) = EMBEDDED.iter().find(|name| members.contains_key(**name)) {
             return wrong(own, "must be left out: the embedded document decides it".to_owned());
         }
@@ -161,5 +166,11 @@ impl Config {
     pub(crate) fn index_from(&self, other: &Self, index: usize) -> Option<usize> {
         let name = &other.policies.get(index)?.name;
         self.policies.iter().position(|policy| policy.name == *name)
+    }
+
+    /// The policies by name, with their indexes.
+    pub(crate) fn by_name(&self) -> HashMap<&str, (usize, &Policy)> {
+        let policies = self.policies.iter().enumerate();
+        policies.map(|(index, policy)| (&*policy.name, (index, policy))).collect()
     }
 }

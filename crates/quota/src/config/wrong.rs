@@ -164,8 +164,6 @@ pub enum DocumentOwner {
     Filter(Box<str>),
     /// A route. Several routes may have the same name.
     Route(Box<str>),
-    /// A filter in a listener: the published document that it took up last.
-    Published(Box<str>),
 }
 
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -214,10 +212,9 @@ impl GoodDocuments {
         {
             return false;
         }
-        let is_published = matches!(owner, DocumentOwner::Published(_));
         self.0.retain(|known| {
-            let is_same = is_published || known.policies == document.policies;
-            !(is_same && known.has_owner_and_domain_of(&document))
+            (&known.owner, &known.domain, &known.policies)
+                != (&document.owner, &document.domain, &document.policies)
         });
         if self.0.len() >= MAX_GOOD_DOCUMENTS {
             // Not the only document of a filter that hardly ever changes.
@@ -255,7 +252,6 @@ impl GoodDocuments {
         }
         let common = |known: &GoodDocument| known.policies.intersection(&wrong.policies).count();
         let last = match owner {
-            DocumentOwner::Published(_) => found.last(),
             DocumentOwner::Filter(_) => {
                 found.iter().rev().find(|known| common(known) > 0).or(found.last())
             }

@@ -17,8 +17,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use quotagate_protocol::CounterKey;
-use quotagate_protocol::dials::{DOCUMENT_PATH, DocumentReply, DocumentVersion};
-use serde_json::Value;
+use quotagate_protocol::dials::{DOCUMENT_PATH, DocumentVersion};
 
 use super::call::LOST_AFTER;
 use super::call::faults::{CallFault, Misread};
@@ -26,6 +25,7 @@ use super::overrides::OutgoingFetch;
 use super::telemetry::Tally;
 use super::{CallId, Worker};
 use crate::config::{Config, PublishedDocument, refused_document};
+use crate::evaluate::Counter;
 use crate::time::Monotonic;
 
 /// How long a fetch of a document may take. It can have a megabyte.
@@ -97,8 +97,8 @@ impl LiveState {
 
     /// A document has come.
     #[cfg(test)]
-    pub(super) fn arrived_for_test(&mut self, reply: DocumentReply<Value>) {
-        self.arrived = PublishedDocument::of(reply).map(Arc::new);
+    pub(super) fn arrived_for_test(&mut self, reply: &[u8]) {
+        self.arrived = PublishedDocument::read(reply).unwrap().map(Arc::new);
     }
 
     /// The fetch under way, if the host should have reported its end by now.
@@ -176,25 +176,25 @@ impl<W> Worker<W> {
             live.generation = self.config.generation() + 1;
         }
         let configured = Arc::new(config);
+        let by_name = configured.by_name();
+        let moved = |policy: usize| {
+            let policy = self.config.policies.get(policy)?;
+            by_name.get(&*policy.name).map(|(index, _)| *index)
+        };
         self.requests.arrived_under(&self.config);
         let tally = std::mem::replace(&mut self.telemetry.tally, Tally::new(0));
-        self.telemetry.tally =
-            tally.moved(configured.policies.len(), |i| configured.index_from(&self.config, i));
+        self.telemetry.tally = tally.moved(configured.policies.len(), moved);
         self.telemetry.unseen = Default::default();
         let (ledger, refunds) = (&mut self.known.ledger, &mut self.calls.refunds);
-        let stays = |key: &str, window: &_| {
-            let policy = CounterKey::split(key).map(|key| key.policy);
-            let mut policies = configured.policies.iter();
-            policies.any(|of| policy == Some(&*of.name) && of.window == *window)
+        let stays = |counter: &Counter| {
+            let policy = CounterKey::split(&counter.key).and_then(|key| by_name.get(key.policy));
+            policy.is_some_and(|(_, policy)| policy.window == counter.window)
         };
-        self.leases.release(
-            |counter| stays(&counter.key, &counter.window),
-            |counter, units| {
-                ledger.refunded(counter, units.window, units.amount, now);
-                refunds.add(counter, units);
-            },
-        );
-        self.config = self.overrides.swapped(configured);
+        self.leases.release(stays, |counter, units| {
+            ledger.refunded(counter, units.window, units.amount, now);
+            refunds.add(counter, units);
+        });
+        self.config = self.overrides.swapped(&configured, moved);
     }
 
     /// Runs `act` for a request that arrived under `config`, if that is of another generation than
@@ -208,15 +208,12 @@ impl<W> Worker<W> {
             return act(self);
         };
         let in_force = std::mem::replace(&mut self.config, Arc::clone(config));
-        let tally = Tally::new(config.policies.len());
-        let tally = std::mem::replace(&mut self.telemetry.tally, tally);
         self.live.arrived_under = Some(Arc::clone(config));
+        self.telemetry.moved = Some([Arc::clone(config), Arc::clone(&in_force)]);
         let result = act(self);
+        self.telemetry.moved = None;
         self.live.arrived_under = None;
         self.config = in_force;
-        let counted = std::mem::replace(&mut self.telemetry.tally, tally);
-        let policies = self.config.policies.len();
-        self.telemetry.tally.add(counted.moved(policies, |i| self.config.index_from(config, i)));
         result
     }
 
@@ -277,18 +274,18 @@ impl<W> Worker<W> {
             return false;
         }
         let read = match end {
-            Ok(body) => serde_json::from_slice::<DocumentReply<Value>>(body)
+            Ok(body) => PublishedDocument::read(body)
                 .map_err(|error| CallFault::Malformed(Misread::Form(error.to_string()))),
             Err(fault) => Err(fault.clone()),
         };
         match read {
-            Ok(reply) => {
-                let published =
-                    DocumentVersion { number: reply.number, digest: reply.digest.clone() };
+            Ok(document) => {
+                let DocumentVersion { number, digest } = &self.live.published;
                 // Another store than the one that named the document may lag behind it. The next
                 // fetch, or the next answer to a report, tells.
-                if published == self.live.published {
-                    self.live.arrived = PublishedDocument::of(reply).map(Arc::new);
+                let is_it = |of: &PublishedDocument| of.number == *number && *of.digest == **digest;
+                if let Some(document) = document.filter(is_it) {
+                    self.live.arrived = Some(Arc::new(document));
                 }
             }
             Err(fault) => {

@@ -341,7 +341,7 @@ impl<W> Worker<W> {
 
     /// Counts an outcome that the worker does not see itself ([`Outcome::MissingIdentity`]).
     pub fn count(&mut self, policy: usize, outcome: Outcome) {
-        self.telemetry.tally.count(policy, outcome);
+        self.telemetry.count(policy, outcome);
     }
 
     /// Takes note of whether requests have the verified tokens that identities look for.

@@ -26,6 +26,8 @@ const SETUP: WorldSetup = WorldSetup {
     redirects: 10,
     swaps: 0,
     removes: false,
+    new_quotas: false,
+    new_windows: false,
 };
 
 /// Policies `a` and `b` are enforced, `c` only counts.
@@ -88,8 +90,10 @@ fn invariant_1_never_over_whatever_is_lost_or_late() {
     for seed in seeds(150) {
         let window = ["366d", "1s"][seed as usize % 2];
         let (loss, swaps) = ([0, 5, 30][seed as usize % 3], [0, 1, 20][seed as usize / 3 % 3]);
-        let setup = WorldSetup { loss, swaps, ..SETUP };
-        // The world checks every admission.
+        let (new_quotas, new_windows) = (seed % 4 > 1, seed % 8 > 3);
+        let setup = WorldSetup { loss, swaps, new_quotas, new_windows, ..SETUP };
+        // The world checks every admission: no window admits more than the largest of its quotas,
+        // so a policy whose window changes admits at most what the old one and the new one do.
         let mut world = World::new(seed, varied(seed, window), setup).run(1_800);
         assert!(!world.admitted.is_empty(), "seed {seed}");
         world.statistics_are_true();
@@ -100,7 +104,8 @@ fn invariant_1_never_over_whatever_is_lost_or_late() {
 fn invariant_3_nothing_is_admitted_that_the_store_has_not_counted() {
     for seed in seeds(60) {
         let (loss, swaps) = ([0, 5, 30][seed as usize % 3], [0, 1, 20][seed as usize / 3 % 3]);
-        let setup = WorldSetup { loss, swaps, removes: true, ..SETUP };
+        let (new_quotas, new_windows) = (seed % 4 > 1, seed % 8 > 3);
+        let setup = WorldSetup { loss, swaps, removes: true, new_quotas, new_windows, ..SETUP };
         let world = World::new(seed, varied(seed, "1s"), setup).run(1_800);
         for (counter, admitted) in &world.admitted {
             assert!(
@@ -118,7 +123,7 @@ fn invariant_3_what_is_counted_is_admitted_or_refunded_while_nothing_is_lost() {
         // refunds at its end.
         let (late, swaps) = (seed % 2 == 0, [0, 1, 20][seed as usize / 2 % 3]);
         let removes = seed % 3 == 0;
-        let setup = WorldSetup { late, swaps, removes, ..SETUP };
+        let setup = WorldSetup { late, swaps, removes, new_quotas: seed % 4 > 1, ..SETUP };
         let mut world = World::new(seed, varied(seed, "366d"), setup).run(1_500).drain();
         for counter in world.store.counters() {
             let (used, key) = (world.store.used(counter), &*counter.0);

@@ -18,6 +18,8 @@ const SETUP: WorldSetup = WorldSetup {
     redirects: 0,
     swaps: 0,
     removes: false,
+    new_quotas: false,
+    new_windows: false,
 };
 
 fn config(quota: u64, window: &str) -> Config {
@@ -36,7 +38,16 @@ fn config(quota: u64, window: &str) -> Config {
 fn invariant_1_never_over_whatever_traffic_does() {
     for seed in seeds(60) {
         let (loss, swaps) = ([0, 5, 30][seed as usize % 3], [0, 1, 20][seed as usize / 3 % 3]);
-        let setup = WorldSetup { loss, cost: 1 + seed % 4, swaps, removes: true, ..SETUP };
+        let (new_quotas, new_windows) = (seed % 4 > 1, seed % 8 > 3);
+        let setup = WorldSetup {
+            loss,
+            cost: 1 + seed % 4,
+            swaps,
+            removes: true,
+            new_quotas,
+            new_windows,
+            ..SETUP
+        };
         let (quota, window) = [(2_000, "1s"), (5_000, "366d"), (300, "1s")][seed as usize % 3];
         World::new(seed, config(quota, window), setup).run(2_500);
     }
@@ -46,7 +57,7 @@ fn invariant_1_never_over_whatever_traffic_does() {
 fn invariant_3_all_units_are_refunded_when_traffic_stops() {
     for seed in seeds(30) {
         let (swaps, removes) = ([0, 1, 20][seed as usize % 3], seed % 2 == 0);
-        let setup = WorldSetup { swaps, removes, ..SETUP };
+        let setup = WorldSetup { swaps, removes, new_quotas: seed % 4 > 1, ..SETUP };
         let mut world = World::new(seed, config(1_000_000, "366d"), setup).run(700).drain();
         for counter in world.store.counters() {
             let admitted = world.admitted.get(counter).copied().unwrap_or_default();

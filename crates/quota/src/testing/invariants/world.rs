@@ -9,7 +9,7 @@ use std::num::NonZeroU64;
 use std::sync::Arc;
 use std::time::Duration;
 
-use quotagate_protocol::{Mode, OnFailure, ReserveRequest};
+use quotagate_protocol::{Mode, OnFailure, ReserveRequest, Window};
 
 use super::Random;
 use super::model::ModelStore;
@@ -55,6 +55,10 @@ pub(super) struct WorldSetup {
     pub(super) swaps: u64,
     /// Whether such a document may lack policies.
     pub(super) removes: bool,
+    /// Whether its quotas may be smaller.
+    pub(super) new_quotas: bool,
+    /// Whether its windows may be others.
+    pub(super) new_windows: bool,
 }
 
 enum WorldEvent {
@@ -215,7 +219,9 @@ impl World {
         let in_force = self.drivers[worker].config();
         let moved = |check: Check| {
             let policy = in_force.index_from(&self.config, check.policy)?;
-            Some(Check { policy, ..check })
+            let Policy { quota, window, .. } = &in_force.policies[policy];
+            let counter = Counter { quota: *quota, window: window.clone(), ..check.counter };
+            Some(Check { policy, counter, ..check })
         };
         let mut checks: Vec<_> = checks.into_iter().filter_map(moved).collect();
         checks.sort_by_key(|check| check.policy);
@@ -223,7 +229,7 @@ impl World {
     }
 
     /// A worker takes up a document with the same policies in another order, and perhaps without
-    /// some of them.
+    /// some of them, or with other quotas and windows.
     fn swap(&mut self, worker: usize) {
         let mut config = (*self.config).clone();
         for index in (1..config.policies.len()).rev() {
@@ -231,6 +237,14 @@ impl World {
         }
         while self.setup.removes && self.random.percent(30) {
             config.policies.pop();
+        }
+        for policy in &mut config.policies {
+            if self.setup.new_quotas && self.random.percent(50) {
+                policy.quota = 1 + self.random.below(policy.quota);
+            }
+            if self.setup.new_windows && self.random.percent(30) {
+                policy.window = Window::new(self.random.of(&[1, 2, 31_622_400]), 0).unwrap();
+            }
         }
         self.take_tallies();
         let now = self.time();
@@ -308,8 +322,7 @@ impl World {
     fn is_spent_in_its_window(&self, decision: &Decision) {
         let Decision::Admit(Admission { standings, .. }) = decision else { return };
         for standing in standings.iter().filter(|standing| standing.granted) {
-            let window_s = self.policy_of(&standing.counter.key).window.seconds();
-            let current = self.now / 1000 / u64::from(window_s);
+            let current = self.now / 1000 / u64::from(standing.counter.window.seconds());
             assert_eq!(self.window(standing), current, "spent after its window's end");
         }
     }
@@ -329,8 +342,8 @@ impl World {
     /// The window that a standing is of: it ends at most a reply's delay, less than its length,
     /// before the reset time that the worker knows.
     fn window(&self, standing: &Standing) -> u64 {
-        let window_s = self.policy_of(&standing.counter.key).window.seconds();
-        standing.balance.resets.since(Monotonic::default()).as_secs() / u64::from(window_s) - 1
+        let window_s = u64::from(standing.counter.window.seconds());
+        standing.balance.resets.since(Monotonic::default()).as_secs() / window_s - 1
     }
 
     fn decided(&mut self, worker: usize, checks: &[Check], decision: &Decision) {

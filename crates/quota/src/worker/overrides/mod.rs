@@ -127,11 +127,13 @@ impl ChangesInForce {
         }
     }
 
-    /// A configuration of other policies is in force. Returns it with the dials that are known.
-    /// Those of new policies are fetched.
-    pub(super) fn swapped(&mut self, configured: Arc<Config>) -> Arc<Config> {
-        let last = Arc::clone(&self.configured);
-        let index = |policy| configured.index_from(&last, policy);
+    /// A configuration of other policies is in force, in which policies have the indexes that
+    /// `index` returns. Returns it with the dials that are known. Those of new policies are fetched.
+    pub(super) fn swapped(
+        &mut self,
+        configured: &Arc<Config>,
+        index: impl Fn(usize) -> Option<usize>,
+    ) -> Arc<Config> {
         self.dials = std::mem::take(&mut self.dials)
             .into_iter()
             .filter_map(|dial| match dial.policy {
@@ -154,7 +156,7 @@ impl ChangesInForce {
         self.dialed = vec![Dialed::default(); configured.policies.len()];
         self.dialed = (0..self.dialed.len()).map(|policy| self.dialed_of(policy)).collect();
         self.schedule.news();
-        self.reconfigured(configured)
+        self.reconfigured(Arc::clone(configured))
     }
 
     /// A reply to another call carried this version.

@@ -117,21 +117,6 @@ impl Tally {
         moved
     }
 
-    /// Adds the counts of another tally of the same policies.
-    pub(crate) fn add(&mut self, other: Self) {
-        for (policy, (requests, unreported)) in
-            other.requests.iter().zip(&other.unreported).enumerate()
-        {
-            self.add_of(policy, requests, unreported);
-        }
-        for (sum, count) in self.calls.iter_mut().zip(other.calls) {
-            *sum = sum.saturating_add(count);
-        }
-        self.refused_document = self.refused_document.saturating_add(other.refused_document);
-        self.is_empty &= other.is_empty;
-        self.has_unreported |= other.has_unreported;
-    }
-
     fn add_of(&mut self, policy: usize, requests: &Counts, unreported: &Counts) {
         let (Some(own), Some(own_unreported)) =
             (self.requests.get_mut(policy), self.unreported.get_mut(policy))

@@ -281,7 +281,7 @@ fn dials_stay_with_their_policies() {
     let digest = digest(&published);
     // Without a reply with dials between.
     let document = json!({"number": 4, "digest": digest, "document": published});
-    w.live.arrived_for_test(serde_json::from_value(document).unwrap());
+    w.live.arrived_for_test(document.to_string().as_bytes());
     assert!(taken_up(&mut w, 7_000));
     assert_eq!(dialed(&w), [("b".to_owned(), Some(7), Mode::Shadow, true)]);
 }
@@ -295,7 +295,7 @@ fn worker_inherits_what_its_filter_took_up() {
         json!({"number": 7, "digest": digest(&published), "document": published}).to_string()
     };
     let mut next = live();
-    next.inherit(PublishedDocument::read(&kept).unwrap());
+    next.inherit(PublishedDocument::read(kept.as_bytes()).unwrap().unwrap());
     assert!(taken_up(&mut next, 0));
     assert_eq!(in_force(&next), "7 c");
     assert!(hears(&mut next, 7, &digest(&document(&["c"])), 0).is_none());
