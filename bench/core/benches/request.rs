@@ -119,7 +119,7 @@ impl Among {
 
     /// A published document of these policies, as the store sends it.
     fn published(self) -> PublishedDocument {
-        let document = self.document().parse().unwrap_or_else(|error| stop(error));
+        let document = serde_json::from_str(&self.document()).unwrap_or_else(|error| stop(error));
         let (document, config) =
             PublishedDocument::check(&document).unwrap_or_else(|faults| stop(faults));
         let reply =
