@@ -101,7 +101,7 @@ async fn token_of_a_domain_publishes_before_a_proxy_reports_it() {
     let withdraw = json!({"domain": "new", "by": "pia"});
     let (status, made) = asks(Method::DELETE, "/v1/documents", Some(withdraw)).await;
     assert_eq!(status, 200, "{made}");
-    // A domain of somebody else stays closed, whether it is known or not.
+    // The domain of another team stays closed, whether it is known or not.
     assert_eq!(asks(Method::POST, "/v1/documents", publish("pay")).await.0, 403);
     assert_eq!(asks(Method::GET, "/v1/documents?domain=pay", None).await.0, 403);
     let mixed =

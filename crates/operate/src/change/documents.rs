@@ -43,7 +43,7 @@ enum LastRecord {
     /// Nothing was published yet.
     Absent,
     Known(DocumentRecord),
-    /// Somebody has damaged or deleted it: nobody knows what is published.
+    /// It was damaged or deleted: nobody knows what is published.
     Unreadable,
 }
 

@@ -65,8 +65,8 @@ impl Domains {
         Ok(list.collect())
     }
 
-    /// Removes the reported policies and the name of a domain, and all documents that were published
-    /// in it. Other stores follow, because they
+    /// Removes the reported policies and the name of a domain, and all documents that were
+    /// published in it. Other stores follow, because they
     /// take reports older than 15 minutes from the backend.
     ///
     /// # Errors

@@ -128,7 +128,8 @@ impl ChangesInForce {
     }
 
     /// A configuration of other policies is in force, in which policies have the indexes that
-    /// `index` returns. Returns it with the dials that are known. Those of new policies are fetched.
+    /// `index` returns. Returns it with the dials that are known. Those of new policies are
+    /// fetched.
     pub(super) fn swapped(
         &mut self,
         configured: &Arc<Config>,

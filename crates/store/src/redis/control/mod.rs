@@ -177,8 +177,7 @@ impl ControlStore for Redis {
             let arguments = [
                 &b"publish"[..],
                 LAST_DOCUMENT.as_bytes(),
-                // What is no object counts as none, like in the script.
-                old.as_deref().filter(|old| old.starts_with(b"{")).unwrap_or_default(),
+                old.as_deref().unwrap_or_default(),
                 number.as_bytes(),
                 record,
                 text.as_deref().unwrap_or_default(),
