@@ -66,8 +66,8 @@ impl Domains {
     }
 
     /// Removes the reported policies and the name of a domain, and all documents that were
-    /// published in it. Other stores follow, because they
-    /// take reports older than 15 minutes from the backend.
+    /// published in it. Other stores follow, because they take reports older than 15 minutes from
+    /// the backend.
     ///
     /// # Errors
     /// If the domain is not known or is in use, or the backend fails.
