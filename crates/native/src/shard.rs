@@ -152,10 +152,10 @@ impl Shard {
         let shard = Arc::downgrade(self);
         runtime::spawn("published documents", async move {
             while let Some(shard) = shard.upgrade().filter(|shard| shard.closed.get().is_none()) {
-                shard.after_unlock();
                 if let Some(mut core) = shard.try_lock() {
                     shard.turn(&mut core, |_, _| ());
                 }
+                shard.after_unlock();
                 drop(shard);
                 sleep(RESTING_TICK).await;
             }

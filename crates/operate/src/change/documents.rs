@@ -119,8 +119,12 @@ impl Documents {
         let snapshot = self.control.read(HashName::Documents, domain).await?;
         let old = snapshot.get(LAST_DOCUMENT).map(<[u8]>::to_vec);
         let records = records(&snapshot);
-        // A record that was lost has no number to go on from.
-        let last_number = records.first().map_or(0, |record| record.number);
+        let last_number = match (records.first(), last(&snapshot)) {
+            (Some(record), LastRecord::Known(last)) => record.number.max(last.number),
+            (None, LastRecord::Known(last)) => last.number,
+            // Of a record that was lost, nobody knows the number.
+            (record, _) => record.map_or(0, |record| record.number),
+        };
         if after.is_some_and(|after| after != last_number) {
             return Err(overtaken(domain, records.first()));
         }

@@ -72,11 +72,18 @@ impl Domains {
     /// # Errors
     /// If the domain is not known or is in use, or the backend fails.
     pub async fn forget(&self, wish: &ForgetDomain) -> Result<Changed, Fault> {
-        let domain = self.boards.directory.domain(Some(&wish.domain)).await?;
-        for info in self.some_or_all(Some(&domain), BTreeMap::new()).await? {
-            check_unused(&info)?;
-        }
-        let documents = self.control.read(HashName::Documents, &domain).await?;
+        let documents = self.control.read(HashName::Documents, &wish.domain).await?;
+        let domain = match self.boards.directory.domain(Some(&wish.domain)).await {
+            // Documents may be published before a proxy reports the domain, or by mistake.
+            Err(Fault::Unknown { .. }) if !documents.fields.is_empty() => wish.domain.clone(),
+            known => {
+                let domain = known?;
+                for info in self.some_or_all(Some(&domain), BTreeMap::new()).await? {
+                    check_unused(&info)?;
+                }
+                domain
+            }
+        };
         if published(&documents).is_none_or(|document| !document.digest.is_empty()) {
             return Err(Fault::InUse(format!(
                 "{domain} has a published document, which a proxy that comes back would take up \

@@ -172,7 +172,10 @@ impl Config {
     /// # Errors
     /// All faults of the text.
     pub fn parse(text: &[u8]) -> Result<Self, Faults> {
-        Self::of(&read(text)?)
+        let value = read(text)?;
+        // Published documents replace a live one, and they have no order.
+        let is_live = value.get("live") == Some(&Value::Bool(true));
+        Self::of(&if is_live { envoy::unordered(value) } else { value })
     }
 
     /// The same for a host that may have made the JSON of a `google.protobuf.Struct`. Its members

@@ -8,7 +8,7 @@ use std::collections::HashMap;
 use std::fmt;
 use std::sync::Arc;
 
-use quotagate_protocol::dials::{DocumentReply, MAX_DOCUMENT};
+use quotagate_protocol::dials::{DocumentReply, DocumentVersion, MAX_DOCUMENT};
 use serde::de::IgnoredAny;
 use serde_json::{Map, Value, json};
 
@@ -61,6 +61,11 @@ impl PublishedDocument {
     /// The last one was withdrawn, as this number.
     pub(crate) fn none(number: u64) -> Self {
         Self { number, digest: Box::default(), reply: None }
+    }
+
+    /// Its number and its digest.
+    pub(crate) fn version(&self) -> DocumentVersion {
+        DocumentVersion { number: self.number, digest: self.digest.to_string() }
     }
 
     /// The document of a [reply](Self::reply), if it has one.

@@ -134,9 +134,7 @@ impl Exchange {
         // Policies have other indexes in another document: what it counted under that one stays
         // counted.
         let mut earlier = earlier.filter(|earlier| earlier.generation == config.generation());
-        if config.is_live() {
-            self.arrived_under = Some(Arc::clone(config));
-        }
+        let arrived_under = config.is_live().then(|| Arc::clone(config));
         if let Some(earlier) = &mut earlier {
             checks.retain(|check| !earlier.covers(check, worker.config(), now));
             let counts_again = |policy| checks.iter().any(|check| check.policy == policy);
@@ -145,9 +143,11 @@ impl Exchange {
         if checks.is_empty() {
             worker.scratch().keep(checks);
             let Some(earlier) = earlier else { return Arrival::Uncounted };
+            self.arrived_under = arrived_under;
             self.phase = Phase::Decided(Decision::Admit(earlier));
             return Arrival::Decided;
         }
+        self.arrived_under = arrived_under;
         if !BodyReading::is_wanted(&checks, worker.config()) {
             return self.submit(who, checks, earlier, worker, now);
         }

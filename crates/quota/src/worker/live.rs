@@ -123,6 +123,8 @@ impl<W> Worker<W> {
     /// Before the first request: the document that this filter took up last in this process.
     pub fn inherit(&mut self, document: PublishedDocument) {
         if self.live.is_live() {
+            // Nothing else is published, as far as is known.
+            self.live.published = document.version();
             self.live.arrived = Some(Arc::new(document));
         }
     }
@@ -142,7 +144,7 @@ impl<W> Worker<W> {
             return false;
         }
         let PublishedDocument { number, digest, .. } = &**document;
-        self.live.settled = DocumentVersion { number: *number, digest: digest.to_string() };
+        self.live.settled = document.version();
         match config {
             Ok(config) => {
                 self.telemetry.notices.took_up(*number, digest);

@@ -109,11 +109,7 @@ async fn publish(args: &Publish, mut session: Session) -> Result<(), Failure> {
     session.client.domain = Some(new.config.domain.to_string());
     let listed = known(&session).await?;
     let last = listed.documents.first();
-    let old = match last.filter(|last| !last.is_withdrawal()) {
-        Some(last) => Some(published(&text(&session, Some(last.number)).await?.document)?),
-        None => None,
-    };
-    session.explain(old, &new)?;
+    session.explain(last, &new).await?;
     if !args.consent.yes {
         confirm("Publish it?")?;
     }
@@ -135,7 +131,11 @@ async fn rollback(args: &Rollback, mut session: Session) -> Result<(), Failure> 
     let Some(last) = listed.documents.first() else {
         return Err(Failure::Absent(format!("no document was published in {}", listed.domain)));
     };
-    let before = |record: &&DocumentRecord| !record.is_withdrawal() && record.digest != last.digest;
+    // What a rollback has gone back from is no choice for the next one.
+    let newest = last.rollback_to.unwrap_or(last.number);
+    let before = |record: &&DocumentRecord| {
+        record.number <= newest && !record.is_withdrawal() && record.digest != last.digest
+    };
     let number = match args
         .number
         .or_else(|| listed.documents.iter().find(before).map(|it| it.number))
@@ -150,11 +150,7 @@ async fn rollback(args: &Rollback, mut session: Session) -> Result<(), Failure> 
         }
     };
     let new = published(&text(&session, Some(number)).await?.document)?;
-    let old = match last.is_withdrawal() {
-        true => None,
-        false => Some(published(&text(&session, Some(last.number)).await?.document)?),
-    };
-    session.explain(old, &new)?;
+    session.explain(Some(last), &new).await?;
     if !args.consent.yes {
         confirm(&format!("Publish the content of number {number} again?"))?;
     }
@@ -315,10 +311,25 @@ impl Consent {
 }
 
 impl Session {
-    /// Says what changes.
-    fn explain(&self, old: Option<DocumentVersion>, new: &DocumentVersion) -> Result<(), Failure> {
-        let text = match old {
-            Some(old) => compare(&[old], std::slice::from_ref(new)).to_string(),
+    /// Says what changes. Where the document of the last number is lost, or has faults, only a new
+    /// one helps, so that is no failure.
+    async fn explain(
+        &self,
+        last: Option<&DocumentRecord>,
+        new: &DocumentVersion,
+    ) -> Result<(), Failure> {
+        let text = match last.filter(|last| !last.is_withdrawal()) {
+            Some(last) => {
+                let old = text(self, Some(last.number)).await;
+                match old.and_then(|old| published(&old.document)) {
+                    Ok(old) => compare(&[old], std::slice::from_ref(new)).to_string(),
+                    Err(failure @ Failure::Unreachable(_)) => return Err(failure),
+                    Err(failure) => format!(
+                        "What changes is not known, because number {} cannot be read: {failure}",
+                        last.number
+                    ),
+                }
+            }
             None => format!(
                 "No document is published in {}: proxies go from their own to this one, with {}. \
                  `quotagate check --diff` compares the two.",

@@ -102,6 +102,41 @@ fn document_is_published_compared_and_rolled_back() {
 }
 
 #[test]
+fn each_rollback_goes_further_back_and_a_lost_text_stops_no_publication() {
+    let folder = Folder::with(Fleet::redis());
+    for quota in [5, 6, 7] {
+        folder.publish(&document(quota, "1m"));
+    }
+    for (number, content) in [(4, 2), (5, 1)] {
+        let back = folder.fleet.done(&["document", "rollback", "--yes"]).out;
+        assert!(back.contains(&format!("number {number} (")), "{back}");
+        assert!(back.contains(&format!("of number {content}")), "{back}");
+    }
+    let none = folder.fleet.run(&["document", "rollback", "--yes"]);
+    assert!(none.status == 1 && none.err.contains("no other document to go back to"), "{none:?}");
+    let redis = folder.fleet.redis.as_ref().unwrap();
+    redis.cli(&["DEL", "qg:texts:{shop}"]).unwrap();
+    let published = folder.publish(&document(8, "1m"));
+    let unknown = "What changes is not known, because number 5 cannot be read: ";
+    assert!(published.err.contains(unknown), "{published:?}");
+}
+
+#[test]
+fn documents_of_a_domain_that_no_proxy_reports_are_forgotten() {
+    let folder = Folder::with(Fleet::memory());
+    let mut misspelt = document(5, "1m");
+    misspelt["domain"] = json!("shpo");
+    folder.publish(&misspelt);
+    let forget = ["domains", "forget", "shpo"];
+    let used = folder.fleet.run(&forget);
+    assert!(used.status == 1 && used.err.contains("withdraw it first"), "{used:?}");
+    folder.fleet.done(&["document", "withdraw", "--yes", "--domain", "shpo"]);
+    folder.fleet.done(&forget);
+    let absent = folder.fleet.run(&forget);
+    assert!(absent.status == 1 && absent.err.contains("no filter has reported"), "{absent:?}");
+}
+
+#[test]
 fn faults_are_shown_with_path_and_position_and_nothing_is_stored() {
     let folder = Folder::with(Fleet::memory());
     let wrong = folder.file("wrong.yaml", &document(5, "61"));
