@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use super::documents::published;
 use super::history::History;
 use crate::api::{Changed, DocumentsInForce, DomainInfo, Event, ForgetDomain};
 use crate::control::ControlHandle;
@@ -64,19 +65,35 @@ impl Domains {
         Ok(list.collect())
     }
 
-    /// Removes the reported policies and the name of a domain. Other stores follow, because they
-    /// take reports older than 15 minutes from the backend.
+    /// Removes the reported policies and the name of a domain, and all documents that were
+    /// published in it. Other stores follow, because they take reports older than 15 minutes from
+    /// the backend.
     ///
     /// # Errors
     /// If the domain is not known or is in use, or the backend fails.
     pub async fn forget(&self, wish: &ForgetDomain) -> Result<Changed, Fault> {
-        let domain = self.boards.directory.domain(Some(&wish.domain)).await?;
-        for info in self.some_or_all(Some(&domain), BTreeMap::new()).await? {
-            check_unused(&info)?;
+        let documents = self.control.read(HashName::Documents, &wish.domain).await?;
+        let domain = match self.boards.directory.domain(Some(&wish.domain)).await {
+            // Documents may be published before a proxy reports the domain, or by mistake.
+            Err(Fault::Unknown { .. }) if !documents.fields.is_empty() => wish.domain.clone(),
+            known => {
+                let domain = known?;
+                for info in self.some_or_all(Some(&domain), BTreeMap::new()).await? {
+                    check_unused(&info)?;
+                }
+                domain
+            }
+        };
+        if published(&documents).is_none_or(|document| !document.digest.is_empty()) {
+            return Err(Fault::InUse(format!(
+                "{domain} has a published document, which a proxy that comes back would take up \
+                 unseen: withdraw it first"
+            )));
         }
         let policies = self.control.read(HashName::Policies, &domain).await?;
         let names = policies.fields.into_iter().map(|(name, _)| name).collect();
         self.remove(HashName::Policies, &domain, names, MAX_FORMS).await?;
+        self.control.forget_documents(&domain).await?;
         self.remove(HashName::Domains, "", vec![domain.clone()], MAX_NAMES).await?;
         self.boards.forget(&domain);
         if let Some(cached) = self.boards.views.get(&domain) {

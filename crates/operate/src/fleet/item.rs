@@ -338,7 +338,8 @@ mod tests {
 
     fn in_force(domain: &str) -> DocumentSighting {
         let proxies = vec!["0123456789abcdef".to_owned(); MAX_SHOWN_PROXIES];
-        DocumentSighting { domain: domain.to_owned(), digest: "0123456789ab".to_owned(), proxies }
+        let (domain, digest) = (domain.to_owned(), "0123456789ab".to_owned());
+        DocumentSighting { domain, digest, number: 0, proxies }
     }
 
     #[test]
