@@ -119,12 +119,8 @@ impl Documents {
         let snapshot = self.control.read(HashName::Documents, domain).await?;
         let old = snapshot.get(LAST_DOCUMENT).map(<[u8]>::to_vec);
         let records = records(&snapshot);
-        let last_number = match (records.first(), last(&snapshot)) {
-            (Some(record), LastRecord::Known(last)) => record.number.max(last.number),
-            (None, LastRecord::Known(last)) => last.number,
-            // Of a record that was lost, nobody knows the number.
-            (record, _) => record.map_or(0, |record| record.number),
-        };
+        // Of a record that was lost, nobody knows the number.
+        let last_number = records.first().map_or(0, |record| record.number);
         if after.is_some_and(|after| after != last_number) {
             return Err(overtaken(domain, records.first()));
         }
@@ -350,10 +346,11 @@ pub(crate) fn published(snapshot: &Snapshot) -> Option<DocumentVersion> {
 fn records(snapshot: &Snapshot) -> Vec<DocumentRecord> {
     let read = |(name, value): &(String, Vec<u8>)| {
         let record: DocumentRecord = serde_json::from_slice(value).ok()?;
-        (record.number.to_string() == *name).then_some(record)
+        (name == LAST_DOCUMENT || record.number.to_string() == *name).then_some(record)
     };
     let mut records: Vec<_> = snapshot.fields.iter().filter_map(read).collect();
     records.sort_by_key(|record| std::cmp::Reverse(record.number));
+    records.dedup_by_key(|record| record.number);
     records
 }
 

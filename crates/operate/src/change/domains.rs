@@ -72,10 +72,24 @@ impl Domains {
     /// # Errors
     /// If the domain is not known or is in use, or the backend fails.
     pub async fn forget(&self, wish: &ForgetDomain) -> Result<Changed, Fault> {
-        let documents = self.control.read(HashName::Documents, &wish.domain).await?;
+        let has = async |hash| {
+            let read = self.control.read(hash, &wish.domain).await;
+            read.map(|read| !read.fields.is_empty())
+        };
         let domain = match self.boards.directory.domain(Some(&wish.domain)).await {
-            // Documents may be published before a proxy reports the domain, or by mistake.
-            Err(Fault::Unknown { .. }) if !documents.fields.is_empty() => wish.domain.clone(),
+            Err(unknown @ Fault::Unknown { .. }) => {
+                // Documents may be published before a proxy reports the domain, or by mistake.
+                if !has(HashName::Documents).await? {
+                    return Err(unknown);
+                }
+                if has(HashName::Dials).await? || has(HashName::Overrides).await? {
+                    return Err(Fault::InUse(format!(
+                        "{} has dials or overrides that would stay in force unseen: clear them first",
+                        wish.domain
+                    )));
+                }
+                wish.domain.clone()
+            }
             known => {
                 let domain = known?;
                 for info in self.some_or_all(Some(&domain), BTreeMap::new()).await? {
@@ -84,6 +98,7 @@ impl Domains {
                 domain
             }
         };
+        let documents = self.control.read(HashName::Documents, &domain).await?;
         if published(&documents).is_none_or(|document| !document.digest.is_empty()) {
             return Err(Fault::InUse(format!(
                 "{domain} has a published document, which a proxy that comes back would take up \

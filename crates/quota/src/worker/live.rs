@@ -123,7 +123,7 @@ impl<W> Worker<W> {
     /// Before the first request: the document that this filter took up last in this process.
     pub fn inherit(&mut self, document: PublishedDocument) {
         if self.live.is_live() {
-            // Nothing else is published, as far as is known.
+            // Until a store says otherwise, it counts as published, so that it is not fetched.
             self.live.published = document.version();
             self.live.arrived = Some(Arc::new(document));
         }

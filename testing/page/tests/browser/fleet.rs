@@ -238,6 +238,10 @@ fn policy_refuses_a_part_of_its_partitions() -> Result<()> {
     browser.wait_for("#confirm-words", "for header.x-key=k only")?;
     browser.click("#confirm-do")?;
     browser.wait_for("#dial-error", "no partition contains header.x-key=k")?;
+    review("5 % jwt.sub=a%20b")?;
+    let whom = "for 5 % of its partitions and jwt.sub=a%20b only";
+    browser.wait_for("#confirm-words", whom)?;
+    browser.click("#confirm-back")?;
     page::set(&browser, "#dial-mode", "enforce")?;
     review("jwt.sub=bob")?;
     browser.wait_for("#dial-error", "Leave it as it is")?;

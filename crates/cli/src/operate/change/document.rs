@@ -66,7 +66,7 @@ struct Publish {
 
 #[derive(Debug, clap::Args)]
 struct Rollback {
-    /// The number [default: the one before the one in force]
+    /// The number [default: the last one with other content; after a rollback, one before that]
     number: Option<u64>,
     #[command(flatten)]
     consent: Consent,
@@ -132,7 +132,12 @@ async fn rollback(args: &Rollback, mut session: Session) -> Result<(), Failure> 
         return Err(Failure::Absent(format!("no document was published in {}", listed.domain)));
     };
     // What a rollback has gone back from is no choice for the next one.
-    let newest = last.rollback_to.unwrap_or(last.number);
+    let (mut newest, mut content) = (last.number, Some(last));
+    while let Some(older) = content.and_then(|record| record.rollback_to).filter(|to| *to < newest)
+    {
+        newest = older;
+        content = listed.documents.iter().find(|record| record.number == older);
+    }
     let before = |record: &&DocumentRecord| {
         record.number <= newest && !record.is_withdrawal() && record.digest != last.digest
     };
@@ -143,8 +148,8 @@ async fn rollback(args: &Rollback, mut session: Session) -> Result<(), Failure> 
         Some(number) => number,
         None => {
             return Err(Failure::Absent(format!(
-                "{} has no other document to go back to: `quotagate document withdraw` goes back \
-                 to those of the proxies",
+                "{} has no earlier document to go back to: name a number of `quotagate document \
+                 list`, or go back to those of the proxies with `quotagate document withdraw`",
                 listed.domain
             )));
         }

@@ -107,18 +107,25 @@ fn each_rollback_goes_further_back_and_a_lost_text_stops_no_publication() {
     for quota in [5, 6, 7] {
         folder.publish(&document(quota, "1m"));
     }
-    for (number, content) in [(4, 2), (5, 1)] {
+    let goes_back = |number: u64, content: u64| {
         let back = folder.fleet.done(&["document", "rollback", "--yes"]).out;
         assert!(back.contains(&format!("number {number} (")), "{back}");
         assert!(back.contains(&format!("of number {content}")), "{back}");
-    }
+    };
+    goes_back(4, 2);
+    folder.publish(&document(8, "1m"));
+    goes_back(6, 4);
+    // Not to number 3, which was the first to be gone back from.
+    goes_back(7, 1);
     let none = folder.fleet.run(&["document", "rollback", "--yes"]);
-    assert!(none.status == 1 && none.err.contains("no other document to go back to"), "{none:?}");
+    assert!(none.status == 1 && none.err.contains("no earlier document to go back to"), "{none:?}");
     let redis = folder.fleet.redis.as_ref().unwrap();
     redis.cli(&["DEL", "qg:texts:{shop}"]).unwrap();
-    let published = folder.publish(&document(8, "1m"));
-    let unknown = "What changes is not known, because number 5 cannot be read: ";
+    redis.cli(&["HDEL", "qg:documents:{shop}", "7"]).unwrap();
+    let published = folder.publish(&document(9, "1m"));
+    let unknown = "What changes is not known, because number 7 cannot be read: ";
     assert!(published.err.contains(unknown), "{published:?}");
+    assert!(published.out.starts_with("published document number 8 ("), "{published:?}");
 }
 
 #[test]

@@ -109,7 +109,7 @@ function dialWords(body) {
   const ends = `within 10 s, ${until(body.for_ms)}.`;
   const words = [];
   if (body.quota !== undefined) words.push(...quotaWords(body, window, ends));
-  if (body.enforced_for) words.push(`Policy ${body.policy} of domain ${body.domain} will refuse what is over the quota for ${partText(body.enforced_for).replace('%', '% of its partitions')} only, and count the rest without refusing it, ${ends}`);
+  if (body.enforced_for) words.push(`Policy ${body.policy} of domain ${body.domain} will refuse what is over the quota for ${partText(body.enforced_for).replace(/^\d+ %/, '$& of its partitions')} only, and count the rest without refusing it, ${ends}`);
   else if (body.mode) words.push(`Every proxy of domain ${body.domain} will ${modes[body.mode]}, ${ends}`);
   if (body.on_failure) words.push(`When the store fails, every proxy of domain ${body.domain} will ${failures[body.on_failure]}, ${ends}`);
   const old = dialOf(body.domain, body.policy);

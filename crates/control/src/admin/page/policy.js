@@ -7,7 +7,7 @@ function keptFresh(name, every, path, query) {
   const mine = fetched;
   const entry = mine[name] ??= { ...FRESH };
   // A search that takes long is not repeated soon, and nobody looks at a hidden page.
-  if (!entry.running && !document.hidden && performance.now() - entry.since >= Math.max(every, 10 * entry.took)) {
+  if (!entry.running && !document.hidden && performance.now() - entry.since >= Math.max(entry.error ? Math.min(every, 5000) : every, 10 * entry.took)) {
     entry.running = true;
     const begun = performance.now();
     read(path, query).then((value) => Object.assign(entry, { value, error: undefined, came: Date.now() }), (error) => {
