@@ -21,6 +21,7 @@ use crate::api::{
 use crate::control::ControlHandle;
 use crate::document::unknown_zones;
 use crate::domain::directory::{Directory, clean, clean_text};
+use crate::record::documents::{LOST_RECORD, LastRecord, last, published, records};
 use crate::record::write;
 use crate::{Fault, MAX_DOMAINS, millis};
 use quotagate_store::control::{HashName, LAST_DOCUMENT, MAX_DOCUMENTS, Publication, Snapshot};
@@ -37,15 +38,6 @@ pub struct Documents {
 
 /// Replies to proxies, and which document each of them has. Those who ask at once share one read.
 type LastReplies = HashMap<String, (DocumentVersion, Arc<OnceCell<Arc<[u8]>>>)>;
-
-/// What the record of the last publication says.
-enum LastRecord {
-    /// Nothing was published yet.
-    Absent,
-    Known(DocumentRecord),
-    /// It was damaged or deleted: nobody knows what is published.
-    Unreadable,
-}
 
 /// What is published.
 struct Wish<'w> {
@@ -316,42 +308,6 @@ fn checked(document: &Value) -> Result<(Value, Config), Fault> {
         PublishedDocument::check(document).map_err(|faults| invalid(faults.to_string()))?;
     let zones: Vec<String> = unknown_zones(&config).iter().map(ToString::to_string).collect();
     if zones.is_empty() { Ok((document, config)) } else { Err(invalid(zones.join("\n"))) }
-}
-
-/// The record of the last document. Without one, whatever else is there says that there was one.
-fn last(snapshot: &Snapshot) -> LastRecord {
-    match snapshot.get(LAST_DOCUMENT).map(serde_json::from_slice) {
-        Some(Ok(record)) => LastRecord::Known(record),
-        None if snapshot.left_out == 0 && records(snapshot).is_empty() => LastRecord::Absent,
-        _ => LastRecord::Unreadable,
-    }
-}
-
-/// What a damaged record means, for the log and for operators.
-pub(crate) const LOST_RECORD: &str = "the record of the published document cannot be read, so \
-    proxies keep the document that they have: publish one again, or withdraw it";
-
-/// What proxies of a domain should have in force; `None` if nobody knows. Then they keep what they
-/// have.
-pub(crate) fn published(snapshot: &Snapshot) -> Option<DocumentVersion> {
-    match last(snapshot) {
-        LastRecord::Absent => Some(DocumentVersion::default()),
-        LastRecord::Known(last) => Some(last.version()),
-        LastRecord::Unreadable => None,
-    }
-}
-
-/// All records, the newest first. One that does not fit its name is left out: anything may have
-/// written it.
-fn records(snapshot: &Snapshot) -> Vec<DocumentRecord> {
-    let read = |(name, value): &(String, Vec<u8>)| {
-        let record: DocumentRecord = serde_json::from_slice(value).ok()?;
-        (name == LAST_DOCUMENT || record.number.to_string() == *name).then_some(record)
-    };
-    let mut records: Vec<_> = snapshot.fields.iter().filter_map(read).collect();
-    records.sort_by_key(|record| std::cmp::Reverse(record.number));
-    records.dedup_by_key(|record| record.number);
-    records
 }
 
 /// The oldest number, if a further document has no room beside it.

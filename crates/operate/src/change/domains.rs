@@ -3,13 +3,13 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use super::documents::published;
 use super::history::History;
 use crate::api::{Changed, DocumentsInForce, DomainInfo, Event, ForgetDomain};
 use crate::control::ControlHandle;
 use crate::domain::boards::Boards;
 use crate::domain::directory::clean;
 use crate::record::DomainRecord;
+use crate::record::documents::published;
 use crate::{Fault, MAX_FORMS, MAX_NAMES, REMEMBERED, REPORTED, millis, record};
 use quotagate_store::control::{HashName, Upsert};
 

@@ -14,9 +14,9 @@ use quotagate_protocol::dials::{
 
 use quotagate_protocol::{Mode, is_policy};
 
-use crate::change::documents::{LOST_RECORD, published};
 use crate::millis;
 use crate::pattern::PatternOverrides;
+use crate::record::documents::{LOST_RECORD, published};
 use crate::record::{DialRecord, OverrideRecord, left_at, write};
 use quotagate_store::control::{ControlStore, HashName, Snapshot};
 use quotagate_store::store::StoreError;

@@ -3,10 +3,10 @@
 
 use std::time::Duration;
 
-use anyhow::Result;
+use anyhow::{Context, Result};
 use quotagate_page::browser::{Browser, LIMIT};
 use quotagate_page::page;
-use quotagate_page::rig::Rig;
+use quotagate_page::rig::{Rig, Traffic};
 use quotagate_support::http::Request;
 use quotagate_support::store::StoreProcess;
 use quotagate_support::{jwt, wait};
@@ -51,6 +51,18 @@ fn opened(rig: &Rig) -> Result<Browser> {
     page::open(&browser, rig.store.admin_port())?;
     browser.wait_for("#policies", "per-caller")?;
     Ok(browser)
+}
+
+/// A policy in mode shadow that would refuse alice and bob, with their requests, on the page.
+fn shadowed() -> Result<(Rig, Traffic, Browser)> {
+    let mut document = per_caller(1);
+    let policy = document.pointer_mut("/policies/0").and_then(Value::as_object_mut);
+    policy.context("a policy")?.insert("mode".to_owned(), json!("shadow"));
+    let rig = Rig::start(document)?;
+    let traffic = rig.traffic(vec![of("alice")?, of("bob")?], Duration::from_millis(50));
+    let browser = opened(&rig)?;
+    browser.wait_for("#would", "jwt.sub=alice")?;
+    Ok((rig, traffic, browser))
 }
 
 #[test]
@@ -177,12 +189,7 @@ fn override_set_on_the_page_applies_to_one_partition() -> Result<()> {
 
 #[test]
 fn shadow_policy_is_shown_with_its_victims_and_enforced_only_if_that_is_meant() -> Result<()> {
-    let mut document = per_caller(1);
-    document["policies"][0]["mode"] = json!("shadow");
-    let rig = Rig::start(document)?;
-    let traffic = rig.traffic(vec![of("alice")?, of("bob")?], Duration::from_millis(50));
-    let browser = opened(&rig)?;
-    browser.wait_for("#would", "jwt.sub=alice")?;
+    let (rig, traffic, browser) = shadowed()?;
     page::review_override(&browser, "jwt.sub=alice", "1", "1h")?;
     let outcome = page::agree(&browser)?;
     assert!(
@@ -209,12 +216,7 @@ fn shadow_policy_is_shown_with_its_victims_and_enforced_only_if_that_is_meant() 
 
 #[test]
 fn policy_refuses_a_part_of_its_partitions() -> Result<()> {
-    let mut document = per_caller(1);
-    document["policies"][0]["mode"] = json!("shadow");
-    let rig = Rig::start(document)?;
-    let traffic = rig.traffic(vec![of("alice")?, of("bob")?], Duration::from_millis(50));
-    let browser = opened(&rig)?;
-    browser.wait_for("#would", "jwt.sub=alice")?;
+    let (rig, traffic, browser) = shadowed()?;
     browser.click("#new-dial")?;
     let review = |share: &str| -> Result<()> {
         page::set(&browser, "#dial-share", share)?;

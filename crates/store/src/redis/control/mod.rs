@@ -149,11 +149,7 @@ impl ControlStore for Redis {
                 max_value.as_bytes(),
             ];
             let (_, values) = self.run(&keys, &arguments).await?;
-            match values.as_slice() {
-                [Value::Int(-1)] => Ok(None),
-                [version] => whole(version).map(Some).ok_or_else(unexpected),
-                _ => Err(unexpected()),
-            }
+            new_version(&values)
         }
         .boxed()
     }
@@ -187,11 +183,7 @@ impl ControlStore for Redis {
                 max_value.as_bytes(),
             ];
             let (_, values) = self.run(&keys, &arguments).await?;
-            match values.as_slice() {
-                [Value::Int(-1)] => Ok(None),
-                [version] => whole(version).map(Some).ok_or_else(unexpected),
-                _ => Err(unexpected()),
-            }
+            new_version(&values)
         }
         .boxed()
     }
@@ -383,6 +375,15 @@ fn explain(error: &ServerError, key: &str) -> String {
         );
     }
     format!("{code} {detail}")
+}
+
+/// The version after a change; `None` if another change came before it.
+fn new_version(values: &[Value]) -> Result<Option<u64>, StoreError> {
+    match values {
+        [Value::Int(-1)] => Ok(None),
+        [version] => whole(version).map(Some).ok_or_else(unexpected),
+        _ => Err(unexpected()),
+    }
 }
 
 fn unexpected() -> StoreError {
