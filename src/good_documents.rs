@@ -1,10 +1,14 @@
-//! The last good documents of this process, in the host's shared data.
+//! The last good documents of this process, and the published documents that its filters took up,
+//! in the host's shared data.
 //!
 //! Shared data outlives roots and VMs, and belongs to all VMs with the same `vm_id`. One key holds
-//! all documents, so that their number is bounded: the host cannot delete a key.
+//! all good documents, so that their number is bounded: the host cannot delete a key. Published
+//! documents have a fixed number of keys, since every worker writes one after a swap.
 
 use proxy_wasm::hostcalls;
-use quotagate_quota::config::{Config, DocumentOwner, GoodDocuments, WrongDocument};
+use quotagate_quota::config::{
+    Config, DocumentOwner, GoodDocuments, Inheritance, PublishedDocument, WrongDocument,
+};
 
 use crate::host;
 
@@ -31,14 +35,40 @@ pub fn last(wrong: &WrongDocument) -> Option<String> {
     read().0.last(&owner(), wrong).map(str::to_owned)
 }
 
+/// Keeps the published document that was taken up, for a later configuration of the same filter.
+pub fn keep_published(domain: &str, document: &PublishedDocument) {
+    let inheritance = Inheritance::new(filter(), domain);
+    let key = published_key(&inheritance);
+    let (slot, _) = hostcalls::get_shared_data(&key).unwrap_or_default();
+    if !inheritance.is_written(&slot.unwrap_or_default(), document) {
+        // If it fails, a later configuration begins with its embedded document.
+        let _ = hostcalls::set_shared_data(&key, Some(&inheritance.written(document)), None);
+    }
+}
+
+/// The published document that this filter took up last in this domain.
+pub fn published(domain: &str) -> Option<PublishedDocument> {
+    let inheritance = Inheritance::new(filter(), domain);
+    let (slot, _) = hostcalls::get_shared_data(&published_key(&inheritance)).ok()?;
+    inheritance.read(&slot?)
+}
+
+fn published_key(inheritance: &Inheritance) -> String {
+    format!("quotagate.published_document.{}", inheritance.slot())
+}
+
 /// The documents, and the version of the host's data.
 fn read() -> (GoodDocuments, Option<u32>) {
     let (text, version) = hostcalls::get_shared_data(KEY).unwrap_or_default();
     (GoodDocuments::read(&text.unwrap_or_default()), version)
 }
 
-/// The name of this filter in Envoy's configuration.
 fn owner() -> DocumentOwner {
+    DocumentOwner::Filter(filter())
+}
+
+/// The name of this filter in Envoy's configuration.
+fn filter() -> Box<str> {
     let name = host::property(&["plugin_name"]).unwrap_or_default();
-    DocumentOwner::Filter(String::from_utf8_lossy(&name).into())
+    String::from_utf8_lossy(&name).into()
 }

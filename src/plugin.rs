@@ -23,7 +23,7 @@ use crate::call::{self, StoreAddress};
 use crate::facts::Reading;
 use crate::redirects::Redirects;
 use crate::statistics::Statistics;
-use crate::{host, process};
+use crate::{good_documents, host, process};
 
 /// Most streams resumed or answered in one callback, since Envoy runs what follows from each nested
 /// on the stack.
@@ -91,6 +91,33 @@ impl Plugin {
             callback_pending: Cell::new(false),
             origin: Instant::now(),
             random,
+        }
+    }
+
+    /// Takes up what this filter took up last in this process, and begins to ask for the published
+    /// document if the embedded one is live. Call it before [`take_up`](Self::take_up).
+    pub fn inherit(&self) {
+        let mut driver = self.driver.borrow_mut();
+        if let Some(embedded) = driver.embedded() {
+            if let Some(document) = good_documents::published(&embedded.domain) {
+                driver.inherit(document);
+            }
+            set_tick(TICK);
+        }
+    }
+
+    /// Takes up the published document that has come, if this form of the filter can carry it out.
+    pub fn take_up(&self, carried_out: impl FnOnce(Config) -> Result<Config, Vec<String>>) {
+        let (document, embedded) = {
+            let driver = self.driver.borrow();
+            let Some(document) = driver.document() else { return };
+            (Arc::clone(document), driver.embedded().cloned())
+        };
+        let Some(embedded) = embedded else { return };
+        self.flush_statistics();
+        let config = document.config(&embedded).map_err(Vec::from).and_then(carried_out);
+        if self.driver.borrow_mut().take_up(&document, config, self.now()) {
+            good_documents::keep_published(&embedded.domain, &document);
         }
     }
 
@@ -187,7 +214,7 @@ impl Plugin {
         &self,
         waiting: &Waiting,
         decision: Decision,
-        config: &Config,
+        config: &Arc<Config>,
         now: Monotonic,
     ) -> bool {
         // A stream that is gone needs nothing, and the stream that is active instead must not get
@@ -204,8 +231,9 @@ impl Plugin {
 
     /// Shows the decision of the active stream in the access log. Resumes or answers it if it is
     /// held.
-    fn conclude(&self, exchange: &Exchange, held: bool, config: &Config) {
+    fn conclude(&self, exchange: &Exchange, held: bool, in_force: &Arc<Config>) {
         let Some(decision) = exchange.decision() else { return };
+        let config = exchange.config_or(in_force);
         host::note(access_log::entry(config, decision));
         if held {
             let action = driver::Action::on_decision(exchange, config, || self.response_time());
@@ -294,8 +322,9 @@ impl Plugin {
 
     /// Stops the ticking after a second without work.
     pub fn rest_when_idle(&self) {
-        if !self.driver.borrow_mut().needs_next_tick(HostWork::None) {
-            set_tick(Duration::ZERO);
+        let mut driver = self.driver.borrow_mut();
+        if !driver.needs_next_tick(HostWork::None) {
+            set_tick(driver.resting_period().unwrap_or_default());
         }
     }
 }

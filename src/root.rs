@@ -41,6 +41,7 @@ impl Context for Root {
         let Some(call) = plugin.take_call(token) else { return };
         let end = call::end(headers, body_size);
         plugin.driver.borrow_mut().call_ended(call, &end, plugin.now());
+        plugin.take_up(carried_out);
         plugin.dispatch();
         plugin.answer();
     }
@@ -77,6 +78,8 @@ impl RootContext for Root {
             warn!("quotagate: {warning}");
         }
         let plugin = Plugin::new(self.id, config);
+        plugin.inherit();
+        plugin.take_up(carried_out);
         plugin.flush_statistics();
         self.plugin = Some(Rc::new(plugin));
         true
@@ -121,7 +124,14 @@ impl RootContext for Root {
 /// # Errors
 /// All faults of the document.
 fn usable(text: &[u8]) -> Result<Config, Vec<String>> {
-    let config = Config::parse(text)?;
+    carried_out(Config::parse(text)?)
+}
+
+/// The configuration, if this form of the filter can carry it out.
+///
+/// # Errors
+/// All faults of the document.
+fn carried_out(config: Config) -> Result<Config, Vec<String>> {
     if (config.reads_request_bodies() || config.reads_response_bodies()) && !host::gets_bodies() {
         return Err(vec![format!(
             "policies: {BODIES_FILE} reads the bodies that cost.settle with usage and cost.reserve \

@@ -12,11 +12,18 @@ use quotagate_quota::worker::Counted;
 
 /// Envoy's ids of the counters defined so far.
 #[derive(Debug, Default)]
-pub struct Statistics(BTreeMap<Counted, u32>);
+pub struct Statistics {
+    ids: BTreeMap<Counted, u32>,
+    /// Of the configuration whose policies they are.
+    generation: u64,
+}
 
 impl Statistics {
     /// Adds the counts of a worker.
     pub fn add(&mut self, config: &Config, tally: Vec<(Counted, u64)>) {
+        if self.generation != config.generation() {
+            *self = Self { ids: BTreeMap::new(), generation: config.generation() };
+        }
         for (counted, count) in tally {
             let Some(id) = self.counter(config, counted) else { continue };
             // The id is Envoy's own, and a count of requests fits.
@@ -25,12 +32,12 @@ impl Statistics {
     }
 
     fn counter(&mut self, config: &Config, counted: Counted) -> Option<u32> {
-        if let Some(id) = self.0.get(&counted) {
+        if let Some(id) = self.ids.get(&counted) {
             return Some(*id);
         }
         let name = stats::counter(config, counted)?;
         let id = hostcalls::define_metric(MetricType::Counter, &name).ok()?;
-        self.0.insert(counted, id);
+        self.ids.insert(counted, id);
         Some(id)
     }
 }

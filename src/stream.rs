@@ -79,7 +79,8 @@ impl Stream {
         let pieces = host::pieces(Body::Request, size).map(|piece| (piece, false));
         for (piece, end) in pieces.chain(end.then_some((Vec::new(), true))) {
             if let Some(arrival) = self.read(&piece, end, now) {
-                let config = self.plugin.config();
+                let in_force = self.plugin.config();
+                let config = Arc::clone(self.exchange().borrow().config_or(&in_force));
                 return self.arrived(&arrival, &config, now, host::is_grpc_request);
             }
         }
@@ -107,7 +108,7 @@ impl Stream {
         if part(&mut driver, &mut exchange, plugin.now())
             && let Some(decision) = exchange.decision()
         {
-            host::note(access_log::entry(driver.config(), decision));
+            host::note(access_log::entry(exchange.config_or(driver.config()), decision));
         }
         drop(driver);
         plugin.wake();
@@ -155,12 +156,13 @@ impl HttpContext for Stream {
         self.exchange().borrow_mut().response_begins();
         let upstream = host::Response::default();
         self.settle(|driver, exchange, now| driver.response_headers(exchange, &upstream, end, now));
-        if let Some(admission) = self.exchange().borrow().admission() {
+        let exchange = self.exchange().borrow();
+        if let Some(admission) = exchange.admission() {
             let plugin = &self.plugin;
-            let config = plugin.config();
+            let in_force = plugin.config();
+            let config = exchange.config_or(&in_force);
             let time = || plugin.response_time();
-            if let Some(headers) = response_headers(&config, &admission.standings, &upstream, time)
-            {
+            if let Some(headers) = response_headers(config, &admission.standings, &upstream, time) {
                 headers.write(&mut plugin.scratch.borrow_mut(), host::write_response_header);
             }
         }

@@ -25,6 +25,7 @@ mod identity_sources;
 mod inner_limits;
 mod inspect;
 mod leases;
+mod live;
 mod load;
 mod logins;
 mod mark;

@@ -12,7 +12,7 @@ use quotagate_bench_core::{
     CONFIGURATION, SEVEN, User, at, called, checks, config, decision, holding, leased, now, reply,
     spend, stop, waiting,
 };
-use quotagate_quota::config::Config;
+use quotagate_quota::config::{Config, PublishedDocument};
 use quotagate_quota::decision::Decision;
 use quotagate_quota::request::{HeaderValues, Request};
 use quotagate_quota::response;
@@ -90,6 +90,10 @@ impl fmt::Display for Among {
 
 impl Among {
     fn config(self) -> Config {
+        Config::parse(self.document().as_bytes()).unwrap_or_else(|faults| stop(faults))
+    }
+
+    fn document(self) -> String {
         let last = self.policies - 1;
         let policy = |i: usize| {
             let other =
@@ -105,13 +109,23 @@ impl Among {
             )
         };
         let policies: Vec<String> = (0..self.policies).map(policy).collect();
-        let text = format!(
-            r#"{{"domain": "shop", "store": {{"cluster": "quota_store"}},
+        format!(
+            r#"{{"domain": "shop", "store": {{"cluster": "quota_store"}}, "live": true,
             "identities": {{"caller": [{{"header": {{"name": "x-user"}}}}]}},
             "policies": [{}]}}"#,
             policies.join(",")
-        );
-        Config::parse(text.as_bytes()).unwrap_or_else(|faults| stop(faults))
+        )
+    }
+
+    /// A published document of these policies, as the store sends it.
+    fn published(self) -> PublishedDocument {
+        let document = serde_json::from_str(&self.document()).unwrap_or_else(|error| stop(error));
+        let (document, config) =
+            PublishedDocument::check(&document).unwrap_or_else(|faults| stop(faults));
+        let reply =
+            format!(r#"{{"number": 7, "digest": "{}", "document": {document}}}"#, config.digest);
+        let read = PublishedDocument::read(reply.as_bytes());
+        read.ok().flatten().unwrap_or_else(|| stop("no document"))
     }
 }
 
@@ -168,6 +182,38 @@ fn matched_by_expression(bencher: Bencher, path: Expression) {
 fn among_policies(bencher: Bencher, among: Among) {
     let config = among.config();
     bencher.bench_local(|| config.evaluate(black_box(&User(7))));
+}
+
+/// Parsing and checking a published document. In the native module no request waits for it.
+#[divan::bench(name = "check a published document", args = [
+    Among { by: By::Prefix, policies: 1, budget: 60_000 },
+    Among { by: By::Prefix, policies: 1024, budget: 40_000_000 },
+])]
+fn check_document(bencher: Bencher, among: Among) {
+    let (embedded, document) = (among.config(), among.published());
+    bencher.bench_local(|| black_box(&document).config(&embedded));
+}
+
+/// What the requests of a worker wait for when it takes up another document.
+#[divan::bench(name = "take up a published document", args = [
+    Among { by: By::Prefix, policies: 1, budget: 10_000 },
+    Among { by: By::Prefix, policies: 1024, budget: 1_000_000 },
+])]
+fn take_up(bencher: Bencher, among: Among) {
+    let (embedded, document) = (Arc::new(among.config()), among.published());
+    let config = document.config(&embedded).unwrap_or_else(|faults| stop(faults));
+    let inputs = || {
+        let mut worker = waiting(&embedded, 100);
+        worker.inherit(document.clone());
+        let Some(document) = worker.document().cloned() else { stop("no document") };
+        (worker, document, config.clone())
+    };
+    bencher.with_inputs(inputs).bench_local_values(|(mut worker, document, config)| {
+        if !worker.take_up(&document, Ok(config), at(1)) {
+            stop("it is refused");
+        }
+        worker
+    });
 }
 
 #[divan::bench(name = "match, key and a refusal out of the ledger, budget 1500 ns")]

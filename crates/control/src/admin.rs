@@ -19,7 +19,7 @@ use axum::routing::get;
 use axum::{Json, Router};
 use hyper::body::Incoming;
 use quotagate_protocol::RESERVE_PATH;
-use quotagate_protocol::dials::TELEMETRY_PATH;
+use quotagate_protocol::dials::{DOCUMENT_PATH, TELEMETRY_PATH};
 use serde::Serialize;
 use serde_json::Value;
 use tower::ServiceExt;
@@ -83,7 +83,9 @@ async fn admit(
     let Admission { control, guard, reach } = &*admission;
     match request.uri().path() {
         // A proxy is configured with the wrong address.
-        RESERVE_PATH | TELEMETRY_PATH => return Refusal::AdminAddress.into_response(),
+        RESERVE_PATH | TELEMETRY_PATH | DOCUMENT_PATH => {
+            return Refusal::AdminAddress.into_response();
+        }
         path if path.starts_with(api::ROOT) => {}
         _ => return next.run(request).await,
     }

@@ -74,6 +74,14 @@ impl Hooks for Control {
     ) -> BoxFuture<'a, Result<DialsReply, String>> {
         self.operate.dials(domain, report)
     }
+
+    fn document<'a>(
+        &'a self,
+        domain: &'a str,
+        digest: &'a str,
+    ) -> BoxFuture<'a, Result<Vec<u8>, String>> {
+        self.operate.document(domain, digest)
+    }
 }
 
 #[cfg(test)]

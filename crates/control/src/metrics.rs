@@ -19,6 +19,7 @@ use prometheus_client::registry::Registry;
 use quotagate_store::store::Store;
 
 pub use self::format::Format;
+use quotagate_operate::watch::DocumentSighting;
 use quotagate_operate::{DomainGauges, Operate, PolicyGauge};
 use quotagate_protocol::Mode;
 
@@ -61,6 +62,7 @@ struct PolicyInForce {
 struct Document {
     domain: String,
     digest: String,
+    number: u64,
 }
 
 /// The counters of a server, and those of its backend.
@@ -193,8 +195,9 @@ impl Metrics {
         }
         self.documents.clear();
         for sighting in operate.watch.in_force.seen(Instant::now()) {
-            let document = Document { domain: sighting.domain, digest: sighting.digest };
             let proxies = i64::try_from(sighting.proxies.len()).unwrap_or(i64::MAX);
+            let DocumentSighting { domain, digest, number, .. } = sighting;
+            let document = Document { domain, digest, number };
             self.documents.get_or_create(&document).set(proxies);
         }
         let mut text = String::new();

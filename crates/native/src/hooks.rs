@@ -240,7 +240,9 @@ pub unsafe extern "C" fn envoy_dynamic_module_on_http_filter_request_headers(
     // SAFETY: Envoy's stream is valid during this hook, and `module` came from `filter_new`.
     let (mut host, stream) = unsafe { (Host::new(filter), stream(module)) };
     let Some(stream) = stream else { return headers_status::CONTINUE };
-    if stream.setup().config().marks {
+    let config = stream.setup().config();
+    // A published document may mark requests although the embedded one does not.
+    if config.marks || config.is_live() {
         guard("mark", (), || host.remove_mark());
     }
     // SAFETY: Envoy keeps the route's configuration while its request is served.

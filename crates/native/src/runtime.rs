@@ -67,6 +67,14 @@ pub fn spawn(what: &'static str, work: impl Future<Output = ()> + Send + 'static
     }
 }
 
+/// Runs `work` on a thread of its own, beside the runtime thread. `what` names it in the log if it
+/// panics.
+pub fn spawn_blocking(what: &'static str, work: impl FnOnce() + Send + 'static) {
+    if let Some(runtime) = RUNTIME.get() {
+        runtime.handle.spawn_blocking(move || guard(what, (), work));
+    }
+}
+
 /// Runs `work`, and counts a panic.
 pub async fn guarded(what: &'static str, work: impl Future<Output = ()>) {
     if AssertUnwindSafe(work).catch_unwind().await.is_err() {

@@ -1,18 +1,20 @@
 //! Configurations: of a listener's filter, and of a route.
 
+use std::collections::BTreeMap;
 use std::hash::{BuildHasher, RandomState};
-use std::sync::{Arc, LazyLock, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, LazyLock, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use quotagate_operate::document::unknown_zones;
 use quotagate_quota::config::{
-    Config, DocumentOwner, Faults, GoodDocuments, PerRoute, Reach, WrongDocument,
+    Config, DocumentOwner, Faults, GoodDocuments, Inheritance, PerRoute, PublishedDocument, Reach,
+    WrongDocument,
 };
 
 use crate::abi::{FilterConfig, process};
 use crate::link::{Callouts, Closed, Library, Link, check};
 use crate::main_thread::MainThread;
 use crate::metrics::Metrics;
-use crate::shard::Shard;
+use crate::shard::{LiveDocuments, Shard};
 use crate::{log, runtime};
 
 /// A configuration in force: a document, and a shard for each Envoy worker that serves it.
@@ -63,7 +65,36 @@ impl Setup {
         };
         let (config, link) = in_force(&owner, document, Config::parse_unordered(document), link)?;
         let metrics = Metrics::define(filter_config);
-        Ok(Arc::new(Self::new(config, link, metrics, main)))
+        let setup = Self::new(config, link, metrics, main);
+        if setup.config.is_live() && !process::only_validates() {
+            setup.follow(name);
+        }
+        Ok(Arc::new(setup))
+    }
+
+    /// Makes all shards, so that each of them takes up published documents without traffic, too.
+    fn follow(&self, name: &str) {
+        let inheritance = Inheritance::new(name, &*self.config.domain);
+        let slot = inheritance.slot();
+        let inherited = taken_up().get(&slot).and_then(|written| inheritance.read(written));
+        // Checked once, because this is Envoy's main thread.
+        let inherited = inherited.map(|document| {
+            let config = document.config(&self.config).map_err(Vec::from).and_then(carried_out);
+            (document, config)
+        });
+        let keep = move |document: &PublishedDocument| {
+            let mut slots = taken_up();
+            let slot = slots.entry(slot).or_default();
+            if !inheritance.is_written(slot, document) {
+                *slot = inheritance.written(document);
+            }
+        };
+        let live = Arc::new(LiveDocuments { carried_out, keep: Box::new(keep) });
+        for worker in 0..self.shards.len() {
+            if let Some(shard) = self.shard(worker) {
+                shard.follow(inherited.clone(), Arc::clone(&live));
+            }
+        }
     }
 
     fn new(
@@ -144,6 +175,11 @@ impl Route {
             Err(faults) => Err(faults),
         };
         let link = |config: &Config| match &config.store.reach {
+            _ if config.is_live() => Err(vec![
+                "live: published documents replace those of listeners only: leave it out in the \
+                 document of a route"
+                    .to_owned(),
+            ]),
             Reach::Cluster(_) => Err(vec![
                 "store.cluster: Envoy makes no calls for a route: write store.redis".to_owned(),
             ]),
@@ -173,11 +209,10 @@ fn in_force(
     parsed: Result<Config, Faults>,
     link: impl Fn(&Config) -> Result<Link, Vec<String>>,
 ) -> Result<(Config, Link), Vec<String>> {
-    let good = || GOOD_DOCUMENTS.lock().unwrap_or_else(PoisonError::into_inner);
     let faults = match usable(parsed, &link) {
         Ok(usable) => {
             if !process::only_validates() {
-                good().keep(owner, &usable.0, document);
+                good_documents().keep(owner, &usable.0, document);
             }
             return Ok(usable);
         }
@@ -189,7 +224,7 @@ fn in_force(
     }
     let mut kept = None;
     let last_good = |wrong: &_| {
-        let text = good().last(owner, wrong)?.to_owned();
+        let text = good_documents().last(owner, wrong)?.to_owned();
         let (config, link) = usable(Config::parse_unordered(text.as_bytes()), &link).ok()?;
         kept = Some(link);
         Some(config)
@@ -215,11 +250,29 @@ fn usable(
     parsed: Result<Config, Faults>,
     link: impl Fn(&Config) -> Result<Link, Vec<String>>,
 ) -> Result<(Config, Link), Vec<String>> {
-    let config = parsed?;
-    known_zones(&config)?;
-    readable_costs(&config)?;
+    let config = carried_out(parsed?)?;
     let link = link(&config)?;
     Ok((config, link))
+}
+
+/// The configuration, if this form of the filter can carry it out.
+///
+/// # Errors
+/// All faults of the document.
+fn carried_out(config: Config) -> Result<Config, Vec<String>> {
+    known_zones(&config)?;
+    readable_costs(&config)?;
+    Ok(config)
+}
+
+fn good_documents() -> MutexGuard<'static, GoodDocuments> {
+    GOOD_DOCUMENTS.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// The published documents that filters took up last, by [slot](Inheritance::slot).
+fn taken_up() -> MutexGuard<'static, BTreeMap<usize, Vec<u8>>> {
+    static TAKEN_UP: Mutex<BTreeMap<usize, Vec<u8>>> = Mutex::new(BTreeMap::new());
+    TAKEN_UP.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 fn in_process(config: &Config) -> Result<Link, Vec<String>> {

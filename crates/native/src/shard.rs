@@ -17,12 +17,15 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, TryLockError};
 use std::time::Duration;
 
-use quotagate_quota::config::Config;
+use quotagate_quota::config::{Config, PublishedDocument};
 use quotagate_quota::decision::Admission;
-use quotagate_quota::driver::{Arriving, ClientMark, Driver, HostWork, RequestBody, TICK};
+use quotagate_quota::driver::{
+    Arriving, ClientMark, Driver, HostWork, RESTING_TICK, RequestBody, TICK,
+};
 use quotagate_quota::exchange::{Arrival, StreamState};
 use quotagate_quota::time::Monotonic;
 use quotagate_quota::worker::Counted;
+use tokio::time::sleep;
 
 use crate::abi::{FilterConfig, Host};
 use crate::clock::{millis, millis_of, now};
@@ -67,6 +70,24 @@ pub struct Shard {
     metrics: MetricsSchedule,
     /// When its configuration was destroyed.
     closed: OnceLock<Monotonic>,
+    /// What it does with published documents, if its embedded document is live.
+    live: OnceLock<Arc<LiveDocuments>>,
+    /// Whether a published document is being checked.
+    is_checking: AtomicBool,
+}
+
+/// Keeps a document that was taken up.
+type KeepDocument = Box<dyn Fn(&PublishedDocument) + Send + Sync>;
+
+/// A published document, and what this form of the filter makes of it.
+pub type CheckedDocument = (PublishedDocument, Result<Config, Vec<String>>);
+
+/// What shards do with published documents.
+pub struct LiveDocuments {
+    /// Returns the configuration if this form of the filter can carry it out, else its faults.
+    pub carried_out: fn(Config) -> Result<Config, Vec<String>>,
+    /// Keeps what was taken up, for a later configuration of the same filter.
+    pub keep: KeepDocument,
 }
 
 struct Core {
@@ -110,7 +131,60 @@ impl Shard {
             ticked_ms: AtomicU64::new(0),
             metrics: MetricsSchedule::new(main),
             closed: OnceLock::new(),
+            live: OnceLock::new(),
+            is_checking: AtomicBool::new(false),
         })
+    }
+
+    /// Takes up the document that this filter took up last in this process, and from now on
+    /// those that operators publish, without traffic, too. Call it on Envoy's main thread, before
+    /// the first request.
+    pub fn follow(self: &Arc<Self>, inherited: Option<CheckedDocument>, live: Arc<LiveDocuments>) {
+        // Once only, by the setup that made it.
+        let _ = self.live.set(live);
+        if let Some((document, config)) = inherited {
+            let mut core = self.core.lock().unwrap_or_else(|poisoned| self.mend(poisoned));
+            core.driver.inherit(document);
+            if let Some(document) = core.driver.document().cloned() {
+                core.driver.take_up(&document, config, now());
+            }
+        }
+        let shard = Arc::downgrade(self);
+        runtime::spawn("published documents", async move {
+            while let Some(shard) = shard.upgrade().filter(|shard| shard.closed.get().is_none()) {
+                if let Some(mut core) = shard.try_lock() {
+                    shard.turn(&mut core, |_, _| ());
+                }
+                shard.after_unlock();
+                drop(shard);
+                sleep(RESTING_TICK).await;
+            }
+        });
+    }
+
+    /// After a check that panicked: refuses the document that has come.
+    fn refuse_unchecked(self: &Arc<Self>) {
+        self.with_core(|core, now| {
+            if let Some(document) = core.driver.document().cloned() {
+                let fault = "configuration: the check of the document panicked".to_owned();
+                core.driver.take_up(&document, Err(vec![fault]), now);
+            }
+        });
+    }
+
+    /// Checks the published document that has come, without locking the core meanwhile, and takes
+    /// it up.
+    fn check_document(self: &Arc<Self>) {
+        let Some(live) = self.live.get() else { return };
+        let arrived = {
+            let core = self.core.lock().unwrap_or_else(|poisoned| self.mend(poisoned));
+            core.driver.document().cloned().zip(core.driver.embedded().cloned())
+        };
+        let Some((document, embedded)) = arrived else { return };
+        let config = document.config(&embedded).map_err(Vec::from).and_then(live.carried_out);
+        if self.with_core(|core, now| core.driver.take_up(&document, config, now)) {
+            (live.keep)(&document);
+        }
     }
 
     /// A request arrives; `whole`: without a body. Returns the configuration that it was evaluated
@@ -425,6 +499,20 @@ impl Shard {
                 Letter::Failed(id, fault) => core.driver.call_not_sent(id, &fault, now),
             }
         }
+        if core.driver.document().is_some() && !self.is_checking.swap(true, Ordering::Relaxed) {
+            let shard = Arc::clone(self);
+            runtime::spawn_blocking("a published document", move || {
+                let check = || {
+                    shard.check_document();
+                    true
+                };
+                // A panic must not begin the same check over and over.
+                if !guard("a published document", false, check) {
+                    shard.refuse_unchecked();
+                }
+                shard.is_checking.store(false, Ordering::Relaxed);
+            });
+        }
         if now.since(core.ticked) >= TICK {
             core.ticked = now;
             core.driver.tick(now);
@@ -482,7 +570,8 @@ impl Shard {
             let state = if exists { StreamState::Open } else { StreamState::Gone };
             test_faults::trip("decide");
             core.driver.decided(&mut stream.exchange(), decision, state, now);
-            return Some((stream, Arc::clone(core.driver.config())));
+            let config = Arc::clone(stream.exchange().config_or(core.driver.config()));
+            return Some((stream, config));
         }
     }
 

@@ -8,6 +8,7 @@
 //! `domain` may be left out if the store knows only one. A change may have a `reason`, for history.
 
 mod dial;
+mod document;
 mod domain;
 mod overrides;
 mod top;
@@ -21,6 +22,9 @@ use serde_json::Value;
 pub use crate::change::author::Author;
 
 pub use self::dial::{ClearDial, DialEntry, SetDial};
+pub use self::document::{
+    DocumentRecord, DocumentText, PublishDocument, PublishedDocuments, WithdrawDocument, domain_of,
+};
 pub use self::domain::{
     Board, DocumentInfo, DocumentsInForce, DomainInfo, ForgetDomain, PolicyInfo,
 };
@@ -44,6 +48,11 @@ pub const OVERRIDES: &str = "/v1/overrides";
 /// `GET` `?domain=&policy=&partition=&by=&since_ms=&limit=`: [`Event`]s, the newest first, as a
 /// list.
 pub const HISTORY: &str = "/v1/history";
+/// `GET` `?domain=`: [`PublishedDocuments`]. `POST` [`PublishDocument`], `DELETE`
+/// [`WithdrawDocument`]: [`Changed`]; 409 if another one was published meanwhile.
+pub const DOCUMENTS: &str = "/v1/documents";
+/// `GET` `?domain=&number=`: [`DocumentText`]; without a number, of the one in force.
+pub const DOCUMENT_TEXT: &str = "/v1/documents/text";
 /// `GET` `?domain=&partition=&last=`: [`UsageReply`]; 404 if no policy counts that party now. With
 /// `last=true`, of the last windows that have ended.
 pub const USAGE: &str = "/v1/usage";

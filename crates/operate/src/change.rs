@@ -1,10 +1,11 @@
-//! What operators change, and the counters that they read: dials, runtime overrides, counters, the
-//! list of domains. Every change has an entry in history, with its author.
+//! What operators change, and the counters that they read: dials, runtime overrides, documents,
+//! counters, the list of domains. Every change has an entry in history, with its author.
 
 pub mod author;
 pub mod counters;
 mod current;
 pub mod dials;
+pub mod documents;
 pub mod domains;
 pub mod expiry;
 pub mod history;

@@ -13,7 +13,8 @@
 //! * A store also reads what proxies publish for its metrics ([`proxies`]).
 //!
 //! Bounds: 256 publishers; of each 48 partitions in each list (24 of those that would be refused),
-//! 52 policies, 8 documents and 68 KiB. What cannot be read is ignored item by item.
+//! the requests of 52 policies, 8 documents and 68 KiB; of a proxy also the totals of about 700
+//! policies, in 64 KiB more. What cannot be read is ignored item by item.
 
 mod identity;
 mod index;
@@ -40,7 +41,8 @@ pub use self::requests::{PolicySteps, Requests};
 use crate::api::{DocumentInfo, DocumentsInForce, MinuteRequests, PublisherKind, Refused, Top};
 use crate::control::ControlHandle;
 use crate::watch::{
-    Beyond, CallSight, DocumentSighting, Pace, RefusedDocumentSighting, STEP, Wanted, Watch,
+    Beyond, CallSight, DocumentSighting, MAX_SHOWN_PROXIES, Pace, RefusedDocumentSighting, STEP,
+    Wanted, Watch,
 };
 use crate::{MAX_POLICIES, millis};
 use prometheus_client::registry::Registry;
@@ -207,20 +209,36 @@ impl FleetSight<'_> {
     /// The documents that proxies have in force, by domain.
     pub fn in_force(&self) -> BTreeMap<String, DocumentsInForce> {
         let theirs = self.others.pictures.iter().flat_map(|(.., picture)| picture.in_force.clone());
+        let theirs: Vec<_> = theirs.collect();
+        // A process that publishes only some of its proxies may hear of those that seem silent.
+        let is_cut = |seen: &DocumentSighting| seen.proxies.len() >= MAX_SHOWN_PROXIES;
+        let cut = theirs.iter().filter(|seen| is_cut(seen)).map(|seen| seen.domain.clone());
+        let cut: BTreeSet<String> = cut.collect();
         let own = self.fleet.watch.in_force.seen(Instant::now());
-        let mut domains: BTreeMap<String, BTreeMap<String, BTreeSet<String>>> = BTreeMap::new();
-        for DocumentSighting { domain, digest, proxies } in own.into_iter().chain(theirs) {
-            domains.entry(domain).or_default().entry(digest).or_default().extend(proxies);
+        let mut domains: BTreeMap<String, BTreeMap<(String, u64), BTreeSet<String>>> =
+            BTreeMap::new();
+        for sighting in own.into_iter().chain(theirs) {
+            let DocumentSighting { domain, digest, number, proxies } = sighting;
+            let document = (digest, number);
+            domains.entry(domain).or_default().entry(document).or_default().extend(proxies);
         }
         let count = |proxies: &BTreeSet<String>| u64::try_from(proxies.len()).unwrap_or(u64::MAX);
         let counted = domains.into_iter().map(|(domain, documents)| {
-            let proxies = count(&documents.values().flatten().cloned().collect());
+            let all: BTreeSet<String> = documents.values().flatten().cloned().collect();
+            let proxies = count(&all);
+            let mut silent = self.fleet.watch.in_force.silent(&domain, Instant::now());
+            silent.retain(|proxy| !cut.contains(&domain) && !all.contains(proxy));
             let documents = documents.into_iter();
             let mut documents: Vec<_> = documents
-                .map(|(digest, proxies)| DocumentInfo { digest, proxies: count(&proxies) })
+                .map(|((digest, number), proxies)| DocumentInfo {
+                    digest,
+                    number,
+                    proxies: count(&proxies),
+                })
                 .collect();
             documents.sort_by_key(|document| Reverse(document.proxies));
-            (domain, DocumentsInForce { proxies, documents, differ: Vec::new() })
+            let silent = count(&silent);
+            (domain, DocumentsInForce { proxies, documents, differ: Vec::new(), silent })
         });
         counted.collect()
     }

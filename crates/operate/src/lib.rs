@@ -40,6 +40,7 @@ pub use quotagate_store::control::MAX_OVERRIDES;
 pub use self::change::author::Author;
 pub use self::change::counters::Counters;
 pub use self::change::dials::Dials;
+pub use self::change::documents::Documents;
 pub use self::change::domains::Domains;
 pub use self::change::history::{History, HistoryFilter, OnChange};
 pub use self::change::overrides::Overrides;

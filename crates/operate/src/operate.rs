@@ -11,6 +11,7 @@ use quotagate_store::store::Store;
 use crate::api::PublisherKind;
 use crate::change::counters::Counters;
 use crate::change::dials::Dials;
+use crate::change::documents::Documents;
 use crate::change::domains::Domains;
 use crate::change::expiry::Expiry;
 use crate::change::history::History;
@@ -53,6 +54,8 @@ pub struct Operate {
     pub history: Arc<History>,
     /// Dials of policies.
     pub dials: Dials,
+    /// Published documents.
+    pub documents: Documents,
     /// Runtime overrides of partitions.
     pub overrides: Arc<Overrides>,
     /// Counters of partitions.
@@ -95,6 +98,7 @@ impl Operate {
         let boards = Arc::new(Boards::new(Arc::clone(&directory), Arc::clone(&views)));
         Self {
             dials: Dials::new(Arc::clone(&directory), Arc::clone(&history), Arc::clone(&watch)),
+            documents: Documents::new(Arc::clone(&directory), Arc::clone(&history)),
             counters: Counters::new(
                 Arc::clone(&history),
                 Arc::clone(&overrides),
@@ -169,6 +173,20 @@ impl Hooks for Operate {
                 }
             }
             cached.reply().ok_or_else(|| "the dials cannot be read".to_owned())
+        }
+        .boxed()
+    }
+
+    fn document<'a>(
+        &'a self,
+        domain: &'a str,
+        digest: &'a str,
+    ) -> BoxFuture<'a, Result<Vec<u8>, String>> {
+        async move {
+            let cached = self.views.wanted(domain).await.map_err(|full| full.to_string())?;
+            let published = cached.reply().and_then(|reply| reply.document);
+            let published = published.ok_or("the published documents cannot be read")?;
+            self.documents.reply(domain, published, digest).await
         }
         .boxed()
     }

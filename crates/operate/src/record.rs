@@ -1,5 +1,7 @@
 //! The values of fields in the backend's hashes, as JSON. An unreadable value counts as absent.
 
+pub mod documents;
+
 use std::time::Duration;
 
 use quotagate_protocol::dials::{

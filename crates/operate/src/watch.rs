@@ -33,8 +33,8 @@ use quotagate_store::store::{CheckedReservation, Reserved};
 use self::builds::Builds;
 pub use self::calls::{Calls, Totals};
 pub use self::documents::{MAX_REFUSED_DOCUMENTS, RefusedDocumentSighting, RefusedDocuments};
-pub use self::in_force::{DocumentSighting, MAX_SHOWN_PROXIES, ReportedDocuments};
-pub use self::picture::{Pace, Series, Sighting, StoreTotals, Wanted};
+pub use self::in_force::{DocumentSighting, MAX_SHOWN_PROXIES, ReportedDocuments, is_embedded};
+pub use self::picture::{Pace, PolicyTotals, Series, Sighting, StoreTotals, Wanted};
 use self::policy::{Debt, Families, PolicyMetrics};
 pub use self::policy::{STEP, STEPS};
 pub use self::sight::CallSight;
@@ -262,6 +262,12 @@ impl Watch {
         let now = Instant::now();
         let policies = self.policies.read().unwrap_or_else(PoisonError::into_inner);
         policies.values().filter_map(|metrics| metrics.series(now)).collect()
+    }
+
+    /// The requests of all policies since this process started, as proxies reported them.
+    pub fn totals(&self) -> Vec<PolicyTotals> {
+        let policies = self.policies.read().unwrap_or_else(PoisonError::into_inner);
+        policies.values().filter_map(|metrics| metrics.totals()).collect()
     }
 
     /// A number that changes whenever a call was answered or a proxy reported.

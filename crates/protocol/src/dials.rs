@@ -11,6 +11,13 @@ use super::{Kind, Mode, OnFailure, is_default, lenient};
 
 /// The path of the call; its query is `domain=<domain>`. Its body is a [`Report`], or empty.
 pub const TELEMETRY_PATH: &str = "/v1/telemetry";
+/// The path on which a worker asks for the published document of its domain; its query is
+/// `domain=<domain>&digest=<digest>` with the [digest](DOCUMENT_DIGEST) of the document that it
+/// has. The reply is a [`DocumentReply`].
+pub const DOCUMENT_PATH: &str = "/v1/document";
+/// Largest published document, in bytes of JSON. A reply with it is at most
+/// [`MAX_BODY`](super::MAX_BODY) bytes long.
+pub const MAX_DOCUMENT: usize = super::MAX_BODY - 1024;
 /// Largest reply in bytes: a filter reads no more, so a store sends no more.
 pub const MAX_REPLY: usize = 64 * 1024;
 /// The policy name of a dial for all policies.
@@ -42,6 +49,34 @@ pub struct DialsReply {
     /// override holds for a party in all of them. The store may grant a cost above their quota.
     #[serde(default)]
     pub overridden: Vec<String>,
+    /// The published document. Absent if the store does not know it now, or is of a version that
+    /// has no published documents.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub document: Option<DocumentVersion>,
+}
+
+/// Which document is published in a domain.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DocumentVersion {
+    /// Its number, which grows with each change; 0 if none was ever published.
+    pub number: u64,
+    /// Its [digest](DOCUMENT_DIGEST); empty if none is published, or the last one was withdrawn.
+    /// Then the embedded documents decide.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub digest: String,
+}
+
+/// The reply to a worker that asks for the published document, which is a `D`.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DocumentReply<D> {
+    /// As [`DocumentVersion::number`].
+    pub number: u64,
+    /// As [`DocumentVersion::digest`].
+    #[serde(default)]
+    pub digest: String,
+    /// The document. Absent if the worker has it, or if none is published.
+    #[serde(default = "Option::default", skip_serializing_if = "Option::is_none")]
+    pub document: Option<D>,
 }
 
 /// The fields of a policy that a dial sets. One that is absent stays as configured.
@@ -166,6 +201,9 @@ pub struct Report {
     /// none is in force, or if the worker states none.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub digest: String,
+    /// The number of that document, if it is a published one; 0 for the embedded document.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub number: u64,
     /// Every policy of its configuration, those with `mode: off` included. A worker with more than
     /// 64 reports some of them at a time. A store leaves out those that it cannot read.
     #[serde(deserialize_with = "lenient::items")]
@@ -196,6 +234,9 @@ pub struct RefusedDocument {
     /// every request.
     #[serde(default)]
     pub keeps_last_good: bool,
+    /// The number of the document, if it was a published one; 0 for the embedded document.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub number: u64,
 }
 
 /// A policy as its configuration says, dials left out, and its requests since the last report.

@@ -39,6 +39,8 @@ pub struct Admission {
     /// Policies in shadow mode that have not counted the request: the store has not answered yet,
     /// or failed.
     pub pending: Vec<Uncounted>,
+    /// Of a redirected request: the generation of the configuration that it arrived under.
+    pub(crate) generation: u64,
 }
 
 /// Why and until when a request is refused.
@@ -213,6 +215,7 @@ impl Admission {
             unsettled: self.unsettled.extract_if(.., |it| is_taken(it.policy)).collect(),
             uncounted: self.uncounted.take_if(|it| is_taken(it.policy)),
             pending: self.pending.extract_if(.., |it| is_taken(it.policy)).collect(),
+            generation: self.generation,
         }
     }
 

@@ -19,13 +19,17 @@ pub const MAX_FIELDS: usize = 16_384;
 /// Most publishers.
 pub const MAX_PUBLISHERS: usize = 256;
 /// Most items that a publisher publishes.
-pub const MAX_PUBLISHED: usize = 184;
+pub const MAX_PUBLISHED: usize = 200;
 /// Largest value of a field that is read, in bytes.
 pub const MAX_VALUE: usize = 4096;
 /// Most runtime overrides of a domain.
 pub const MAX_OVERRIDES: usize = 10_000;
 /// Most changes that the history of a domain keeps.
 pub const MAX_HISTORY: usize = 1000;
+/// Most published documents of a domain that are kept.
+pub const MAX_DOCUMENTS: usize = 64;
+/// The field of the documents' hash that holds the record of the last one.
+pub const LAST_DOCUMENT: &str = "#last";
 /// The field of the dials' hash that holds their version. No policy can have this name.
 pub const VERSION: &str = "#version";
 
@@ -46,6 +50,20 @@ pub trait ControlStore: Send + Sync {
     /// Makes a change in one step and returns the version after it. Returns `None`, and changes
     /// nothing, if the field no longer holds [`Change::old`].
     fn change<'a>(&'a self, domain: &'a str, change: &'a Change) -> Reply<'a, Option<u64>>;
+
+    /// Publishes a document in one step and returns the version after it. Returns `None`, and
+    /// changes nothing, if another one was published after [`Publication::old`].
+    fn publish<'a>(
+        &'a self,
+        domain: &'a str,
+        publication: &'a Publication,
+    ) -> Reply<'a, Option<u64>>;
+
+    /// The text of the published document with this number.
+    fn document<'a>(&'a self, domain: &'a str, number: u64) -> Reply<'a, Option<Vec<u8>>>;
+
+    /// Deletes all published documents of a domain, and their records.
+    fn forget_documents<'a>(&'a self, domain: &'a str) -> Reply<'a, ()>;
 
     /// Deletes fields and sets others in one step, without a new version and without history.
     fn upsert<'a>(&'a self, hash: HashName, domain: &'a str, upsert: &'a Upsert) -> Reply<'a, ()>;
@@ -104,6 +122,9 @@ pub enum HashName {
     Publishers,
     /// What one process saw. Its id takes the place of the domain.
     Published,
+    /// Records of the documents that operators published, by number, and of the last one as
+    /// [`LAST_DOCUMENT`].
+    Documents,
 }
 
 impl HashName {
@@ -111,6 +132,8 @@ impl HashName {
     pub const fn max_fields(self) -> usize {
         match self {
             Self::Dials | Self::Overrides | Self::Policies | Self::Domains => MAX_FIELDS,
+            // Beside them the last one, and room for what else may be there.
+            Self::Documents => 2 * MAX_DOCUMENTS,
             Self::Publishers => MAX_PUBLISHERS,
             Self::Published => MAX_PUBLISHED,
         }
@@ -174,6 +197,23 @@ pub struct Change {
     pub new: Option<Vec<u8>>,
     /// The entry for the history, which also makes a new version. `None` changes neither.
     pub event: Option<Vec<u8>>,
+}
+
+/// A document that is published, or the withdrawal of one.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Publication {
+    /// The record of the last one; `None` if there is none.
+    pub old: Option<Vec<u8>>,
+    /// Its own number.
+    pub number: u64,
+    /// Its record.
+    pub record: Vec<u8>,
+    /// Its text; `None` to withdraw.
+    pub text: Option<Vec<u8>>,
+    /// The number whose record and text are deleted.
+    pub dropped: Option<u64>,
+    /// The entry for the history.
+    pub event: Vec<u8>,
 }
 
 /// Fields that are deleted and set in a hash.

@@ -1,6 +1,7 @@
 //! The actions of a person on the live page, and made-up data of a store.
 
 use anyhow::Result;
+use quotagate_support::store::StoreProcess;
 use serde_json::{Map, Value, json};
 
 use crate::browser::Browser;
@@ -111,8 +112,11 @@ pub fn make_up(
 ) -> Result<()> {
     let made =
         json!({"picture": picture, "lists": {"/v1/overrides": overrides, "/v1/history": history}});
+    let made = json!(made.to_string());
     browser.run_before_pages(&format!(
-        "(() => {{ const made = {made}; const real = window.fetch; window.made = made;
+        "(() => {{ const start = performance.now(); const made = JSON.parse({made}); const real = window.fetch; window.made = made;
+          // What this takes itself, in milliseconds.
+          made.own = performance.now() - start;
           const begun = Date.now();
           const ends = (name, value) => (name === 'ends_ms' ? begun + value : value);
           window.fetch = (path, options) => {{
@@ -120,7 +124,9 @@ pub fn make_up(
               const bytes = new TextEncoder();
               const body = new ReadableStream({{ start(stream) {{
                 const send = () => {{
+                  const start = performance.now();
                   if (!made.silent) stream.enqueue(bytes.encode(`event: whole\\ndata: ${{JSON.stringify({{...made.picture, at_ms: Date.now()}}, ends)}}\\n\\n`));
+                  made.own += performance.now() - start;
                 }};
                 send();
                 const timer = setInterval(send, 500);
@@ -133,6 +139,22 @@ pub fn make_up(
             return real(path, options);
           }}; }})()"
     ))
+}
+
+/// A store of its own, and a browser with its page that shows what is made up.
+///
+/// # Errors
+/// When the page is not live within 30 s.
+pub fn open_made_up(
+    picture: &Value,
+    overrides: &Value,
+    history: &Value,
+) -> Result<(StoreProcess, Browser)> {
+    let store = StoreProcess::start("memory:", &[])?;
+    let browser = Browser::start()?;
+    make_up(&browser, picture, overrides, history)?;
+    open(&browser, store.admin_port())?;
+    Ok((store, browser))
 }
 
 /// The rows of a list, by domain, policy and partition.

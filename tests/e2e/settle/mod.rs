@@ -65,8 +65,9 @@ impl Rig {
             headers.iter().map(|(name, value)| format!("{name}: {value}\r\n")).collect();
         write!(stream, "GET {path} HTTP/1.1\r\nhost: localhost\r\n{headers}\r\n")?;
         let mut stream = BufReader::new(stream);
+        // An event ends with an empty line, and may come in several chunks.
         let mut line = Vec::new();
-        while !line.starts_with(b"data: ") {
+        while line != b"\n" {
             line.clear();
             anyhow::ensure!(stream.read_until(b'\n', &mut line)? > 0, "the connection was closed");
         }

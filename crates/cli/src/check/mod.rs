@@ -13,6 +13,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::{fs, io};
 
+use quotagate_operate::comparison::DocumentVersion;
 use quotagate_operate::document::{store_url, unknown_zones};
 use quotagate_quota::config::{self, Config, Fault, Reach};
 use quotagate_ratelimit::rules::{RuleFile, is_rule_file};
@@ -126,6 +127,35 @@ pub(crate) fn run(args: &CheckArgs) -> Result<ExitCode, String> {
     })
 }
 
+/// The documents of a file that operators publish, in which `store` may be left out, and a line for
+/// each finding.
+///
+/// # Errors
+/// A line for each finding, if the file cannot be read, or has faults or no document.
+pub(crate) fn to_publish(file: &Path) -> Result<(Vec<DocumentVersion>, Vec<String>), Vec<String>> {
+    let name = file.display().to_string();
+    let line = |why: String| vec![format!("{name}: {why}")];
+    let text = read(file).map_err(|error| line(format!("cannot be read: {error}")))?;
+    let text = String::from_utf8(text).map_err(|_| line(NOT_UTF_8.to_owned()))?;
+    let report = check_with(&name, &text, StoreField::Optional);
+    let lines = report.lines();
+    if report.has(Severity::Fault) {
+        return Err(lines);
+    }
+    if report.accepted.is_empty() {
+        return Err(line("has no policy document".to_owned()));
+    }
+    Ok((report.accepted, lines))
+}
+
+/// Whether a document must say how the filter reaches the store.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum StoreField {
+    Required,
+    /// A published document need not.
+    Optional,
+}
+
 /// Why a file with other bytes is no document.
 const NOT_UTF_8: &str = "cannot be read: it is not UTF-8";
 
@@ -141,6 +171,10 @@ fn read(file: &Path) -> io::Result<Vec<u8>> {
 
 /// Checks a file with this text.
 fn check(name: &str, text: &str) -> Report {
+    check_with(name, text, StoreField::Required)
+}
+
+fn check_with(name: &str, text: &str, store: StoreField) -> Report {
     let mut report = Report::new(name);
     let roots = match yaml::read(text) {
         Ok(roots) => roots,
@@ -153,7 +187,7 @@ fn check(name: &str, text: &str) -> Report {
         let documents = documents::find(root, text);
         let mut needs: Vec<(&str, Needs)> = Vec::new();
         for document in &documents {
-            let Some(needed) = check_document(document, &mut report) else { continue };
+            let Some(needed) = check_document(document, store, &mut report) else { continue };
             let number = report.documents.len();
             report.findings.extend(program::fault(root, &document.path, &needed, number));
             needs.push((&document.path, needed));
@@ -166,15 +200,23 @@ fn check(name: &str, text: &str) -> Report {
 
 /// Checks a document and adds the findings to the report. Returns what it needs of the
 /// configuration around it, if it can be read.
-fn check_document(document: &Document<'_>, report: &mut Report) -> Option<Needs> {
+fn check_document(
+    document: &Document<'_>,
+    store: StoreField,
+    report: &mut Report,
+) -> Option<Needs> {
     let number = report.documents.len() + 1;
     let Document { path, content } = document;
     match content {
         Content::Plain(node) => {
-            let text = node.value.json().to_string();
+            let mut value = node.value.json();
+            if let (StoreField::Optional, Some(members)) = (store, value.as_object_mut()) {
+                members.entry("store").or_insert_with(|| json!({"cluster": "any"}));
+            }
+            let text = value.to_string();
             report.documents.push(Summary::of(path, node.referenced.into(), node));
             let (found, config) = findings(&text, node, number, |at| at);
-            report.add(found, config, node.value.json());
+            report.add(found, config, value);
             Some(Needs::of(node))
         }
         Content::Text(embedded) => match embedded.read() {

@@ -15,7 +15,7 @@ use std::process::ExitCode;
 
 pub(crate) use client::AdminAddr;
 
-use change::{dial, overrides, reset};
+use change::{dial, document, overrides, reset};
 use look::{domains, history, top, usage, why};
 
 /// One of these commands.
@@ -23,6 +23,8 @@ use look::{domains, history, top, usage, why};
 pub(crate) enum Operation {
     /// Change a policy on the running fleet within 10 s, without a new configuration
     Dial(dial::DialArgs),
+    /// Publish policy documents, which proxies take up without an update of their listeners
+    Document(document::DocumentArgs),
     /// Set a runtime override for one partition of a policy: another quota, unlimited or blocked
     Override(overrides::OverrideArgs),
     /// Show how much of each policy's quota a partition has used
@@ -43,6 +45,7 @@ pub(crate) enum Operation {
 pub(crate) fn run(operation: &Operation) -> ExitCode {
     let done = match operation {
         Operation::Dial(args) => args.common.session(|session| dial::run(args, session)),
+        Operation::Document(args) => args.common.session(|session| document::run(args, session)),
         Operation::Override(args) => args.common.session(|session| overrides::run(args, session)),
         Operation::Usage(args) => args.common.session(|session| usage::run(args, session)),
         Operation::Why(args) => args.common.session(|session| why::run(args, session)),

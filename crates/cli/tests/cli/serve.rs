@@ -154,7 +154,7 @@ fn errors_are_one_sentence_without_the_password() {
         (vec!["--listen", &address], "--listen: cannot listen on"),
         (
             vec!["--admin-token-file", &faulty],
-            "has faults: line 1: the role must be one of view, operate, admin; line 3: it has 3 words: write one \
+            "has faults: line 1: the role must be one of view, operate, publish, admin; line 3: it has 3 words: write one \
              token of visible ASCII characters, or NAME ROLE DOMAINS SHA256, or group:NAME ROLE DOMAINS; line 4: it would be \
              a token without a name",
         ),

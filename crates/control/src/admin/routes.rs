@@ -14,6 +14,7 @@ use axum::middleware::{Next, from_fn};
 use axum::response::Response;
 use axum::routing::{MethodFilter, MethodRouter, on};
 use axum::{Json, Router};
+use quotagate_protocol::dials::{ALL_POLICIES, MAX_DOCUMENT};
 use quotagate_store::server::{DomainScope, OperatorRole, read_json, receive};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
@@ -29,6 +30,8 @@ use quotagate_operate::{Author, Counters, DomainNames, Fault, HistoryFilter, cle
 
 /// Largest body of a change, in bytes.
 const MAX_BODY: usize = 64 * 1024;
+/// The same of a document that is published.
+const MAX_PUBLISHED: usize = MAX_DOCUMENT + MAX_BODY;
 /// Changes listed without a `limit`.
 const CHANGES: usize = 50;
 /// Partitions in each list without a `limit`.
@@ -48,7 +51,7 @@ struct Route {
 
 /// All paths and methods under `/v1/`.
 fn routes() -> Vec<Route> {
-    use OperatorRole::{Admin, Operate, View};
+    use OperatorRole::{Admin, Operate, Publish, View};
     vec![
         route(View, Method::GET, api::BOARDS, boards),
         route(Operate, Method::PUT, api::DIALS, set_dial),
@@ -56,6 +59,10 @@ fn routes() -> Vec<Route> {
         route(View, Method::GET, api::OVERRIDES, overrides),
         route(Operate, Method::PUT, api::OVERRIDES, set_override),
         route(Operate, Method::DELETE, api::OVERRIDES, clear_override),
+        route(View, Method::GET, api::DOCUMENTS, documents),
+        route(View, Method::GET, api::DOCUMENT_TEXT, document_text),
+        route(Publish, Method::POST, api::DOCUMENTS, publish_document),
+        route(Publish, Method::DELETE, api::DOCUMENTS, withdraw_document),
         route(View, Method::GET, api::HISTORY, history),
         route(View, Method::GET, api::USAGE, usage),
         route(View, Method::GET, api::PARTIES, parties),
@@ -123,7 +130,7 @@ async fn overrides(State(app): AdminState, asked: Asked) -> Reply<Vec<api::Overr
     let (policy, limit) = (asked.policy(), asked.limit.unwrap_or(usize::MAX));
     let domains = asked.domains(&app).await?;
     let found = app.operate.overrides.list_of(domains.clone(), policy, limit).await?;
-    if let Some(policy) = policy.filter(|_| found.is_empty()) {
+    if let Some(policy) = policy.filter(|policy| found.is_empty() && *policy != ALL_POLICIES) {
         app.operate.directory.check_policy(&domains, policy).await?;
     }
     Ok(Json(found))
@@ -135,6 +142,35 @@ async fn set_override(State(app): AdminState, body: Body<api::SetOverride>) -> R
 
 async fn clear_override(State(app): AdminState, body: Body<api::ClearOverride>) -> Reply<Changed> {
     change(app, body, async move |app, wish| app.operate.overrides.clear(&wish).await).await
+}
+
+async fn documents(State(app): AdminState, asked: Asked) -> Reply<api::PublishedDocuments> {
+    let domain = asked.of_documents(&app).await?;
+    let list = app.operate.documents.list(domain.as_deref()).await?;
+    let sight = app.operate.fleet.look().await;
+    let mut in_force = sight.in_force();
+    let in_force = in_force.remove(&list.domain).unwrap_or_default();
+    let refused = sight.refused_documents(&DomainScope::Some([list.domain.clone()].into()));
+    Ok(Json(api::PublishedDocuments { in_force, refused, ..list }))
+}
+
+async fn document_text(State(app): AdminState, asked: Asked) -> Reply<api::DocumentText> {
+    let domain = asked.of_documents(&app).await?;
+    Ok(Json(app.operate.documents.text(domain.as_deref(), asked.number).await?))
+}
+
+async fn publish_document(
+    State(app): AdminState,
+    body: Body<api::PublishDocument>,
+) -> Reply<Changed> {
+    change(app, body, async move |app, wish| app.operate.documents.publish(&wish).await).await
+}
+
+async fn withdraw_document(
+    State(app): AdminState,
+    body: Body<api::WithdrawDocument>,
+) -> Reply<Changed> {
+    change(app, body, async move |app, wish| app.operate.documents.withdraw(&wish).await).await
 }
 
 async fn history(State(app): AdminState, asked: Asked) -> Reply<Vec<api::Event>> {
@@ -245,6 +281,7 @@ struct Asked {
     from: Option<String>,
     by: Option<String>,
     since_ms: Option<u64>,
+    number: Option<u64>,
     limit: Option<usize>,
     /// Whether the last windows that have ended are meant.
     last: bool,
@@ -273,6 +310,15 @@ impl Asked {
     /// The only domain to read, see [`only`].
     async fn one(&self, app: &Control) -> Result<Option<String>, Refusal> {
         only(app, &self.access.scope, self.domain()).await
+    }
+
+    /// The same for published documents, whose domain no proxy needs to have reported.
+    async fn of_documents(&self, app: &Control) -> Result<Option<String>, Refusal> {
+        // The operator may see the domain that the request names.
+        match self.domain() {
+            Some(domain) => Ok(Some(domain.to_owned())),
+            None => self.one(app).await,
+        }
     }
 }
 
@@ -340,21 +386,24 @@ impl<S: Sync> FromRequestParts<S> for Asked {
             from: Option<String>,
             by: Option<String>,
             since_ms: Option<String>,
+            number: Option<String>,
             limit: Option<String>,
             last: Option<String>,
         }
         let access = Access::in_extensions(&parts.extensions)?;
         let texts = Query::<Texts>::try_from_uri(&parts.uri);
-        let Query(Texts { domain, policy, partition, from, by, since_ms, limit, last }) =
+        let Query(Texts { domain, policy, partition, from, by, since_ms, number: of, limit, last }) =
             texts.map_err(|rejection| Refusal::parameter("query", rejection.body_text()))?;
         let number =
             |name: &'static str| move |_| Refusal::parameter(name, "must be a whole number");
         let limit = limit.map(|limit| limit.parse()).transpose().map_err(number("limit"))?;
         let since_ms = since_ms.map(|since| since.parse()).transpose();
         let since_ms = since_ms.map_err(number("since_ms"))?;
+        let of = of.map(|of| of.parse()).transpose().map_err(number("number"))?;
         let last = last.map_or(Ok(false), |last| last.parse());
         let last = last.map_err(|_| Refusal::parameter("last", "must be true or false"))?;
-        let asked = Self { access, domain, policy, partition, from, by, since_ms, limit, last };
+        let asked =
+            Self { access, domain, policy, partition, from, by, since_ms, number: of, limit, last };
         if let Some(domain) = asked.domain() {
             asked.access.check(domain)?;
         }
@@ -376,16 +425,24 @@ impl<T: DeserializeOwned> FromRequest<Arc<Control>> for Body<T> {
 
     async fn from_request(request: Request, app: &Arc<Control>) -> Result<Self, Refusal> {
         let access = Access::in_extensions(request.extensions())?;
-        let bytes = receive(request.into_body(), MAX_BODY).await?;
+        let is_document = request.uri().path() == api::DOCUMENTS;
+        let most = if is_document { MAX_PUBLISHED } else { MAX_BODY };
+        let bytes = receive(request.into_body(), most).await?;
         let sent: Value = read_json(&bytes)?;
         let refused =
             |refusal: Refusal| Refusal::Change { wish: sent.clone(), refusal: refusal.into() };
-        Self::of(&access, app, &sent).await.map_err(refused)
+        Self::of(&access, app, &sent, is_document).await.map_err(refused)
     }
 }
 
 impl<T: DeserializeOwned> Body<T> {
-    async fn of(access: &Access, app: &Control, sent: &Value) -> Result<Self, Refusal> {
+    /// `is_document`: no proxy needs to have reported its domain.
+    async fn of(
+        access: &Access,
+        app: &Control,
+        sent: &Value,
+        is_document: bool,
+    ) -> Result<Self, Refusal> {
         // A list would be read as the fields in their order, so that their names could not be
         // checked.
         let Value::Object(mut fields) = sent.clone() else {
@@ -400,7 +457,10 @@ impl<T: DeserializeOwned> Body<T> {
         let domain = match domain {
             Some(domain) => {
                 access.check(&domain)?;
-                only(app, &access.scope, Some(&domain)).await?
+                match is_document {
+                    true => Some(domain),
+                    false => only(app, &access.scope, Some(&domain)).await?,
+                }
             }
             None => only(app, &access.scope, None).await?,
         };

@@ -17,7 +17,7 @@ async fn filter_receives_dials_and_their_version() {
     let (status, reply) = server.dials("test", Some(REPORT)).await;
     assert_eq!(
         (status.as_u16(), reply),
-        (200, json!({"version": 0, "dials": [], "overridden": []}))
+        (200, json!({"version": 0, "dials": [], "overridden": [], "document": {"number": 0}}))
     );
     let wish = json!({"policy": "p", "quota": 8, "for_ms": 60_000, "by": "ann"});
     let (status, made) = server.admin(Method::PUT, "/v1/dials", Some(wish)).await;

@@ -57,8 +57,8 @@ async fn documents_in_force_are_counted_by_proxies() {
     let (_, text) = server.get("/metrics").await;
     let text = text.as_str().unwrap();
     for line in [
-        "quotagate_document{domain=\"test\",digest=\"0123456789ab\"} 2",
-        "quotagate_document{domain=\"test\",digest=\"ba9876543210\"} 1",
+        "quotagate_document{domain=\"test\",digest=\"0123456789ab\",number=\"0\"} 2",
+        "quotagate_document{domain=\"test\",digest=\"ba9876543210\",number=\"0\"} 1",
     ] {
         assert!(text.contains(line), "{line}\n{text}");
     }

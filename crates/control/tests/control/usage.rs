@@ -37,6 +37,8 @@ async fn overrides_usage_reset_and_top_over_http() {
         server.admin(Method::PUT, "/v1/overrides", Some(with(json!("blocked")))).await.0,
         200
     );
+    let (status, none) = server.get("/v1/overrides?policy=*").await;
+    assert!(status == 200 && none == json!([]), "none of all policies: {status} {none}");
     let (_, listed) = server.get("/v1/overrides?policy=p").await;
     assert_eq!(listed[0]["allow"], "blocked", "{listed}");
     assert_eq!(server.admin(Method::DELETE, "/v1/overrides", Some(partition.clone())).await.0, 200);

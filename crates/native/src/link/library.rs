@@ -87,13 +87,20 @@ impl Library {
     pub fn fetch(&self, sender: Arc<dyn Recipient>, fetch: OutgoingFetch) {
         let endpoint = Arc::clone(&self.endpoint);
         runtime::spawn("a fetch", async move {
-            let OutgoingFetch { id, domain, report, timeout, .. } = fetch;
+            let OutgoingFetch { id, domain, report, timeout, has_digest } = fetch;
             let report = report.unwrap_or_default();
-            let dials = endpoint.dials(&domain, report.as_bytes());
-            sender.deliver(match tokio::time::timeout(timeout, dials).await {
-                Ok(Ok(dials)) => {
-                    // Writing numbers and strings into memory cannot fail.
-                    let body = serde_json::to_vec(&dials).unwrap_or_default();
+            let body = async {
+                match has_digest {
+                    Some(digest) => endpoint.document(&domain, &digest).await,
+                    None => {
+                        let dials = endpoint.dials(&domain, report.as_bytes()).await?;
+                        // Writing numbers and strings into memory cannot fail.
+                        Ok(serde_json::to_vec(&dials).unwrap_or_default())
+                    }
+                }
+            };
+            sender.deliver(match tokio::time::timeout(timeout, body).await {
+                Ok(Ok(body)) => {
                     let (by, size) = (AnsweredBy::Store, body.len());
                     Letter::Ended(id, CallEnd::Answered { status: 200, by, body, size })
                 }

@@ -5,6 +5,7 @@ use quotagate_protocol::{Kind, Mode, OnFailure};
 use serde::{Deserialize, Serialize};
 
 use super::dial::DialEntry;
+use crate::watch::is_embedded;
 
 /// The state of a domain.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -129,6 +130,10 @@ pub struct DocumentsInForce {
     /// if all proxies have the same documents.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub differ: Vec<String>,
+    /// The proxies that have been silent for a minute, and reported to this store within ten that
+    /// they have a published document. 0 if too many proxies report to other stores to tell.
+    #[serde(default, skip_serializing_if = "is_embedded")]
+    pub silent: u64,
 }
 
 /// A policy document that proxies report.
@@ -136,6 +141,9 @@ pub struct DocumentsInForce {
 pub struct DocumentInfo {
     /// Its digest.
     pub digest: String,
+    /// Its number, if it is a published one.
+    #[serde(default, skip_serializing_if = "is_embedded")]
+    pub number: u64,
     /// The proxies that reported it.
     pub proxies: u64,
 }
@@ -178,9 +186,10 @@ impl DocumentsInForce {
             return None;
         }
         let all = self.proxies;
-        let of = |DocumentInfo { digest, proxies }: &DocumentInfo| {
+        let of = |DocumentInfo { digest, number, proxies }: &DocumentInfo| {
             let verb = if *proxies == 1 { "has" } else { "have" };
-            format!("{proxies} of {all} proxies {verb} {digest}")
+            let number = if *number == 0 { String::new() } else { format!(" (number {number})") };
+            format!("{proxies} of {all} proxies {verb} {digest}{number}")
         };
         // The one that fewer proxies have is the one to look at.
         let documents: Vec<String> = self.documents.iter().rev().map(of).collect();

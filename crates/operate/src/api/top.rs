@@ -70,7 +70,7 @@ pub enum PublisherKind {
 pub struct SilentProxy {
     /// The host's name.
     pub host: String,
-    /// Milliseconds since the one was heard that has been silent for longest.
+    /// For how many milliseconds it has been silent; the longest time of several proxies.
     pub silent_ms: u64,
 }
 

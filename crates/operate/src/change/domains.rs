@@ -9,6 +9,7 @@ use crate::control::ControlHandle;
 use crate::domain::boards::Boards;
 use crate::domain::directory::clean;
 use crate::record::DomainRecord;
+use crate::record::documents::published;
 use crate::{Fault, MAX_FORMS, MAX_NAMES, REMEMBERED, REPORTED, millis, record};
 use quotagate_store::control::{HashName, Upsert};
 
@@ -64,19 +65,50 @@ impl Domains {
         Ok(list.collect())
     }
 
-    /// Removes the reported policies and the name of a domain. Other stores follow, because they
-    /// take reports older than 15 minutes from the backend.
+    /// Removes the reported policies and the name of a domain, and all documents that were
+    /// published in it. Other stores follow, because they take reports older than 15 minutes from
+    /// the backend.
     ///
     /// # Errors
     /// If the domain is not known or is in use, or the backend fails.
     pub async fn forget(&self, wish: &ForgetDomain) -> Result<Changed, Fault> {
-        let domain = self.boards.directory.domain(Some(&wish.domain)).await?;
-        for info in self.some_or_all(Some(&domain), BTreeMap::new()).await? {
-            check_unused(&info)?;
+        let has = async |hash| {
+            let read = self.control.read(hash, &wish.domain).await;
+            read.map(|read| !read.fields.is_empty())
+        };
+        let domain = match self.boards.directory.domain(Some(&wish.domain)).await {
+            Err(unknown @ Fault::Unknown { .. }) => {
+                // Documents may be published before a proxy reports the domain, or by mistake.
+                if !has(HashName::Documents).await? {
+                    return Err(unknown);
+                }
+                if has(HashName::Dials).await? || has(HashName::Overrides).await? {
+                    return Err(Fault::InUse(format!(
+                        "{} has dials or overrides that would stay in force unseen: clear them first",
+                        wish.domain
+                    )));
+                }
+                wish.domain.clone()
+            }
+            known => {
+                let domain = known?;
+                for info in self.some_or_all(Some(&domain), BTreeMap::new()).await? {
+                    check_unused(&info)?;
+                }
+                domain
+            }
+        };
+        let documents = self.control.read(HashName::Documents, &domain).await?;
+        if published(&documents).is_none_or(|document| !document.digest.is_empty()) {
+            return Err(Fault::InUse(format!(
+                "{domain} has a published document, which a proxy that comes back would take up \
+                 unseen: withdraw it first"
+            )));
         }
         let policies = self.control.read(HashName::Policies, &domain).await?;
         let names = policies.fields.into_iter().map(|(name, _)| name).collect();
         self.remove(HashName::Policies, &domain, names, MAX_FORMS).await?;
+        self.control.forget_documents(&domain).await?;
         self.remove(HashName::Domains, "", vec![domain.clone()], MAX_NAMES).await?;
         self.boards.forget(&domain);
         if let Some(cached) = self.boards.views.get(&domain) {

@@ -12,7 +12,7 @@ use crate::api::{Changed, Event, MAX_HISTORY};
 use crate::control::ControlHandle;
 use crate::domain::directory::Directory;
 use crate::domain::views::Views;
-use crate::pattern::parts;
+use crate::pattern::{parts, party_of};
 use crate::record::write;
 use crate::{Fault, TRIES, millis};
 
@@ -90,7 +90,8 @@ impl History {
         // As keys have it, unless the party is so long that they have a digest.
         let party = filter
             .party
-            .map(|typed| canonical("", "any", typed).unwrap_or_else(|_| typed.to_owned()));
+            .map(|typed| party_of(typed).unwrap_or(typed))
+            .map(|party| canonical("", "any", party).unwrap_or_else(|_| party.to_owned()));
         let filter = HistoryFilter { party: party.as_deref(), ..filter };
         let limit = limit.clamp(1, MAX_HISTORY);
         let most = if filter.is_all() { limit } else { MAX_HISTORY };

@@ -224,15 +224,13 @@ impl Directory {
         let mut known = BTreeSet::new();
         for domain in &domains.names {
             match self.policies(domain).await {
+                Ok(policies) if policies.iter().any(|policy| policy.name == name) => return Ok(()),
                 Ok(policies) => known.extend(policies.into_iter().map(|policy| policy.name)),
                 Err(error) if self.control.is_partial(&error) => {
                     unread.get_or_insert(error);
                 }
                 Err(error) => return Err(error.into()),
             }
-        }
-        if known.contains(name) {
-            return Ok(());
         }
         if let Some(error) = unread {
             return Err(error.into());

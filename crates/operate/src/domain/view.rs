@@ -8,12 +8,15 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use quotagate_protocol::dials::{ALL_POLICIES, Dial, DialFields, DialsReply, MAX_REPLY};
+use quotagate_protocol::dials::{
+    ALL_POLICIES, Dial, DialFields, DialsReply, DocumentVersion, MAX_REPLY,
+};
 
 use quotagate_protocol::{Mode, is_policy};
 
 use crate::millis;
 use crate::pattern::PatternOverrides;
+use crate::record::documents::{LOST_RECORD, published};
 use crate::record::{DialRecord, OverrideRecord, left_at, write};
 use quotagate_store::control::{ControlStore, HashName, Snapshot};
 use quotagate_store::store::StoreError;
@@ -44,6 +47,8 @@ pub struct View {
     pub at: Instant,
     dials: Vec<(String, DialRecord)>,
     pub overrides: Arc<Index>,
+    /// Which document is published; `None` if that is not known.
+    document: Option<DocumentVersion>,
     /// What is wrong with it, for the log; empty if nothing is.
     pub complaint: String,
 }
@@ -128,6 +133,7 @@ impl View {
             at: Instant::now(),
             dials: Vec::new(),
             overrides,
+            document: None,
             complaint: String::new(),
         }
     }
@@ -186,8 +192,8 @@ impl View {
     /// The reply, and whether it is complete.
     fn cut_reply(&self) -> (DialsReply, bool) {
         let now = self.now();
-        let (mut reply, mut room) =
-            (DialsReply { version: self.snapshot.version, ..<_>::default() }, ROOM);
+        let (version, document) = (self.snapshot.version, self.document.clone());
+        let (mut reply, mut room) = (DialsReply { version, document, ..<_>::default() }, ROOM);
         let mut takes = |bytes: usize| {
             let left = room.checked_sub(bytes);
             room = left.unwrap_or_default();
@@ -221,7 +227,24 @@ impl View {
         let at = Instant::now();
         let overrides = Self::index(store, domain, snapshot.version, last).await;
         let (dials, complaint) = understand(&snapshot);
-        let mut view = Self { snapshot, at, dials, overrides, complaint };
+        // It changes with a new version only. Without one, it is read as often as the index.
+        let same = last.filter(|last| {
+            last.version() == snapshot.version && Arc::ptr_eq(&last.overrides, &overrides)
+        });
+        let mut lost = false;
+        let document = match same.and_then(|last| last.document.clone()) {
+            Some(document) => Some(document),
+            None => store.read(HashName::Documents, domain).await.ok().and_then(|read| {
+                let document = published(&read);
+                lost = document.is_none();
+                document
+            }),
+        };
+        let mut view = Self { snapshot, at, dials, overrides, document, complaint };
+        if lost {
+            let part = if view.complaint.is_empty() { "" } else { "; " };
+            view.complaint += &format!("{part}{LOST_RECORD}");
+        }
         if !view.cut_reply().1 {
             let part = if view.complaint.is_empty() { "" } else { "; " };
             view.complaint += &format!(
@@ -309,7 +332,8 @@ mod tests {
                 Snapshot { fields: (0..names).map(over).collect(), ..Snapshot::default() };
             let overrides = Arc::new(Index::of(1, &overrides));
             let dials = understand(&snapshot).0;
-            View { snapshot, at: Instant::now(), dials, overrides, complaint: String::new() }
+            let (at, complaint) = (Instant::now(), String::new());
+            View { snapshot, at, dials, overrides, document: Some(<_>::default()), complaint }
         };
         // As many as a filter has policies.
         let (reply, whole) = view(64, 64).cut_reply();

@@ -440,4 +440,28 @@ mod tests {
         assert_eq!(gauges.longest_override, Duration::ZERO);
         assert!(gauges.silent.is_some_and(|silent| silent < REMEMBERED), "{gauges:?}");
     }
+
+    #[tokio::test]
+    async fn gauges_show_a_policy_as_enforced_while_any_document_enforces_it() {
+        let operate = Operate::new(quotagate_store::open(&"memory:".parse().unwrap(), "qg"));
+        let cached = operate.views.wanted("shop").await.unwrap();
+        // The later report counts everybody and enforces nothing.
+        for (digest, mode, partition_by) in [
+            ("0123456789ab", "enforce", r#"[{"name":"caller","forms":["jwt.sub"]}]"#),
+            ("ba9876543210", "shadow", "[]"),
+        ] {
+            let report = format!(
+                r#"{{"digest":"{digest}","policies":[{{"name":"p","quota":5,"window_s":60,
+                "stagger":false,"mode":"{mode}","on_failure":"allow","partition_by":{partition_by}}}]}}"#
+            );
+            cached.learn(report.as_bytes()).unwrap();
+            operate.directory.write_down(&cached).await;
+            tokio::time::sleep(Duration::from_millis(2)).await;
+        }
+        assert!(operate.boards.read_quiet().await);
+        let gauges = operate.boards.gauges().remove(0);
+        let shown: Vec<_> =
+            gauges.policies.iter().map(|of| (&*of.name, of.mode, of.counts_everybody)).collect();
+        assert_eq!(shown, [("p", Mode::Enforce, true)]);
+    }
 }

@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::api::{Refused, Usage};
 use crate::watch::{
-    Beyond, DocumentSighting, MAX_REFUSED_DOCUMENTS, MAX_SHOWN_PROXIES, Pace,
+    Beyond, DocumentSighting, MAX_REFUSED_DOCUMENTS, MAX_SHOWN_PROXIES, Pace, PolicyTotals,
     RefusedDocumentSighting, STEPS, Series, Sighting, StoreTotals, Wanted, Watch,
 };
 
@@ -20,15 +20,17 @@ pub const LISTED: usize = 48;
 /// Most partitions in the list of those that would be refused.
 const LET_THROUGH: usize = 24;
 /// Most policies of a picture.
-const POLICIES: usize = MAX_PUBLISHED - 2 * LISTED - LET_THROUGH - IN_FORCE - 4;
+const POLICIES: usize = MAX_PUBLISHED - 2 * LISTED - LET_THROUGH - IN_FORCE - TOTALS - 4;
 /// Most documents of a picture.
 const IN_FORCE: usize = 8;
-/// Most bytes of all lists, of all policies, and of the documents.
+/// Most items with the totals of policies. Each has as many as fit into [`MAX_VALUE`].
+const TOTALS: usize = 16;
+/// Most bytes of all lists, of the requests of all policies, and of the documents.
 const LISTS_BYTES: usize = 32 * 1024;
 const POLICIES_BYTES: usize = 16 * 1024;
 const IN_FORCE_BYTES: usize = 16 * 1024;
 /// Most bytes of a picture.
-const BYTES: usize = LISTS_BYTES + POLICIES_BYTES + IN_FORCE_BYTES + MAX_VALUE;
+const BYTES: usize = LISTS_BYTES + POLICIES_BYTES + IN_FORCE_BYTES + (TOTALS + 1) * MAX_VALUE;
 
 /// What a process saw.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -47,6 +49,8 @@ pub struct Picture {
     pub would_refuse: Vec<Refused>,
     /// Requests of policies.
     pub series: Vec<Series>,
+    /// All requests of each policy since a proxy started; empty from a store.
+    pub totals: Vec<PolicyTotals>,
     /// The documents that filters refused.
     pub documents: Vec<RefusedDocumentSighting>,
     /// The documents in force.
@@ -63,6 +67,7 @@ enum Item {
     Refused(Refused),
     WouldRefuse(Refused),
     Series(Series),
+    Totals(Vec<PolicyTotals>),
     Documents(Vec<RefusedDocumentSighting>),
     InForce(DocumentSighting),
 }
@@ -94,8 +99,30 @@ impl Picture {
         in_force.sort_by_key(|of| of_domain.get(&of.domain).is_none_or(|several| *several < 2));
         in_force.truncate(IN_FORCE);
         in_force.iter_mut().for_each(|of| of.proxies.truncate(MAX_SHOWN_PROXIES));
-        let store = None;
-        Self { at_ms, pace, store, fullest, refused, would_refuse, series, documents, in_force }
+        Self {
+            at_ms,
+            pace,
+            store: None,
+            fullest,
+            refused,
+            would_refuse,
+            series,
+            totals: Vec::new(),
+            documents,
+            in_force,
+        }
+    }
+
+    /// Adds the totals of all policies, with those first that something went wrong with, and then
+    /// those with the most requests.
+    pub fn add_totals(&mut self, watch: &Watch) {
+        self.totals = watch.totals();
+        self.totals.sort_by_cached_key(|of| {
+            let [.., missing_identity, store_error] = of.counts;
+            let sums =
+                (missing_identity.saturating_add(store_error), of.counts.iter().sum::<u64>());
+            (std::cmp::Reverse(sums), of.domain.clone(), of.policy.clone())
+        });
     }
 
     /// Whether nothing was seen.
@@ -121,6 +148,7 @@ impl Picture {
         let values = values(head, MAX_VALUE)
             .chain(values(lists, LISTS_BYTES))
             .chain(values(self.series.into_iter().map(Item::Series), POLICIES_BYTES))
+            .chain(values(together(self.totals), TOTALS * MAX_VALUE))
             .chain(values(self.in_force.into_iter().map(Item::InForce), IN_FORCE_BYTES));
         let named = values.enumerate().map(|(index, value)| (index.to_string(), value));
         named.take(MAX_PUBLISHED).collect()
@@ -146,6 +174,9 @@ impl Picture {
                     picture.would_refuse.push(refused);
                 }
                 Ok(Item::Series(series)) if is_sound_series(&series) => picture.series.push(series),
+                Ok(Item::Totals(totals)) => {
+                    picture.totals.extend(totals.into_iter().filter(is_sound_totals));
+                }
                 Ok(Item::Documents(documents)) => picture.documents = documents,
                 Ok(Item::InForce(sighting)) if sighting.is_sound() => {
                     picture.in_force.push(sighting);
@@ -167,6 +198,25 @@ fn values(items: impl IntoIterator<Item = Item>, bytes: usize) -> impl Iterator<
         left = left.checked_sub(value.len())?;
         Some(value)
     })
+}
+
+/// The totals in items of at most [`MAX_VALUE`] bytes.
+fn together(totals: Vec<PolicyTotals>) -> Vec<Item> {
+    // The name of the item, its brackets, and a comma for each entry.
+    const ITEM: usize = r#"{"totals":[]}"#.len();
+    let (mut items, mut some, mut bytes) = (Vec::new(), Vec::new(), ITEM);
+    for of in totals {
+        let own = serde_json::to_vec(&of).map_or(0, |value| value.len() + 1);
+        if bytes + own > MAX_VALUE {
+            items.push(Item::Totals(std::mem::take(&mut some)));
+            bytes = ITEM;
+        }
+        bytes += own;
+        some.push(of);
+    }
+    items.extend((!some.is_empty()).then_some(Item::Totals(some)));
+    items.truncate(TOTALS);
+    items
 }
 
 fn interleave<T>(one: impl Iterator<Item = T>, other: impl Iterator<Item = T>) -> Vec<T> {
@@ -219,10 +269,18 @@ fn is_sound_refused(refused: &Refused) -> bool {
 }
 
 fn is_sound_series(series: &Series) -> bool {
-    let Series { domain, policy, counts, totals, .. } = series;
-    let bounded = |counts: &[u64]| counts.iter().all(|count| *count <= MAX_UNITS);
-    let sound = |column: &Vec<u64>| column.len() <= STEPS && bounded(column);
-    is_domain(domain) && is_policy(policy) && counts.iter().all(sound) && bounded(totals)
+    let Series { domain, policy, counts, .. } = series;
+    let sound = |column: &Vec<u64>| column.len() <= STEPS && are_bounded(column);
+    is_domain(domain) && is_policy(policy) && counts.iter().all(sound)
+}
+
+fn is_sound_totals(totals: &PolicyTotals) -> bool {
+    let PolicyTotals { domain, policy, counts } = totals;
+    is_domain(domain) && is_policy(policy) && are_bounded(counts)
+}
+
+fn are_bounded(counts: &[u64]) -> bool {
+    counts.iter().all(|count| *count <= MAX_UNITS)
 }
 
 fn is_key(domain: &str, policy: &str, partition: &str) -> bool {
@@ -270,12 +328,18 @@ mod tests {
     fn series(policy: &str) -> Series {
         let counts = [vec![1; STEPS], vec![], vec![], vec![], vec![], vec![7; STEPS]];
         let (domain, policy) = ("d".to_owned(), policy.to_owned());
-        Series { domain, policy, age_ms: 9, counts, totals: [7; 6] }
+        Series { domain, policy, age_ms: 9, counts }
+    }
+
+    fn totals(policy: &str) -> PolicyTotals {
+        let (domain, policy) = ("d".to_owned(), policy.to_owned());
+        PolicyTotals { domain, policy, counts: [7; 6] }
     }
 
     fn in_force(domain: &str) -> DocumentSighting {
         let proxies = vec!["0123456789abcdef".to_owned(); MAX_SHOWN_PROXIES];
-        DocumentSighting { domain: domain.to_owned(), digest: "0123456789ab".to_owned(), proxies }
+        let (domain, digest) = (domain.to_owned(), "0123456789ab".to_owned());
+        DocumentSighting { domain, digest, number: 0, proxies }
     }
 
     #[test]
@@ -293,11 +357,12 @@ mod tests {
             refused: vec![refused("c")],
             would_refuse: vec![refused("t")],
             series: vec![series("p")],
+            totals: vec![totals("p"), totals("q")],
             documents: vec![refused_document("d", 9)],
             in_force: vec![in_force("d")],
         };
         let fields = picture.clone().fields();
-        assert_eq!(fields.len(), 11);
+        assert_eq!(fields.len(), 12);
         assert!(
             fields.iter().all(|(_, value)| value.starts_with(b"{")),
             "the script reads no other"
@@ -314,6 +379,7 @@ mod tests {
             refused: (0..LISTED).map(|n| refused(&long(n))).collect(),
             would_refuse: (0..LET_THROUGH).map(|n| refused(&long(n))).collect(),
             series: (0..POLICIES).map(|n| series(&format!("p{n}{}", "x".repeat(240)))).collect(),
+            totals: (0..2000).map(|n| totals(&format!("p{n}"))).collect(),
             documents: vec![refused_document("d", 9); MAX_REFUSED_DOCUMENTS],
             in_force: (0..IN_FORCE).map(|n| in_force(&format!("d{n}"))).collect(),
             ..Picture::default()
@@ -329,6 +395,7 @@ mod tests {
         for (is_of, most, least) in [
             (&["fullest", "refused", "would_refuse"][..], LISTS_BYTES, LISTS_BYTES - 2 * 1200),
             (&["series"], POLICIES_BYTES, POLICIES_BYTES / 2),
+            (&["totals"], TOTALS * MAX_VALUE, TOTALS * (MAX_VALUE - 100)),
             (&["in_force"], IN_FORCE_BYTES, IN_FORCE_BYTES / 2),
             (&["at_ms", "pace", "documents"], MAX_VALUE, 1),
         ] {
@@ -339,6 +406,7 @@ mod tests {
         assert!(twice.fullest.len() < 2 * read.fullest.len(), "a reader has the same bound");
         assert!(read.fullest.len() > 9 && read.refused.len() > 4 && read.would_refuse.len() > 4);
         assert!(read.series.len() > 9 && read.in_force.len() > 4 && read.documents.len() > 1);
+        assert!(read.totals.len() > 900 && read.totals[900] == totals("p900"));
         assert_eq!(read.fullest[0], sighting(&long(0)), "one that is too large is left out");
         let short = |n: usize| n.to_string();
         let quiet = |policy: &str| Series { counts: Default::default(), ..series(policy) };
@@ -351,6 +419,7 @@ mod tests {
             refused: (0..LISTED).map(|n| refused(&short(n))).collect(),
             would_refuse: (0..LET_THROUGH).map(|n| refused(&short(n))).collect(),
             series: (0..POLICIES).map(|n| quiet(&short(n))).collect(),
+            totals: (0..1200).map(|n| totals(&format!("p{n}"))).collect(),
             in_force: (0..IN_FORCE).map(of_one).collect(),
             store: Some(StoreTotals::default()),
             ..Picture::default()
@@ -358,7 +427,7 @@ mod tests {
         let (fields, all) = (picture.clone().fields(), picture);
         assert_eq!(fields.len(), MAX_PUBLISHED);
         assert_eq!(Picture::read(&fields), Some(all), "none is left out while all are short");
-        assert_eq!(POLICIES + 2 * LISTED + LET_THROUGH + IN_FORCE + 4, MAX_PUBLISHED);
+        assert_eq!(POLICIES + 2 * LISTED + LET_THROUGH + IN_FORCE + TOTALS + 4, MAX_PUBLISHED);
     }
 
     #[test]
@@ -421,7 +490,9 @@ mod tests {
             with("series", "counts", json!([[u64::MAX], [], [], [], [], []])),
             with("series", "counts", json!([vec![1; STEPS + 1], [], [], [], [], []])),
             with("series", "counts", json!([[], []])),
-            with("series", "totals", json!([u64::MAX, 0, 0, 0, 0, 0])),
+            json!({"totals": [{"domain": "d", "policy": "p", "counts": [u64::MAX, 0, 0, 0, 0, 0]}]}),
+            json!({"totals": [{"domain": "d!", "policy": "p", "counts": [0, 0, 0, 0, 0, 0]}]}),
+            json!({"totals": [{"domain": "d", "policy": "p", "counts": [0]}]}),
             json!({"store": {"calls": 1, "failed": 2, "micros": 0, "ready": true}}),
             json!({"store": {"calls": u64::MAX, "failed": 0, "micros": 0, "ready": true}}),
             with("series", "domain", json!("")),

@@ -122,7 +122,7 @@ mod tests {
         let refused = vec![refused; running.len()];
         let counts = [running, refused, vec![], vec![], vec![], vec![]];
         let (domain, policy) = ("d".to_owned(), policy.to_owned());
-        requests.add(&Series { domain, policy, age_ms: 0, counts, totals: [0; 6] }, 0);
+        requests.add(&Series { domain, policy, age_ms: 0, counts }, 0);
         minutes.count(&requests, true);
     }
 
@@ -165,7 +165,7 @@ mod tests {
             let mut requests = Requests::new((BEGIN + step) * 5000);
             let counts = [vec![5; 40], vec![], vec![], vec![], vec![], vec![]];
             let (domain, policy) = ("d".to_owned(), "p".to_owned());
-            requests.add(&Series { domain, policy, age_ms: 0, counts, totals: [0; 6] }, 0);
+            requests.add(&Series { domain, policy, age_ms: 0, counts }, 0);
             minutes.count(&requests, false);
         }
         let reply = minutes.of("d", "p", (BEGIN + PATIENCE) * 5000, 0);

@@ -130,6 +130,8 @@ fn aged(
     let (now, kept) = (millis(index.now), millis(KEPT));
     let age_ms = now.saturating_sub(picture.at_ms);
     let early = picture.at_ms.saturating_sub(now) > kept;
+    // Only the metrics of native modules need the totals.
+    let picture = Picture { totals: Vec::new(), ..picture };
     (age_ms <= kept && !early).then_some((publisher, age_ms, picture))
 }
 

@@ -30,7 +30,7 @@ use super::index::{PublisherRecord, live};
 use super::item::Picture;
 use super::publish::{EVERY, KEPT};
 use crate::api::{PublisherKind, Refused, SilentProxy};
-use crate::watch::StoreTotals;
+use crate::watch::{PolicyTotals, StoreTotals};
 use crate::{MAX_POLICIES, millis};
 
 /// How often the index is read.
@@ -40,9 +40,9 @@ const INDEX: Duration = Duration::from_secs(15);
 const SILENT: Duration = Duration::from_secs(150);
 /// How long a silent proxy is known.
 const FORGOTTEN: Duration = Duration::from_secs(60 * 60);
-/// How long a proxy may run beside the one that replaces it: Envoy's hot restart drains for ten
-/// minutes.
-const BESIDE: Duration = Duration::from_secs(15 * 60);
+/// How long a proxy may run beside the one that replaces it: by default, Envoy ends the parent of a
+/// hot restart 15 minutes after the child has started its workers.
+const BESIDE: Duration = Duration::from_secs(20 * 60);
 /// Pictures that are read together.
 const TOGETHER: usize = 16;
 /// The outcomes of requests, in the order of [`Series::counts`](crate::watch::Series::counts). One
@@ -136,8 +136,8 @@ impl NativeProxies {
         let help = "Native modules: those that publish and can count every request, those that \
                     publish and cannot, and those that fell silent within the last hour";
         registry.register("proxies", help, self.states.clone());
-        let help = "Seconds since a native module on this host last published or said that it is \
-                    idle, for an hour after the last time";
+        let help = "Seconds since the native module on this host last published or said that it is \
+                    idle, for an hour after the last time; the longest of several";
         registry.register("last_seen_seconds", help, self.last_seen.clone());
     }
 
@@ -239,17 +239,23 @@ impl NativeProxies {
             let took = Duration::from_micros(grown(|store| store.micros));
             self.seconds.inc_by(took.as_secs_f64());
         }
-        for series in picture.series {
-            if !is_counted(&series.domain, &series.policy) {
+        for PolicyTotals { domain, policy, counts } in picture.totals {
+            if !is_counted(&domain, &policy) {
                 continue;
             }
-            let name = (series.domain, series.policy);
-            let old = proxy.policies.insert(name.clone(), series.totals);
-            let (domain, policy) = name;
+            let name = (domain, policy);
+            let old = proxy.policies.insert(name.clone(), counts);
+            if old == Some(counts) {
+                continue;
+            }
+            let ((domain, policy), is_known) = (name, old.is_some());
             for (index, outcome) in OUTCOMES.into_iter().enumerate() {
-                let total = series.totals.get(index).copied().unwrap_or_default();
+                let total = counts.get(index).copied().unwrap_or_default();
                 let old = before(old.and_then(|old| old.get(index).copied()), total);
                 let grown = total.saturating_sub(old);
+                if grown == 0 && is_known {
+                    continue;
+                }
                 let (domain, policy) = (domain.clone(), policy.clone());
                 let counter = match outcome {
                     Some(outcome) => {
@@ -345,8 +351,6 @@ impl KnownProxies {
 mod tests {
     use super::*;
     use crate::api::Publisher;
-    use crate::watch::Series;
-
     const START: u64 = 10_000_000;
 
     /// What a proxy with this id on this host published at a moment.
@@ -359,11 +363,10 @@ mod tests {
         let (id, host) = (id.to_owned(), host.to_owned());
         let publisher = Publisher { id, kind: PublisherKind::Proxy, host, since_ms };
         let (domain, policy) = ("shop".to_owned(), "per-caller".to_owned());
-        let series = Series { domain, policy, age_ms: 0, counts: Default::default(), totals };
+        let policies = vec![PolicyTotals { domain, policy, counts: totals }];
         let calls = totals.iter().sum();
         let store = StoreTotals { calls, failed: totals[5], micros: 1000 * calls, ready };
-        let picture =
-            Picture { at_ms, store: Some(store), series: vec![series], ..Picture::default() };
+        let picture = Picture { at_ms, store: Some(store), totals: policies, ..Picture::default() };
         (PublisherRecord { publisher, at_ms }, Some(picture))
     }
 
@@ -491,9 +494,9 @@ mod tests {
             let id = format!("{n:016x}");
             let (record, picture) = published((&id, &id, START + n as u64), now, [1; 6], true);
             let mut picture = picture.unwrap();
-            let series = picture.series.pop().unwrap();
-            let named = |m| Series { policy: format!("p{n}-{m}"), ..series.clone() };
-            picture.series.extend((0..5).map(named));
+            let totals = picture.totals.pop().unwrap();
+            let named = |m| PolicyTotals { policy: format!("p{n}-{m}"), ..totals.clone() };
+            picture.totals.extend((0..5).map(named));
             proxies.learn(vec![(record, Some(picture))], now);
         };
         for n in 0..2 * MAX_PUBLISHERS {

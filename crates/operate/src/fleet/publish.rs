@@ -14,6 +14,7 @@ use quotagate_store::store::StoreError;
 use super::identity::Identity;
 use super::index::{KEPT as INDEX_KEPT, PublisherRecord, live};
 use super::item::Picture;
+use crate::api::PublisherKind;
 use crate::millis;
 use crate::record::write;
 use crate::watch::{StoreTotals, Totals, Watch};
@@ -70,6 +71,10 @@ impl PicturePublisher {
         let mut picture = Picture::take(watch, pace, 0);
         let Totals { calls, failed, micros, .. } = totals;
         picture.store = Some(StoreTotals { calls, failed, micros, ready });
+        // A store has its own in its metrics.
+        if me.publisher().kind == PublisherKind::Proxy {
+            picture.add_totals(watch);
+        }
         let written = match (picture.is_empty(), self.registered) {
             (true, None) => return,
             (true, Some((at, _))) if at.elapsed() < REGISTER => return,
@@ -156,7 +161,6 @@ mod tests {
     use quotagate_store::store::{CheckedReservation, Store};
 
     use super::*;
-    use crate::api::PublisherKind;
 
     fn count(watch: &Watch, partition: &str) {
         let ask = CheckedReservation::new(Reservation {
@@ -206,6 +210,23 @@ mod tests {
         assert!(published(&store, &me).await.unwrap().at_ms > at_ms, "it would expire");
         let index = store.control().read(HashName::Publishers, "").await.unwrap();
         assert_eq!(live(&index).map(|record| record.publisher.id).collect::<Vec<_>>(), [me.id()]);
+    }
+
+    #[tokio::test]
+    async fn only_proxies_publish_the_totals_of_policies() {
+        for (kind, totals) in [(PublisherKind::Store, 0), (PublisherKind::Proxy, 2)] {
+            let (store, _, watch) = parts();
+            let policy = |name| {
+                serde_json::json!({"name": name, "quota": 5, "window_s": 60, "stagger": false,
+                    "mode": "enforce", "on_failure": "allow", "admitted": 3})
+            };
+            let report = serde_json::json!({"policies": [policy("p"), policy("q")]});
+            watch.reported("d", &serde_json::from_value(report).unwrap());
+            let (me, mut publisher) = (Identity::new(kind), PicturePublisher::new(&watch));
+            publisher.publish(store.control(), &me, &watch, true).await;
+            let picture = published(&store, &me).await.unwrap();
+            assert_eq!(picture.totals.len(), totals, "{kind:?}");
+        }
     }
 
     #[tokio::test]

@@ -120,7 +120,7 @@ mod tests {
     fn series(policy: &str, age_ms: u64, admitted: &[u64], failed: &[u64]) -> Series {
         let counts = [admitted.to_vec(), vec![], vec![], vec![], vec![], failed.to_vec()];
         let (domain, policy) = ("d".to_owned(), policy.to_owned());
-        Series { domain, policy, age_ms, counts, totals: [0; 6] }
+        Series { domain, policy, age_ms, counts }
     }
 
     /// The counts of one outcome of the first policy, in the steps up to the last one.

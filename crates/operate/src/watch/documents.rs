@@ -76,15 +76,17 @@ impl RefusedDocumentSighting {
 
     /// What is wrong, in a sentence for operators.
     pub fn sentence(&self) -> String {
-        let RefusedDocument { fault, faults, keeps_last_good } = &self.document;
+        let RefusedDocument { fault, faults, keeps_last_good, number } = &self.document;
+        let published =
+            if *number == 0 { String::new() } else { format!(", published as number {number}") };
         let in_force = if *keeps_last_good {
             "the last good document stays in force there"
         } else {
             "no document is in force there, and store.on_failure decides every request"
         };
         format!(
-            "filters refuse the policy document of {}: {in_force}; faults: {faults}, the first: \
-             {fault}",
+            "filters refuse the policy document of {}{published}: {in_force}; faults: {faults}, \
+             the first: {fault}",
             self.domain
         )
     }
@@ -100,8 +102,12 @@ mod tests {
     use super::*;
 
     fn report(fault: &str) -> Report {
-        let document =
-            RefusedDocument { fault: fault.to_owned(), faults: 2, keeps_last_good: true };
+        let document = RefusedDocument {
+            fault: fault.to_owned(),
+            faults: 2,
+            keeps_last_good: true,
+            number: 0,
+        };
         Report { wrong_document: Some(document), ..Report::default() }
     }
 

@@ -1,6 +1,6 @@
 //! The policy documents that proxies have in force, as their workers report them.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -19,6 +19,11 @@ pub const MAX_SHOWN_PROXIES: usize = 128;
 /// How long one counts after the last report of it. Workers with traffic report every 5 s, each
 /// time to one of several stores.
 const SHOWN: Duration = Duration::from_secs(60);
+/// Each worker of a live proxy reports every 5 s, with traffic or without. A document that none has
+/// reported for this long before the last report was replaced.
+const REPLACED: Duration = Duration::from_secs(8);
+/// A proxy that is silent for longer is gone.
+const REMEMBERED: Duration = Duration::from_secs(600);
 
 /// A document, and the proxies that report it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -27,15 +32,23 @@ pub struct DocumentSighting {
     pub domain: String,
     /// The digest of the document.
     pub digest: String,
+    /// Its number, if it is a published one.
+    #[serde(default, skip_serializing_if = "is_embedded")]
+    pub number: u64,
     /// The names of the processes.
     pub proxies: Vec<String>,
+}
+
+/// Whether this is the number of embedded documents.
+pub const fn is_embedded(number: &u64) -> bool {
+    *number == 0
 }
 
 /// When each proxy last reported a document.
 type Proxies = HashMap<Box<str>, Instant>;
 
-/// Documents by domain and digest.
-type ProxiesOfDocuments = BTreeMap<(Box<str>, Box<str>), Proxies>;
+/// Documents by domain, digest and number.
+type ProxiesOfDocuments = BTreeMap<(Box<str>, Box<str>, u64), Proxies>;
 
 /// The documents in force.
 #[derive(Default)]
@@ -51,7 +64,7 @@ impl ReportedDocuments {
             return;
         }
         let mut documents = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let name = (Box::from(domain), Box::from(&*report.digest));
+        let name = (Box::from(domain), Box::from(&*report.digest), report.number);
         if documents.len() >= MAX_DOCUMENTS && !documents.contains_key(&name) {
             documents.retain(|_, proxies| proxies.values().any(|at| is_recent(*at, now)));
             if documents.len() >= MAX_DOCUMENTS {
@@ -68,14 +81,55 @@ impl ReportedDocuments {
         proxies.insert(Box::from(&*report.proxy), now);
     }
 
+    /// The proxies of a domain that have been silent for a minute, of those that reported a
+    /// published document last, within ten minutes. Such a proxy reports every 5 s, with traffic or
+    /// without; others are silent without traffic.
+    pub fn silent(&self, domain: &str, now: Instant) -> BTreeSet<String> {
+        let documents = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let of_domain = documents.iter().filter(|((of, ..), _)| **of == *domain);
+        let mut last: BTreeMap<&str, (Instant, u64)> = BTreeMap::new();
+        for ((.., number), proxies) in of_domain {
+            for (proxy, at) in proxies {
+                let last = last.entry(proxy).or_insert((*at, *number));
+                *last = (*last).max((*at, *number));
+            }
+        }
+        let is_silent = |(at, number): (Instant, u64)| {
+            number > 0 && !is_recent(at, now) && now.saturating_duration_since(at) < REMEMBERED
+        };
+        let silent = last.into_iter().filter(|(_, last)| is_silent(*last));
+        silent.map(|(proxy, _)| proxy.to_owned()).collect()
+    }
+
     /// The documents that proxies reported within the last minute.
     pub fn seen(&self, now: Instant) -> Vec<DocumentSighting> {
         let documents = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let sightings = documents.iter().map(|((domain, digest), proxies)| {
-            let recent = proxies.iter().filter(|(_, at)| is_recent(**at, now));
+        // The last report of each proxy that has had a published document.
+        let mut last: BTreeMap<(&str, &str), Instant> = BTreeMap::new();
+        for ((domain, ..), proxies) in documents.iter() {
+            for (proxy, at) in proxies {
+                let last = last.entry((domain, proxy)).or_insert(*at);
+                *last = (*last).max(*at);
+            }
+        }
+        let live: BTreeSet<(&str, &str)> = documents
+            .iter()
+            .filter(|((.., number), _)| *number > 0)
+            .flat_map(|((domain, ..), proxies)| proxies.keys().map(|proxy| (&**domain, &**proxy)))
+            .collect();
+        let sightings = documents.iter().map(|((domain, digest, number), proxies)| {
+            let is_replaced = |proxy: &str, at: Instant| {
+                let name = (&**domain, proxy);
+                let last = last.get(&name).filter(|_| live.contains(&name));
+                last.is_some_and(|last| last.saturating_duration_since(at) > REPLACED)
+            };
+            let recent = proxies
+                .iter()
+                .filter(|(proxy, at)| is_recent(**at, now) && !is_replaced(proxy, **at));
             let mut proxies: Vec<_> = recent.map(|(proxy, _)| proxy.to_string()).collect();
             proxies.sort_unstable();
-            DocumentSighting { domain: domain.to_string(), digest: digest.to_string(), proxies }
+            let (domain, digest) = (domain.to_string(), digest.to_string());
+            DocumentSighting { domain, digest, number: *number, proxies }
         });
         sightings.filter(|sighting| !sighting.proxies.is_empty()).collect()
     }
@@ -120,6 +174,25 @@ mod tests {
         assert_eq!(counts(64), [(a, 1), (b.clone(), 2)]);
         assert_eq!(counts(70), [(b, 1)]);
         assert_eq!(counts(80), []);
+    }
+
+    #[test]
+    fn proxy_with_a_published_document_is_silent_after_a_minute_and_gone_after_ten() {
+        let (documents, start) = (ReportedDocuments::default(), Instant::now());
+        let at = |s| start + Duration::from_secs(s);
+        let report = |proxy, number| Report { number, ..report(proxy, "aaaaaaaaaaaa") };
+        documents.reported("shop", &report(1, 7), at(0));
+        documents.reported("shop", &report(2, 0), at(0));
+        // Back to the embedded document, and the other way round.
+        documents.reported("shop", &report(3, 7), at(0));
+        documents.reported("shop", &report(3, 0), at(1));
+        documents.reported("shop", &report(4, 0), at(0));
+        documents.reported("shop", &report(4, 8), at(1));
+        let silent = |s| -> Vec<String> { documents.silent("shop", at(s)).into_iter().collect() };
+        assert_eq!(silent(59), [""; 0]);
+        assert_eq!(silent(61), ["0000000000000001", "0000000000000004"]);
+        assert_eq!(silent(600), ["0000000000000004"]);
+        assert_eq!(documents.silent("other", at(61)).len(), 0);
     }
 
     #[test]

@@ -31,9 +31,17 @@ pub struct Series {
     /// [`PolicyReport`](quotagate_protocol::dials::PolicyReport)'s counts. An empty list
     /// means zeros.
     pub counts: [Vec<u64>; 6],
-    /// All requests since the process started, in the same order.
-    #[serde(default)]
-    pub totals: [u64; 6],
+}
+
+/// All requests of a policy since the process started, as proxies reported them.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PolicyTotals {
+    /// The domain.
+    pub domain: String,
+    /// The policy.
+    pub policy: String,
+    /// The requests by outcome, in the order of [`Series::counts`].
+    pub counts: [u64; 6],
 }
 
 /// Calls per second, and how long they took.

@@ -15,7 +15,7 @@ use quotagate_protocol::dials::PolicyReport;
 
 use quotagate_store::store::{CheckedReservation, Reserved};
 
-use super::picture::Series;
+use super::picture::{PolicyTotals, Series};
 use crate::millis;
 
 /// Cap on each count in a report: no worker serves as many requests between two reports.
@@ -278,8 +278,14 @@ impl PolicyMetrics {
             }
         }
         let Named { domain, policy } = self.named.clone();
-        let totals = self.requests.each_ref().map(Counter::get);
-        Some(Series { domain, policy, age_ms: millis(age), counts, totals })
+        Some(Series { domain, policy, age_ms: millis(age), counts })
+    }
+
+    /// All requests; `None` if no proxy reported any.
+    pub fn totals(&self) -> Option<PolicyTotals> {
+        let counts = self.requests.each_ref().map(Counter::get);
+        let Named { domain, policy } = self.named.clone();
+        (counts != [0; 6]).then_some(PolicyTotals { domain, policy, counts })
     }
 }
 
@@ -340,7 +346,8 @@ mod tests {
         let [admitted, refused, _, _, missing_identity, store_error] = &series.counts;
         assert_eq!((admitted, refused), (&vec![30, 0, 50, 0], &vec![10, 0, 5, 0]));
         assert_eq!((missing_identity, store_error), (&vec![2, 0, 1, 0], &vec![4, 0, 2, 0]));
-        assert_eq!((series.age_ms, series.totals), (1000, [80, 15, 15, 15, 3, 6]));
+        assert_eq!(series.age_ms, 1000);
+        assert_eq!(metrics.totals().unwrap().counts, [80, 15, 15, 15, 3, 6]);
         let admitted = |seconds| metrics.series(at(seconds)).unwrap().counts[0].clone();
         assert_eq!(admitted(299).len(), STEPS);
         assert_eq!(admitted(304).first(), Some(&0));

@@ -7,12 +7,15 @@ use std::time::{Duration, Instant};
 use crate::common::{open, until};
 use crate::operators::{reply, report, reported, set};
 use futures_util::future::join_all;
-use quotagate_operate::api::{Allow, ForgetDomain, SetDial, SetOverride};
+use quotagate_operate::api::{
+    Allow, ForgetDomain, PublishDocument, SetDial, SetOverride, WithdrawDocument,
+};
 use quotagate_operate::{Fault, MAX_POLICIES, Operate};
 use quotagate_store::control::{ControlStore, Field, HashName, Upsert};
 use quotagate_store::memory::{Memory, steady_clock};
 use quotagate_store::store::Store;
 use quotagate_support::redis::Redis;
+use serde_json::json;
 
 const DAY: Duration = Duration::from_secs(24 * 60 * 60);
 
@@ -44,12 +47,30 @@ async fn removed_domain_is_gone_from_every_store() {
     // A store reads a cached domain again after two seconds.
     tokio::time::sleep(Duration::from_millis(2100)).await;
     let late = other.views.wanted("gone").await.unwrap();
+    let document = json!({"domain": "gone", "policies": []});
+    let publish = PublishDocument {
+        domain: None,
+        document: Some(document),
+        rollback_to: None,
+        after: None,
+        note: None,
+        by: "ann".to_owned(),
+    };
+    one.documents.publish(&publish).await.unwrap();
+    let published = one.domains.forget(&forget).await.unwrap_err().to_string();
+    assert!(published.contains("withdraw it first"), "{published}");
+    let withdraw = WithdrawDocument { domain: None, after: None, note: None, by: "ann".to_owned() };
+    one.documents.withdraw(&withdraw).await.unwrap();
+    assert!(store.control().document("gone", 1).await.unwrap().is_some());
     assert_eq!(one.domains.forget(&forget).await.unwrap().done, "forgot domain gone");
     assert_eq!(
         (one.directory.domains().await.unwrap(), other.directory.domains().await.unwrap()),
         (vec![], vec![])
     );
     assert!(matches!(other.directory.domain(Some("gone")).await, Err(Fault::Unknown { .. })));
+    let documents = store.control().read(HashName::Documents, "gone").await.unwrap();
+    assert_eq!((documents.fields, documents.left_out), (vec![], 0));
+    assert_eq!(store.control().document("gone", 1).await.unwrap(), None);
     // A report to any store brings it back.
     late.learn(&report(&["p"])).unwrap();
     assert_eq!(other.directory.domains().await.unwrap(), ["gone"]);

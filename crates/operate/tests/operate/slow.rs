@@ -6,8 +6,8 @@ use std::sync::Arc;
 use futures_util::future::{BoxFuture, FutureExt};
 use quotagate_protocol::Adjustment;
 use quotagate_store::control::{
-    Change, ControlStore, CounterPage, FoundKeys, HashName, KeptCounters, Key, KeyState, Reply,
-    Snapshot, Upsert,
+    Change, ControlStore, CounterPage, FoundKeys, HashName, KeptCounters, Key, KeyState,
+    Publication, Reply, Snapshot, Upsert,
 };
 use quotagate_store::store::{Batch, Health, OnReserved, Store, StoreError};
 
@@ -73,6 +73,22 @@ impl ControlStore for Slow {
             self.inner.control().change(domain, change).await
         }
         .boxed()
+    }
+
+    fn publish<'a>(
+        &'a self,
+        domain: &'a str,
+        publication: &'a Publication,
+    ) -> Reply<'a, Option<u64>> {
+        self.inner.control().publish(domain, publication)
+    }
+
+    fn document<'a>(&'a self, domain: &'a str, number: u64) -> Reply<'a, Option<Vec<u8>>> {
+        self.inner.control().document(domain, number)
+    }
+
+    fn forget_documents<'a>(&'a self, domain: &'a str) -> Reply<'a, ()> {
+        self.inner.control().forget_documents(domain)
     }
 
     fn upsert<'a>(&'a self, hash: HashName, domain: &'a str, upsert: &'a Upsert) -> Reply<'a, ()> {

@@ -2,6 +2,7 @@
 //! nodes.
 
 mod dials;
+mod documents;
 mod overrides;
 mod windows;
 
@@ -35,6 +36,11 @@ async fn suite(store: Arc<dyn Store>) {
     overrides::says_where_a_quota_comes_from(&store).await;
     overrides::suggests_the_party_that_an_operator_meant(&store).await;
     overrides::finds_composite_partitions(&store).await;
+    documents::publishes_documents_and_goes_back(&store).await;
+    documents::refuses_documents_with_faults(&store).await;
+    documents::tells_the_slower_of_two_publishers(&store).await;
+    documents::keeps_what_proxies_have_while_the_last_record_cannot_be_read(&store).await;
+    documents::keeps_64_documents(&store).await;
     windows::operates_each_kind_of_window(&store).await;
 }
 

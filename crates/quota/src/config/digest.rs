@@ -2,8 +2,8 @@
 //!
 //! It is the first 12 hexadecimal digits of the SHA-256 of the document in canonical form: JSON
 //! without spaces, members sorted by name, whole numbers without a fraction. `store` is left out,
-//! because the two forms of the filter reach the store in different ways, and so is `digest_key`,
-//! which is secret.
+//! because the two forms of the filter reach the store in different ways, and so are `digest_key`,
+//! which is secret, and `live`, which a published document does not have.
 
 use std::collections::BTreeMap;
 
@@ -13,7 +13,7 @@ use serde_json::Value;
 use sha2::{Digest, Sha256};
 
 /// Members of the document that do not count.
-const LEFT_OUT: [&str; 2] = ["store", "digest_key"];
+const LEFT_OUT: [&str; 3] = ["store", "digest_key", "live"];
 
 /// The digest of a document.
 pub(super) fn of(document: &Value) -> Box<str> {
@@ -62,6 +62,7 @@ mod tests {
         for same in [
             r#"{"policies":[{"quota":5.0,"name":"a"}],"domain":"shop"}"#,
             r#"{"domain":"shop","store":{"redis":"redis://r"},"digest_key":"k","policies":[{"name":"a","quota":5}]}"#,
+            r#"{"domain":"shop","live":true,"policies":[{"name":"a","quota":5}]}"#,
         ] {
             assert_eq!(of_text(same), digest, "{same}");
         }

@@ -65,6 +65,7 @@ impl Config {
             on_wrong_document: OnWrongDocument::Keep,
             digest: Box::default(),
             process: Box::default(),
+            live: None,
             refused: None,
             warnings: Box::default(),
         }

@@ -16,7 +16,9 @@ mod dialed;
 mod digest;
 mod hosted;
 mod identities;
+mod inherited;
 mod policy;
+mod published;
 mod reach;
 mod response;
 mod route;
@@ -34,15 +36,18 @@ pub use continuity::{CounterContinuity, CounterPart};
 pub use denied::Denied;
 pub use dialed::Dialed;
 pub use hosted::HostedPolicy;
+pub use inherited::{INHERITED_SLOTS, Inheritance};
 pub use policy::measure::{Measure, TokenUsage, Weights};
 pub(crate) use policy::settle::{CostSource, MissingCost, Settle};
 pub use policy::{Abandoned, Count, CountedResponses, Policy, Precision};
 pub(crate) use policy::{integer, push_item};
+pub use published::{LiveDocument, PublishedDocument};
 pub use reach::{ClusterStore, DEFAULT_PREFIX, Reach, RedisStore};
 pub use response::{HeaderFamily, Reset, ResponseConfig};
 pub use route::PerRoute;
 pub use store::StoreConfig;
 pub use template::{Piece, Template};
+pub(crate) use wrong::refused_document;
 pub use wrong::{DocumentOwner, GoodDocuments, MAX_GOOD_DOCUMENTS, OnWrongDocument, WrongDocument};
 
 use std::sync::Arc;
@@ -53,7 +58,7 @@ use quotagate_protocol::dials::RefusedDocument;
 pub use crate::document::fault::{Fault, Faults, element_path, member_path};
 
 use crate::document::names::Names;
-use crate::document::{At, Collector, Node, NonEmpty, ROOT, Type, envoy, object};
+use crate::document::{At, Boolean, Collector, Node, NonEmpty, ROOT, Type, envoy, object};
 use crate::request::allowance::Cost;
 use crate::request::facts::SharedIdentities;
 use crate::request::index::Index;
@@ -110,6 +115,8 @@ pub struct Config {
     pub(crate) shared_identities: SharedIdentities,
     /// What happens if the document has faults.
     pub on_wrong_document: OnWrongDocument,
+    /// Whether published documents replace the embedded one, and which one did.
+    pub live: Option<LiveDocument>,
     /// The digest of what the document says, for reports. Empty without a document.
     pub digest: Box<str>,
     /// The process in which it is in force, for reports, as the adapter names it. Empty: unnamed.
@@ -150,6 +157,11 @@ object! {
         /// What happens if this document has faults. It is read on its own, like `domain` and
         /// `store.on_failure`, even if nothing else can be read.
         default("keep") on_wrong_document: OnWrongDocument = "reject",
+        /// Whether the document that operators publish for this domain (`quotagate document
+        /// publish`) replaces this one, without an update of the listener. `domain`, `store`,
+        /// `digest_key` and `live` stay those of this document, which decides until a published
+        /// one has come.
+        default(false) live: Boolean = true,
     }
 }
 
@@ -160,7 +172,10 @@ impl Config {
     /// # Errors
     /// All faults of the text.
     pub fn parse(text: &[u8]) -> Result<Self, Faults> {
-        Self::of(&read(text)?)
+        let value = read(text)?;
+        // Published documents replace a live one, and they have no order.
+        let is_live = value.get("live") == Some(&Value::Bool(true));
+        Self::of(&if is_live { envoy::unordered(value) } else { value })
     }
 
     /// The same for a host that may have made the JSON of a `google.protobuf.Struct`. Its members
@@ -176,7 +191,8 @@ impl Config {
         let collector = Collector::default();
         let config = Document::read(&Node::root(value, &collector));
         let (config, warnings) = collector.finish(config)?;
-        Ok(Self { warnings, digest: digest::of(value), ..config })
+        let live = config.live.and_then(|_| LiveDocument::of(value));
+        Ok(Self { warnings, live, digest: digest::of(value), ..config })
     }
 
     /// Warnings about values that are allowed but probably not what was meant.
@@ -262,6 +278,7 @@ impl DocumentFields<'_> {
             access_log: self.access_log?.into(),
             digester: digester?,
             on_wrong_document: self.on_wrong_document?,
+            live: self.live?.then(LiveDocument::default),
             digest: Box::default(),
             process: Box::default(),
             refused: None,

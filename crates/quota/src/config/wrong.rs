@@ -76,14 +76,7 @@ impl WrongDocument {
             Some(config) => config,
             None => self.without_policies()?,
         };
-        let printable = |c: char| if (' '..='~').contains(&c) { c } else { '?' };
-        let first = faults.first().map_or("", String::as_str);
-        let refused = RefusedDocument {
-            fault: first.chars().map(printable).take(MAX_FAULT).collect(),
-            faults: u32::try_from(faults.len()).unwrap_or(u32::MAX),
-            keeps_last_good,
-        };
-        Some(Config { refused: Some(refused), ..config })
+        Some(Config { refused: Some(refused_document(faults, keeps_last_good, 0)), ..config })
     }
 
     fn without_policies(self) -> Option<Config> {
@@ -100,6 +93,22 @@ impl WrongDocument {
         };
         config.store.on_failure = on_failure;
         Some(config)
+    }
+}
+
+/// What a worker reports of a document with these faults; `number` is that of a published one.
+pub(crate) fn refused_document(
+    faults: &[String],
+    keeps_last_good: bool,
+    number: u64,
+) -> RefusedDocument {
+    let printable = |c: char| if (' '..='~').contains(&c) { c } else { '?' };
+    let first = faults.first().map_or("", String::as_str);
+    RefusedDocument {
+        fault: first.chars().map(printable).take(MAX_FAULT).collect(),
+        faults: u32::try_from(faults.len()).unwrap_or(u32::MAX),
+        keeps_last_good,
+        number,
     }
 }
 

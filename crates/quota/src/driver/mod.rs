@@ -16,13 +16,14 @@ mod tests;
 mod ticks;
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use quotagate_protocol::{OnFailure, ReserveReply};
 
 pub use action::Action;
-pub use ticks::TICK;
+pub use ticks::{RESTING_TICK, TICK};
 
-use crate::config::Config;
+use crate::config::{Config, PublishedDocument};
 use crate::decision::{Admission, Decision, Uncounted};
 use crate::evaluate::{Evaluation, EvaluationScratch};
 use crate::exchange::counting::{GRPC_STATUS, ResponseEvent};
@@ -60,7 +61,9 @@ use ticks::Ticks;
 /// 5. Every [`TICK`]: [`tick`](Self::tick), then [`needs_next_tick`](Self::needs_next_tick).
 /// 6. After 4 and 5: [`next_decision`](Self::next_decision) until it returns `None`, each with
 ///    [`decided`](Self::decided) and [`Action::on_decision`].
-/// 7. A response comes: [`response_headers`](Self::response_headers),
+/// 7. After 4, if there is a [`document`](Self::document): [`take_up`](Self::take_up), soon. A
+///    request ends by the configuration under which it arrived ([`Exchange::config_or`]).
+/// 8. A response comes: [`response_headers`](Self::response_headers),
 ///    [`response_ends`](Self::response_ends) or [`response_trailers`](Self::response_trailers),
 ///    unless [`Exchange::is_settled`]. When the stream is over: [`end`](Self::end).
 ///
@@ -414,6 +417,36 @@ impl<K: Copy + Ord, W: Clone> Driver<K, W> {
         }
     }
 
+    /// The published document that has come, if one has. Make a
+    /// [configuration](PublishedDocument::config) of it with the [embedded](Self::embedded) one,
+    /// check whether this form of the filter can carry that out, and [take it up](Self::take_up).
+    pub const fn document(&self) -> Option<&Arc<PublishedDocument>> {
+        self.worker.document()
+    }
+
+    /// The embedded configuration, if published documents replace it.
+    pub fn embedded(&self) -> Option<&Arc<Config>> {
+        self.worker.embedded()
+    }
+
+    /// Takes up the configuration of a document that has come, or refuses the document because of
+    /// these faults. Returns whether it is in force now: then keep it, for
+    /// [`inherit`](Self::inherit).
+    pub fn take_up(
+        &mut self,
+        document: &Arc<PublishedDocument>,
+        config: Result<Config, Vec<String>>,
+        now: Monotonic,
+    ) -> bool {
+        self.worker.take_up(document, config, now)
+    }
+
+    /// Before the first request: a document that this filter took up in this process. The adapter
+    /// then takes it up.
+    pub fn inherit(&mut self, document: PublishedDocument) {
+        self.worker.inherit(document);
+    }
+
     /// Time has passed.
     pub fn tick(&mut self, now: Monotonic) {
         self.worker.tick(now);
@@ -437,6 +470,12 @@ impl<K: Copy + Ord, W: Clone> Driver<K, W> {
     pub fn needs_next_tick(&mut self, work: HostWork) -> bool {
         let is_idle = work == HostWork::None && self.is_idle();
         self.ticks.go_on(is_idle)
+    }
+
+    /// How far apart ticks are while they rest: a worker that takes up published documents asks for
+    /// them without traffic, too. `None`: none are needed.
+    pub fn resting_period(&self) -> Option<Duration> {
+        self.worker.embedded().map(|_| RESTING_TICK)
     }
 
     /// Whether [`take_tally`](Self::take_tally) has counts.

@@ -20,6 +20,11 @@ impl<K, W> Driver<K, W> {
     pub(crate) const fn worker(&self) -> &Worker<W> {
         &self.worker
     }
+
+    /// The same, for models that have it take up a document.
+    pub(crate) const fn worker_mut(&mut self) -> &mut Worker<W> {
+        &mut self.worker
+    }
 }
 
 const POLICIES: &str = r#"

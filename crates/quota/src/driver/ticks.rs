@@ -4,6 +4,8 @@ use std::time::Duration;
 
 /// The period of ticks.
 pub const TICK: Duration = Duration::from_millis(10);
+/// The period of ticks of a live worker without work.
+pub const RESTING_TICK: Duration = Duration::from_secs(1);
 /// Ticks rest after this many without work.
 const IDLE_TICKS: u32 = 100;
 

@@ -46,6 +46,9 @@ use reading::{BodyExtent, BodyReading};
 #[derive(Debug, Default)]
 pub struct Exchange {
     phase: Phase,
+    /// The configuration under which it arrived, if published documents may replace that. Whatever
+    /// it says of a policy holds until the stream ends.
+    arrived_under: Option<Arc<Config>>,
     /// Whether it has response headers, from the upstream or from the host.
     has_response: bool,
     /// What the response says of the cost, if a policy settles by it.
@@ -127,7 +130,11 @@ impl Exchange {
                 return Arrival::MissingIdentity(missing);
             }
         };
-        let mut earlier = earlier;
+        let config = worker.config();
+        // Policies have other indexes in another document: what it counted under that one stays
+        // counted.
+        let mut earlier = earlier.filter(|earlier| earlier.generation == config.generation());
+        let arrived_under = config.is_live().then(|| Arc::clone(config));
         if let Some(earlier) = &mut earlier {
             checks.retain(|check| !earlier.covers(check, worker.config(), now));
             let counts_again = |policy| checks.iter().any(|check| check.policy == policy);
@@ -136,9 +143,11 @@ impl Exchange {
         if checks.is_empty() {
             worker.scratch().keep(checks);
             let Some(earlier) = earlier else { return Arrival::Uncounted };
+            self.arrived_under = arrived_under;
             self.phase = Phase::Decided(Decision::Admit(earlier));
             return Arrival::Decided;
         }
+        self.arrived_under = arrived_under;
         if !BodyReading::is_wanted(&checks, worker.config()) {
             return self.submit(who, checks, earlier, worker, now);
         }
@@ -200,9 +209,9 @@ impl Exchange {
         worker: &mut Worker<W>,
         now: Monotonic,
     ) -> Arrival {
-        match worker.submit(who, checks, now) {
+        match worker.submit_under(self.arrived_under.as_ref(), who, checks, now) {
             Submitted::Decided(decision) => {
-                self.phase = Phase::Decided(join(earlier, decision, worker, now));
+                self.phase = Phase::Decided(self.join(earlier, decision, worker, now));
                 Arrival::Decided
             }
             Submitted::Waiting(ticket) => {
@@ -210,7 +219,7 @@ impl Exchange {
                 Arrival::Waiting
             }
             Submitted::Counting(admission) => {
-                let decision = join(earlier, Decision::Admit(admission), worker, now);
+                let decision = self.join(earlier, Decision::Admit(admission), worker, now);
                 self.phase = Phase::Decided(decision);
                 Arrival::Counting
             }
@@ -237,10 +246,10 @@ impl Exchange {
                 (decided, false)
             }
             Phase::Waiting(_, earlier) if stream == StreamState::Open => {
-                (join(earlier, decision, worker, now), true)
+                (self.join(earlier, decision, worker, now), true)
             }
             Phase::Waiting(_, earlier) => {
-                abandon(earlier, worker, now);
+                abandon_under(self.arrived_under.as_ref(), earlier, worker, now);
                 (decision, true)
             }
             // The stream is done, or was never submitted.
@@ -306,10 +315,11 @@ impl Exchange {
         if admission.held.is_empty() {
             return false;
         }
-        let Some(event) = event(admission.counts_by_grpc(worker.config())) else {
+        let config = self.arrived_under.as_ref().unwrap_or_else(|| worker.config());
+        let Some(event) = event(admission.counts_by_grpc(config)) else {
             return false;
         };
-        let refunds = admission.count_response(event, worker.config());
+        let refunds = admission.count_response(event, config);
         let refunded = !refunds.is_empty();
         worker.refund(refunds, now);
         refunded
@@ -326,7 +336,7 @@ impl Exchange {
         now: Monotonic,
     ) {
         let Some(admission) = self.admission() else { return };
-        let mut settling = settling(admission, worker.config()).peekable();
+        let mut settling = settling(admission, self.config(worker)).peekable();
         if settling.peek().is_none() {
             return;
         }
@@ -361,7 +371,8 @@ impl Exchange {
         if let (Phase::Decided(Decision::Admit(admission)), Some(progress)) =
             (&self.phase, &mut self.progress)
         {
-            progress.trailers(settling(admission, worker.config()), response);
+            let config = self.arrived_under.as_ref().unwrap_or_else(|| worker.config());
+            progress.trailers(settling(admission, config), response);
         }
         self.response_ends(response, worker, now);
     }
@@ -391,7 +402,7 @@ impl Exchange {
         if admission.unsettled.is_empty() {
             return;
         }
-        let config = Arc::clone(worker.config());
+        let config = Arc::clone(self.arrived_under.as_ref().unwrap_or_else(|| worker.config()));
         // Without response headers nothing is known.
         let progress = self.progress.get_or_insert_default();
         for held in std::mem::take(&mut admission.unsettled) {
@@ -411,9 +422,42 @@ impl Exchange {
         if self.has_response || self.admission().is_none() || !is_redirected() {
             return None;
         }
+        let generation = self.arrived_under.as_ref().map_or(0, |config| config.generation());
         match std::mem::take(&mut self.phase) {
-            Phase::Decided(Decision::Admit(admission)) => Some(admission),
+            Phase::Decided(Decision::Admit(admission)) => {
+                Some(Admission { generation, ..admission })
+            }
             _ => None,
+        }
+    }
+
+    /// The configuration that says what its policies are, with the one in force given.
+    pub fn config_or<'c>(&'c self, in_force: &'c Arc<Config>) -> &'c Arc<Config> {
+        self.arrived_under.as_ref().unwrap_or(in_force)
+    }
+
+    fn config<'c, W>(&'c self, worker: &'c Worker<W>) -> &'c Arc<Config> {
+        self.config_or(worker.config())
+    }
+
+    /// Joins a decision to the admission from before the request was redirected.
+    fn join<W>(
+        &self,
+        earlier: Option<Admission>,
+        decision: Decision,
+        worker: &mut Worker<W>,
+        now: Monotonic,
+    ) -> Decision {
+        match (earlier, decision) {
+            (Some(mut earlier), Decision::Admit(admission)) => {
+                earlier.join(admission);
+                Decision::Admit(earlier)
+            }
+            (earlier @ Some(_), refused) => {
+                abandon_under(self.arrived_under.as_ref(), earlier, worker, now);
+                refused
+            }
+            (None, decision) => decision,
         }
     }
 
@@ -435,10 +479,10 @@ impl Exchange {
         match &mut self.phase {
             Phase::Waiting(ticket, earlier) => {
                 worker.cancel(*ticket, now);
-                abandon(earlier.take(), worker, now);
+                abandon_under(self.arrived_under.as_ref(), earlier.take(), worker, now);
             }
             Phase::Reading(reading) => {
-                abandon(reading.earlier.take(), worker, now);
+                abandon_under(self.arrived_under.as_ref(), reading.earlier.take(), worker, now);
                 // A timer that is still due finds nothing to submit.
                 self.phase = Phase::Uncounted;
             }
@@ -463,32 +507,27 @@ fn settle_of<'c>(held: &Held, config: &'c Config) -> Option<&'c Settle> {
     config.policies.get(held.policy)?.settle.as_deref()
 }
 
-/// Joins a decision to the admission from before the request was redirected.
-fn join<W>(
-    earlier: Option<Admission>,
-    decision: Decision,
-    worker: &mut Worker<W>,
-    now: Monotonic,
-) -> Decision {
-    match (earlier, decision) {
-        (Some(mut earlier), Decision::Admit(admission)) => {
-            earlier.join(admission);
-            Decision::Admit(earlier)
-        }
-        (earlier @ Some(_), refused) => {
-            abandon(earlier, worker, now);
-            refused
-        }
-        (None, decision) => decision,
-    }
-}
-
 /// A request was admitted `earlier` and redirected, and that pass does not count for a later one:
 /// that was refused, its client left, or nobody knows of it. The upstream did its work in the
 /// earlier pass, so each policy decides on its units as it does for a stream that breaks off.
+///
+/// If another document has replaced the configuration since, nobody knows what its policies say.
+/// Then its units stay counted.
 pub fn abandon<W>(earlier: Option<Admission>, worker: &mut Worker<W>, now: Monotonic) {
+    let generation = worker.config().generation();
+    let earlier = earlier.filter(|earlier| earlier.generation == generation);
+    abandon_under(None, earlier, worker, now);
+}
+
+/// The same for an admission under `config`; without one, under the configuration in force.
+fn abandon_under<W>(
+    config: Option<&Arc<Config>>,
+    earlier: Option<Admission>,
+    worker: &mut Worker<W>,
+    now: Monotonic,
+) {
     let Some(mut earlier) = earlier else { return };
-    let config = Arc::clone(worker.config());
+    let config = Arc::clone(config.unwrap_or_else(|| worker.config()));
     worker.refund(earlier.count_response(ResponseEvent::Abandoned, &config), now);
     for held in earlier.unsettled {
         if let Some(settle) = settle_of(&held, &config) {

@@ -20,7 +20,8 @@ impl Clone for Exchange {
             Phase::Unreached(held) => Phase::Unreached(held.clone()),
             Phase::Decided(decision) => Phase::Decided(decision.clone()),
         };
-        Self { phase, has_response: self.has_response, progress: None }
+        let arrived_under = self.arrived_under.clone();
+        Self { phase, arrived_under, has_response: self.has_response, progress: None }
     }
 }
 

@@ -8,12 +8,14 @@
 //! | `known` | counters that are spent, counters kept while the store fails, the store's clock |
 //! | `lease` | units that the worker prefetches |
 //! | `overrides` | what operators changed |
+//! | `live` | the published document, which replaces the configuration |
 //! | `telemetry` | metrics, log lines, reports |
 
 mod call;
 mod decide;
 pub(crate) mod known;
 mod lease;
+mod live;
 mod overrides;
 mod requests;
 mod submit;
@@ -38,6 +40,7 @@ use crate::time::Monotonic;
 use call::Calls;
 use known::Known;
 use lease::Leases;
+use live::LiveState;
 use overrides::ChangesInForce;
 use requests::PendingRequests;
 use telemetry::Telemetry;
@@ -134,6 +137,7 @@ pub struct Worker<W> {
     /// The configuration in force, as dials changed it.
     config: Arc<Config>,
     overrides: ChangesInForce,
+    live: LiveState,
     requests: PendingRequests<W>,
     calls: Calls,
     known: Known,
@@ -202,6 +206,7 @@ impl<W> Worker<W> {
         }
         Self {
             overrides: ChangesInForce::new(Arc::clone(&config)),
+            live: LiveState::new(&config),
             requests: PendingRequests::default(),
             calls: Calls::new(seed),
             known: Known::default(),
@@ -219,7 +224,8 @@ impl<W> Worker<W> {
     #[must_use]
     pub fn successor(&self, seed: u64) -> Self {
         let configured = Arc::clone(self.overrides.configured());
-        Self { serial: self.serial, ..Self::new(configured, seed) }
+        let live = self.live.inherited();
+        Self { serial: self.serial, live, ..Self::new(configured, seed) }
     }
 
     /// A request arrives. Returns the configuration to evaluate it with. Call this for every
@@ -292,7 +298,8 @@ impl<W> Worker<W> {
     /// The next decision on a request that waited, or that shadow policies counted.
     pub fn next_decision(&mut self) -> Option<(W, Decision)> {
         let decided = self.requests.next_decision()?;
-        self.telemetry.count_wants(&decided.wants);
+        let (wants, under) = (&decided.wants, decided.arrived_under.as_ref());
+        self.under(under, |worker| worker.telemetry.count_wants(wants));
         Some((decided.who, decided.decision))
     }
 
@@ -334,7 +341,7 @@ impl<W> Worker<W> {
 
     /// Counts an outcome that the worker does not see itself ([`Outcome::MissingIdentity`]).
     pub fn count(&mut self, policy: usize, outcome: Outcome) {
-        self.telemetry.tally.count(policy, outcome);
+        self.telemetry.count(policy, outcome);
     }
 
     /// Takes note of whether requests have the verified tokens that identities look for.

@@ -1,8 +1,10 @@
 //! Requests that wait for a call, and those whose decision the caller has not taken yet.
 
 use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
 
 use super::{MAX_WAITING, Ticket};
+use crate::config::Config;
 use crate::decision::{Balance, Decision, GrantedUnits, Outcome};
 use crate::evaluate::Check;
 use crate::time::Monotonic;
@@ -22,6 +24,8 @@ pub(super) struct Waiter<W> {
     pub(super) who: W,
     pub(super) wants: Vec<Want>,
     pub(super) deadline: Monotonic,
+    /// The configuration under which it arrived, if another document has replaced that since.
+    pub(super) arrived_under: Option<Arc<Config>>,
 }
 
 /// A request with a decision that the caller has not taken yet.
@@ -31,6 +35,7 @@ pub(super) struct Decided<W> {
     pub(super) who: W,
     pub(super) wants: Vec<Want>,
     pub(super) decision: Decision,
+    pub(super) arrived_under: Option<Arc<Config>>,
 }
 
 /// The units that a request needs of one counter, and how far it is with that counter's policy.
@@ -105,6 +110,16 @@ impl<W> PendingRequests<W> {
         self.gathering.push_back(ticket);
     }
 
+    /// Another document replaces this configuration: every request that is here arrived under it,
+    /// or under an earlier one.
+    pub(super) fn arrived_under(&mut self, config: &Arc<Config>) {
+        let waiting = self.waiting.values_mut().map(|waiter| &mut waiter.arrived_under);
+        let decided = self.decided.iter_mut().map(|decided| &mut decided.arrived_under);
+        for arrived_under in waiting.chain(decided) {
+            arrived_under.get_or_insert_with(|| Arc::clone(config));
+        }
+    }
+
     /// Whether a request still waits.
     pub(super) fn waits(&self, ticket: Ticket) -> bool {
         self.waiting.contains_key(&ticket)
@@ -154,8 +169,8 @@ impl<W> PendingRequests<W> {
 
     /// Keeps a decision until the caller takes it.
     pub(super) fn decide(&mut self, ticket: Ticket, waiter: Waiter<W>, decision: Decision) {
-        let Waiter { who, wants, .. } = waiter;
-        self.decided.push_back(Decided { ticket, who, wants, decision });
+        let Waiter { who, wants, arrived_under, .. } = waiter;
+        self.decided.push_back(Decided { ticket, who, wants, decision, arrived_under });
     }
 
     /// Whether decisions are left to be taken.

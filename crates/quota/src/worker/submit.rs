@@ -1,6 +1,8 @@
 //! A request arrives: the worker decides it with known counters and leased units, or lets it wait
 //! for a call.
 
+use std::sync::Arc;
+
 use quotagate_protocol::Mode;
 
 use super::decide::{granted, standing, uncounted};
@@ -8,7 +10,7 @@ use super::known::RuntimeOverrides;
 use super::lease::LeaseBounds;
 use super::requests::{Stage, Waiter, Want};
 use super::{Submitted, Ticket, Worker};
-use crate::config::{Policy, Precision};
+use crate::config::{Config, Policy, Precision};
 use crate::decision::{Admission, Balance, Decision, GrantedUnits, Refusal, Standing};
 use crate::evaluate::Check;
 use crate::time::Monotonic;
@@ -54,7 +56,20 @@ impl<W> Worker<W> {
             self.telemetry.count_wants(&wants);
             return Submitted::Decided(decision);
         }
-        Submitted::Waiting(self.wait(Waiter { who, wants, deadline }, now))
+        let arrived_under = self.live.arrived_under();
+        Submitted::Waiting(self.wait(Waiter { who, wants, deadline, arrived_under }, now))
+    }
+
+    /// Like [`submit`](Self::submit), for checks of a configuration that may have been replaced
+    /// since the request arrived.
+    pub(crate) fn submit_under(
+        &mut self,
+        config: Option<&Arc<Config>>,
+        who: W,
+        checks: Vec<Check>,
+        now: Monotonic,
+    ) -> Submitted {
+        self.under(config, |worker| worker.submit(who, checks, now))
     }
 
     /// Whether the policy of a check has runtime overrides. If so, only the store knows the quota
@@ -91,7 +106,9 @@ impl<W> Worker<W> {
             return Submitted::Decided(Decision::Admit(admission));
         }
         admission.pending = wants.iter().map(|want| uncounted(&want.check)).collect();
-        self.wait(Waiter { who, wants, deadline: now + self.config.store.timeout }, now);
+        let deadline = now + self.config.store.timeout;
+        let arrived_under = self.live.arrived_under();
+        self.wait(Waiter { who, wants, deadline, arrived_under }, now);
         Submitted::Counting(admission)
     }
 

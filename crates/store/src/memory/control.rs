@@ -15,7 +15,8 @@ use super::counter::Counter;
 use super::{Memory, SHARDS, lock};
 use crate::control::{
     Change, ControlStore, CounterPage, FoundKeys, HashName, KeptCounters, Key, KeyState,
-    MAX_HISTORY, MAX_OVERRIDES, Reply, Snapshot, Upsert, has_entry, unknown_page,
+    LAST_DOCUMENT, MAX_HISTORY, MAX_OVERRIDES, Publication, Reply, Snapshot, Upsert, has_entry,
+    unknown_page,
 };
 use crate::store::StoreError;
 use crate::window::CounterId;
@@ -37,6 +38,8 @@ struct Hashes {
     fields: HashMap<(HashName, String), BTreeMap<String, Vec<u8>>>,
     versions: HashMap<String, u64>,
     histories: HashMap<String, VecDeque<Vec<u8>>>,
+    /// The texts of published documents, by domain and number.
+    documents: HashMap<String, BTreeMap<u64, Vec<u8>>>,
     /// When the hashes expire that were upserted.
     ends: HashMap<(HashName, String), Duration>,
 }
@@ -103,6 +106,32 @@ impl Hashes {
             history.truncate(MAX_HISTORY);
         }
         Some(*version)
+    }
+
+    fn publish(&mut self, domain: &str, publication: &Publication) -> Option<u64> {
+        let Publication { old, number, record, text, dropped, event } = publication;
+        let last = Change {
+            hash: HashName::Documents,
+            field: LAST_DOCUMENT.to_owned(),
+            old: old.clone(),
+            new: Some(record.clone()),
+            event: Some(event.clone()),
+        };
+        let version = self.change(domain, &last)?;
+        let name = (HashName::Documents, domain.to_owned());
+        let (records, texts) = (
+            self.fields.entry(name).or_default(),
+            self.documents.entry(domain.to_owned()).or_default(),
+        );
+        records.insert(number.to_string(), record.clone());
+        if let Some(text) = text {
+            texts.insert(*number, text.clone());
+        }
+        if let Some(dropped) = dropped {
+            records.remove(&dropped.to_string());
+            texts.remove(dropped);
+        }
+        Some(version)
     }
 
     fn upsert(&mut self, hash: HashName, domain: &str, upsert: &Upsert, now: Duration) {
@@ -266,6 +295,27 @@ impl ControlStore for Memory {
 
     fn change<'a>(&'a self, domain: &'a str, change: &'a Change) -> Reply<'a, Option<u64>> {
         ready(Ok(self.operators.hashes().change(domain, change))).boxed()
+    }
+
+    fn publish<'a>(
+        &'a self,
+        domain: &'a str,
+        publication: &'a Publication,
+    ) -> Reply<'a, Option<u64>> {
+        ready(Ok(self.operators.hashes().publish(domain, publication))).boxed()
+    }
+
+    fn document<'a>(&'a self, domain: &'a str, number: u64) -> Reply<'a, Option<Vec<u8>>> {
+        let hashes = self.operators.hashes();
+        let text = hashes.documents.get(domain).and_then(|texts| texts.get(&number)).cloned();
+        ready(Ok(text)).boxed()
+    }
+
+    fn forget_documents<'a>(&'a self, domain: &'a str) -> Reply<'a, ()> {
+        let mut hashes = self.operators.hashes();
+        hashes.fields.remove(&(HashName::Documents, domain.to_owned()));
+        hashes.documents.remove(domain);
+        ready(Ok(())).boxed()
     }
 
     fn upsert<'a>(&'a self, hash: HashName, domain: &'a str, upsert: &'a Upsert) -> Reply<'a, ()> {

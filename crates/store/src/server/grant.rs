@@ -18,14 +18,20 @@ pub enum OperatorRole {
     View,
     /// Sets and clears dials and runtime overrides, and resets counters.
     Operate,
+    /// Publishes policy documents.
+    Publish,
     /// Forgets domains.
     Admin,
 }
 
 impl OperatorRole {
     /// All roles, and their names.
-    pub const ALL: [(Self, &'static str); 3] =
-        [(Self::View, "view"), (Self::Operate, "operate"), (Self::Admin, "admin")];
+    pub const ALL: [(Self, &'static str); 4] = [
+        (Self::View, "view"),
+        (Self::Operate, "operate"),
+        (Self::Publish, "publish"),
+        (Self::Admin, "admin"),
+    ];
 }
 
 impl fmt::Display for OperatorRole {
@@ -149,7 +155,9 @@ mod tests {
         for (role, name) in OperatorRole::ALL {
             assert_eq!((role.to_string().as_str(), name.parse()), (name, Ok(role)));
         }
-        assert!("root".parse::<OperatorRole>().unwrap_err().contains("view, operate, admin"));
+        assert!(
+            "root".parse::<OperatorRole>().unwrap_err().contains("view, operate, publish, admin")
+        );
         for text in ["*", "shop", "pay,shop"] {
             assert_eq!(text.parse::<DomainScope>().unwrap().to_string(), text);
         }

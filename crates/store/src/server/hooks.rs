@@ -33,6 +33,20 @@ pub trait Hooks: Send + Sync + 'static {
         domain: &'a str,
         report: &'a [u8],
     ) -> BoxFuture<'a, Result<DialsReply, String>>;
+
+    /// The [reply](quotagate_protocol::dials::DocumentReply) to a proxy that asks for the published
+    /// document of this domain and has the one with this digest, as JSON. The name of the domain
+    /// has been checked.
+    ///
+    /// # Errors
+    /// Why the document is not known now. The proxy gets status 503 and this text.
+    fn document<'a>(
+        &'a self,
+        _domain: &'a str,
+        _digest: &'a str,
+    ) -> BoxFuture<'a, Result<Vec<u8>, String>> {
+        ready(Err("this store has no published documents".to_owned())).boxed()
+    }
 }
 
 /// What happens to a call.

@@ -6,7 +6,7 @@ use std::time::Instant;
 use hyper::body::Incoming;
 use hyper::{Method, Request, Response};
 use quotagate_protocol::RESERVE_PATH;
-use quotagate_protocol::dials::TELEMETRY_PATH;
+use quotagate_protocol::dials::{DOCUMENT_PATH, TELEMETRY_PATH};
 
 use super::connections::STREAMS;
 use super::endpoint::CallEndpoint;
@@ -34,12 +34,13 @@ impl CallEndpoint {
     async fn respond(self: Arc<Self>, request: Request<Incoming>) -> Response<Payload> {
         let received = Instant::now();
         let path = request.uri().path();
-        let is_call = !matches!(path, TELEMETRY_PATH | HEALTH_PATH);
+        let is_call = !matches!(path, TELEMETRY_PATH | DOCUMENT_PATH | HEALTH_PATH);
         let answer = match (path, request.method()) {
             (RESERVE_PATH, &Method::POST) => reserve::serve(&self, request, received).await,
             (TELEMETRY_PATH, &Method::POST) => telemetry::serve(&self, request).await,
+            (DOCUMENT_PATH, &Method::POST) => telemetry::serve_document(&self, request).await,
             (HEALTH_PATH, &Method::GET | &Method::HEAD) => health::serve(&self),
-            (RESERVE_PATH | TELEMETRY_PATH, _) => Err(Refusal::Method("POST")),
+            (RESERVE_PATH | TELEMETRY_PATH | DOCUMENT_PATH, _) => Err(Refusal::Method("POST")),
             (HEALTH_PATH, _) => Err(Refusal::Method("GET, HEAD")),
             (path, _) if is_admin(path) => Err(Refusal::CallAddress),
             _ => Err(Refusal::NoSuchPath),

@@ -1,9 +1,10 @@
 //! `POST /v1/telemetry?domain=..`: what proxies report, and the dials they get.
+//! `POST /v1/document?domain=..&digest=..`: the published document.
 
 use std::sync::Arc;
 
 use hyper::body::{Body, Bytes};
-use hyper::{Request, Response, StatusCode};
+use hyper::{Request, Response, StatusCode, Uri};
 use quotagate_protocol::dials::MAX_REPORT;
 
 use super::body::receive;
@@ -25,13 +26,32 @@ where
 {
     endpoint.authorize(request.headers())?;
     let (head, body) = request.into_parts();
-    let mut parameters = head.uri.query().unwrap_or_default().split('&');
-    let domain = parameters.find_map(|parameter| parameter.strip_prefix("domain="));
+    let domain = parameter(&head.uri, "domain=");
     let report = match receive(body, MAX_REPORT).await {
         // A report decides nothing, so one that is too long is ignored.
         Err(Refusal::TooLarge(_)) => Bytes::new(),
         report => report?,
     };
-    let reply = endpoint.dials(domain.unwrap_or_default(), &report).await?;
+    let reply = endpoint.dials(domain, &report).await?;
     Ok(json(StatusCode::OK, serde_json::to_vec(&reply).map_err(|_| Refusal::Failed)?, None))
+}
+
+/// Answers a proxy that asks for the published document.
+///
+/// # Errors
+/// When the caller is not authorized, names no domain, or the document is not known.
+pub async fn serve_document<B>(
+    endpoint: &Arc<CallEndpoint>,
+    request: Request<B>,
+) -> Result<Response<Payload>, Refusal> {
+    endpoint.authorize(request.headers())?;
+    let (domain, digest) =
+        (parameter(request.uri(), "domain="), parameter(request.uri(), "digest="));
+    Ok(json(StatusCode::OK, endpoint.document(domain, digest).await?, None))
+}
+
+/// The value of a parameter; empty if it is absent. `name` ends with `=`.
+fn parameter<'u>(uri: &'u Uri, name: &str) -> &'u str {
+    let mut parameters = uri.query().unwrap_or_default().split('&');
+    parameters.find_map(|parameter| parameter.strip_prefix(name)).unwrap_or_default()
 }

@@ -375,7 +375,7 @@ mod tests {
         let faults = TokenLines::parse(text.as_bytes()).err().unwrap();
         let expected = [
             "line 2: it has 2 words: write one token",
-            "line 4: the role must be one of view, operate, admin",
+            "line 4: the role must be one of view, operate, publish, admin",
             "line 5: the domains must be *",
             "line 6: the name must be 1 to 64",
             "line 7: the SHA-256 of the token must be 64",

@@ -3,10 +3,10 @@
 
 use std::time::Duration;
 
-use anyhow::Result;
+use anyhow::{Context, Result};
 use quotagate_page::browser::{Browser, LIMIT};
 use quotagate_page::page;
-use quotagate_page::rig::Rig;
+use quotagate_page::rig::{Rig, Traffic};
 use quotagate_support::http::Request;
 use quotagate_support::store::StoreProcess;
 use quotagate_support::{jwt, wait};
@@ -51,6 +51,18 @@ fn opened(rig: &Rig) -> Result<Browser> {
     page::open(&browser, rig.store.admin_port())?;
     browser.wait_for("#policies", "per-caller")?;
     Ok(browser)
+}
+
+/// A policy in mode shadow that would refuse alice and bob, with their requests, on the page.
+fn shadowed() -> Result<(Rig, Traffic, Browser)> {
+    let mut document = per_caller(1);
+    let policy = document.pointer_mut("/policies/0").and_then(Value::as_object_mut);
+    policy.context("a policy")?.insert("mode".to_owned(), json!("shadow"));
+    let rig = Rig::start(document)?;
+    let traffic = rig.traffic(vec![of("alice")?, of("bob")?], Duration::from_millis(50));
+    let browser = opened(&rig)?;
+    browser.wait_for("#would", "jwt.sub=alice")?;
+    Ok((rig, traffic, browser))
 }
 
 #[test]
@@ -177,12 +189,7 @@ fn override_set_on_the_page_applies_to_one_partition() -> Result<()> {
 
 #[test]
 fn shadow_policy_is_shown_with_its_victims_and_enforced_only_if_that_is_meant() -> Result<()> {
-    let mut document = per_caller(1);
-    document["policies"][0]["mode"] = json!("shadow");
-    let rig = Rig::start(document)?;
-    let traffic = rig.traffic(vec![of("alice")?, of("bob")?], Duration::from_millis(50));
-    let browser = opened(&rig)?;
-    browser.wait_for("#would", "jwt.sub=alice")?;
+    let (rig, traffic, browser) = shadowed()?;
     page::review_override(&browser, "jwt.sub=alice", "1", "1h")?;
     let outcome = page::agree(&browser)?;
     assert!(
@@ -204,6 +211,52 @@ fn shadow_policy_is_shown_with_its_victims_and_enforced_only_if_that_is_meant() 
     browser.wait_for("#confirm-words", "every policy")?;
     page::agree(&browser)?;
     until_refused(&rig, "bob")?;
+    traffic.end()
+}
+
+#[test]
+fn policy_refuses_a_part_of_its_partitions() -> Result<()> {
+    let (rig, traffic, browser) = shadowed()?;
+    browser.click("#new-dial")?;
+    let review = |share: &str| -> Result<()> {
+        page::set(&browser, "#dial-share", share)?;
+        browser.click("#dial-form button.main")
+    };
+    for (field, value) in [("policy", "per-caller"), ("by", "ada")] {
+        page::set(&browser, &format!("#dial-{field}"), value)?;
+    }
+    for (wrong, why) in [
+        ("5", "Write a share such as 5 %"),
+        ("101 %", "Write a share such as 5 %"),
+        ("jwt.sub=bob, 7%", "Write a share such as 5 %"),
+        ("header.x-key=k", "The value of header.x-key may be a secret"),
+    ] {
+        review(wrong)?;
+        browser.wait_for("#dial-error", why)?;
+    }
+    // It is no secret, but this policy does not count by it.
+    browser.click("#dial-plain")?;
+    review("header.x-key=k")?;
+    browser.wait_for("#confirm-words", "for header.x-key=k only")?;
+    browser.click("#confirm-do")?;
+    browser.wait_for("#dial-error", "no partition contains header.x-key=k")?;
+    review("5 % jwt.sub=a%20b")?;
+    let whom = "for 5 % of its partitions and jwt.sub=a%20b only";
+    browser.wait_for("#confirm-words", whom)?;
+    browser.click("#confirm-back")?;
+    page::set(&browser, "#dial-mode", "enforce")?;
+    review("jwt.sub=bob")?;
+    browser.wait_for("#dial-error", "Leave it as it is")?;
+    page::set(&browser, "#dial-mode", "")?;
+    review("jwt.sub=bob")?;
+    browser.wait_for("#confirm-words", "refuse what is over the quota for jwt.sub=bob only")?;
+    page::agree(&browser)?;
+    until_refused(&rig, "bob")?;
+    assert_eq!(rig.status(&of("alice")?)?, 200);
+    browser.wait_for("#dials", "shadow, enforced for jwt.sub=bob")?;
+    browser.click("#outcome button")?;
+    let kept = page::review_dial(&browser, "per-caller", &[("quota", "7")])?;
+    assert!(kept.contains("stay too: shadow, enforced for jwt.sub=bob"), "{kept}");
     traffic.end()
 }
 

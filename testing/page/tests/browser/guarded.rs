@@ -107,10 +107,8 @@ fn change_with_a_revoked_token_is_rejected_visibly() -> Result<()> {
 
 #[test]
 fn faults_of_the_store_are_shown_at_their_field() -> Result<()> {
-    let store = StoreProcess::start("memory:", &[])?;
-    let browser = Browser::start()?;
-    page::make_up(&browser, &page::full_picture("jwt.sub=alice"), &json!([]), &json!([]))?;
-    page::open(&browser, store.admin_port())?;
+    let (_store, browser) =
+        page::open_made_up(&page::full_picture("jwt.sub=alice"), &json!([]), &json!([]))?;
     // The store has no policy. The test made the page show one.
     page::review_dial(&browser, "per-caller", &[("quota", "7")])?;
     browser.click("#confirm-do")?;

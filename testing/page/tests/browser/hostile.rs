@@ -73,11 +73,9 @@ fn names_are_rendered_as_text_everywhere() -> Result<()> {
 
 #[test]
 fn page_runs_no_foreign_code_and_contacts_only_its_origin() -> Result<()> {
-    let store = StoreProcess::start("memory:", &[])?;
-    let browser = Browser::start()?;
     let made = page::full_picture("jwt.sub=alice");
-    page::make_up(&browser, &made, &page::one_override("jwt.sub=bob"), &page::one_change("ada"))?;
-    page::open(&browser, store.admin_port())?;
+    let (_store, browser) =
+        page::open_made_up(&made, &page::one_override("jwt.sub=bob"), &page::one_change("ada"))?;
     // What an attacker who could add elements would do.
     let script = "
         const script = document.createElement('script');

@@ -3,7 +3,6 @@
 use anyhow::Result;
 use quotagate_page::browser::Browser;
 use quotagate_page::page;
-use quotagate_support::store::StoreProcess;
 use serde_json::{Value, json};
 
 const TAB: &str = "\u{e004}";
@@ -18,15 +17,11 @@ fn focused(browser: &Browser) -> Result<Value> {
 
 #[test]
 fn tab_key_reaches_every_control_and_shows_the_focus() -> Result<()> {
-    let store = StoreProcess::start("memory:", &[])?;
-    let browser = Browser::start()?;
-    page::make_up(
-        &browser,
+    let (_store, browser) = page::open_made_up(
         &page::full_picture("jwt.sub=alice"),
         &page::one_override("jwt.sub=bob"),
         &page::one_change("a change"),
     )?;
-    page::open(&browser, store.admin_port())?;
     browser.wait_for("#overrides", "jwt.sub=bob")?;
     browser.press(TAB)?;
     assert_eq!(focused(&browser)?, "Skip to the content", "the first stop");
@@ -48,10 +43,8 @@ fn tab_key_reaches_every_control_and_shows_the_focus() -> Result<()> {
 
 #[test]
 fn dialogs_open_and_close_with_the_keyboard() -> Result<()> {
-    let store = StoreProcess::start("memory:", &[])?;
-    let browser = Browser::start()?;
-    page::make_up(&browser, &page::full_picture("jwt.sub=alice"), &json!([]), &json!([]))?;
-    page::open(&browser, store.admin_port())?;
+    let (_store, browser) =
+        page::open_made_up(&page::full_picture("jwt.sub=alice"), &json!([]), &json!([]))?;
     let open = "return [...document.querySelectorAll('dialog')].filter((at) => at.open).map((at) => at.id)";
     browser.run("document.querySelector('#new-dial').focus()", vec![])?;
     browser.press(ENTER)?;
@@ -71,13 +64,10 @@ fn dialogs_open_and_close_with_the_keyboard() -> Result<()> {
 
 #[test]
 fn rows_keep_their_order_while_one_has_the_focus() -> Result<()> {
-    let store = StoreProcess::start("memory:", &[])?;
-    let browser = Browser::start()?;
     let mut picture = page::full_picture("jwt.sub=alice");
     let row = |name: &str, requests: u64| json!({"domain": "shop", "policy": "per-caller", "partition": name, "requests": requests, "error": 0});
     picture["refused"] = page::rows(&[row("ip=192.0.2.1", 9), row("ip=192.0.2.2", 8)]);
-    page::make_up(&browser, &picture, &json!([]), &json!([]))?;
-    page::open(&browser, store.admin_port())?;
+    let (_store, browser) = page::open_made_up(&picture, &json!([]), &json!([]))?;
     let focus = "document.querySelectorAll('#refused button')[1].focus(); window.held = document.activeElement";
     browser.run(focus, vec![])?;
     browser.run("made.picture.refused['shop per-caller ip=192.0.2.2'].requests = 77", vec![])?;

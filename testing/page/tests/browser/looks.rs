@@ -57,16 +57,12 @@ const UNLABELLED: &str = "
     return found";
 
 fn shown() -> Result<(StoreProcess, Browser)> {
-    let store = StoreProcess::start("memory:", &[])?;
-    let browser = Browser::start()?;
     let name = "jwt.iss=https%3A//issuer.example.org/realms/main,jwt.sub=alice";
-    page::make_up(
-        &browser,
+    let (store, browser) = page::open_made_up(
         &page::full_picture(name),
         &page::one_override(name),
         &page::one_change("a change"),
     )?;
-    page::open(&browser, store.admin_port())?;
     browser.wait_for("#history", "a change")?;
     Ok((store, browser))
 }
@@ -136,8 +132,6 @@ fn every_control_has_an_accessible_name() -> Result<()> {
 
 #[test]
 fn empty_page_says_what_to_do() -> Result<()> {
-    let store = StoreProcess::start("memory:", &[])?;
-    let browser = Browser::start()?;
     let mut empty = page::full_picture("x");
     for list in ["faults", "warnings", "documents", "mixed"] {
         empty[list] = json!([]);
@@ -145,8 +139,7 @@ fn empty_page_says_what_to_do() -> Result<()> {
     for rows in ["domains", "fullest", "refused", "would_refuse"] {
         empty[rows] = json!({});
     }
-    page::make_up(&browser, &empty, &json!([]), &json!([]))?;
-    page::open(&browser, store.admin_port())?;
+    let (_store, browser) = page::open_made_up(&empty, &json!([]), &json!([]))?;
     browser.wait_for("#no-policies", "No filter has reported yet")?;
     for (id, words) in [
         ("#no-fullest", "No partition has used"),

@@ -1,17 +1,13 @@
 //! The page shows whether its data is live.
 
 use anyhow::Result;
-use quotagate_page::browser::Browser;
 use quotagate_page::page;
-use quotagate_support::store::StoreProcess;
 use serde_json::json;
 
 #[test]
 fn stalled_stream_is_noticed_and_resumed() -> Result<()> {
-    let store = StoreProcess::start("memory:", &[])?;
-    let browser = Browser::start()?;
-    page::make_up(&browser, &page::full_picture("jwt.sub=alice"), &json!([]), &json!([]))?;
-    page::open(&browser, store.admin_port())?;
+    let (_store, browser) =
+        page::open_made_up(&page::full_picture("jwt.sub=alice"), &json!([]), &json!([]))?;
     browser.wait_for("#faults", "At fault: Redis is unreachable")?;
     browser.wait_for("#faults", "Warning: maxmemory-policy is not noeviction")?;
     browser.wait_for("#faults", "At fault: filters refuse the policy document of shop")?;
@@ -35,12 +31,10 @@ fn stalled_stream_is_noticed_and_resumed() -> Result<()> {
 
 #[test]
 fn expired_entries_disappear() -> Result<()> {
-    let store = StoreProcess::start("memory:", &[])?;
-    let browser = Browser::start()?;
     let mut overrides = page::one_override("jwt.sub=bob");
     overrides[0]["remaining_ms"] = json!(3000);
-    page::make_up(&browser, &page::full_picture("jwt.sub=alice"), &overrides, &json!([]))?;
-    page::open(&browser, store.admin_port())?;
+    let (_store, browser) =
+        page::open_made_up(&page::full_picture("jwt.sub=alice"), &overrides, &json!([]))?;
     browser.wait_for("#overrides", "jwt.sub=bob")?;
     // The store behind the page has no such domain, so no update replaces the list.
     browser.run("delete made.lists['/v1/overrides']", vec![])?;

@@ -24,12 +24,9 @@ fn set(made: &mut Value, object: &str, field: &str, value: Value) -> Result<()> 
 
 /// The page of a store that sends a changed picture.
 fn changed(change: impl FnOnce(&mut Value) -> Result<()>) -> Result<(StoreProcess, Browser)> {
-    let store = StoreProcess::start("memory:", &[])?;
-    let browser = Browser::start()?;
     let mut made = page::full_picture("jwt.sub=alice");
     change(&mut made)?;
-    page::make_up(&browser, &made, &json!([]), &json!([]))?;
-    page::open(&browser, store.admin_port())?;
+    let (store, browser) = page::open_made_up(&made, &json!([]), &json!([]))?;
     Ok((store, browser))
 }
 

@@ -11,7 +11,6 @@ use crate::operate::display::{end, quota, say};
 use crate::operate::failure::{Failure, whole};
 use crate::operate::partition::PartitionArgs;
 use crate::operate::session::{Common, Session};
-use crate::standard::error_text;
 use crate::text::number;
 
 /// The flags of `quotagate reset`.
@@ -102,10 +101,5 @@ async fn confirm(args: &ResetArgs, partition: &str, session: &Session) -> Result
             "Reset deletes this counter, so that the whole quota is available again until then. Later windows are not affected."
         }
     });
-    let mut answer = String::new();
-    let read = error_text("Reset it? [y/N] ").and_then(|()| io::stdin().read_line(&mut answer));
-    match (read, answer.trim()) {
-        (Ok(_), "y" | "Y" | "yes" | "Yes") => Ok(()),
-        _ => Err(Failure::Refused("nothing was changed".to_owned())),
-    }
+    super::confirm("Reset it?")
 }

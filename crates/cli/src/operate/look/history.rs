@@ -37,8 +37,9 @@ pub(crate) struct HistoryArgs {
     pub(crate) common: Common,
 }
 
-/// A party as keys contain it.
+/// A party as keys contain it. The pattern of its partitions names it, too.
 fn party(text: &str) -> Result<String, String> {
+    let text = text.strip_suffix(",*").unwrap_or(text);
     let name = Name::parse(text, Vec::new()).map_err(|error| error.to_string())?;
     Ok(name.encode(&DigestKey::derived(""), "", ""))
 }

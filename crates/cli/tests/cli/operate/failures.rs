@@ -7,7 +7,7 @@ use std::process::{Output, Stdio};
 
 use quotagate_support::store::StoreOptions;
 
-use super::fleet::{Done, Fleet, command, run};
+use super::fleet::{self, Done, Fleet, command, run};
 
 /// Runs `quotagate ARGUMENTS` without a store.
 fn alone(arguments: &[&str]) -> Done {
@@ -336,4 +336,23 @@ fn bash_runs_the_completions() {
         std::process::Command::new("bash").args(["-c", &script]).output().unwrap();
     assert!(status.success(), "{}", String::from_utf8_lossy(&stderr));
     assert_eq!(String::from_utf8_lossy(&stdout).trim(), "enforce mark shadow off");
+}
+
+#[test]
+fn top_ends_with_status_1_while_a_part_is_missing() {
+    let fleet = Fleet::redis();
+    fleet.reserve("per-caller", "jwt.sub=alice", 10, 10);
+    // The list of stores and proxies is no hash any more, so the store reads none of it.
+    fleet.redis.as_ref().unwrap().cli(&["SET", "qg:publishers:{*}", "x"]).unwrap();
+    let misses = || Ok(fleet.run(&["top"]).status == 1);
+    quotagate_support::wait::until_true("the list to be read again", fleet::PATIENCE, misses)
+        .unwrap();
+    for (flags, shown) in
+        [(&["top"][..], "jwt.sub=alice"), (&["top", "--json"], r#""incomplete":"#)]
+    {
+        let part = fleet.run(flags);
+        assert!(part.status == 1 && part.out.contains(shown), "{part:?}");
+        let why = "the answer may not be complete: at most 256 stores and proxies publish";
+        assert!(part.err.contains(why), "{part:?}");
+    }
 }

@@ -2,6 +2,7 @@
 //! statuses.
 
 mod dials;
+mod documents;
 mod domains;
 mod failures;
 mod fleet;

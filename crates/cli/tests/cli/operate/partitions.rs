@@ -13,6 +13,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 
 use super::fleet::{self, Fleet, command, paste, policy, row, run, undo};
+use super::terminal::typed;
 
 #[test]
 fn usage_finds_a_partition_by_its_plain_or_encoded_name() {
@@ -160,6 +161,12 @@ fn shard_that_is_away_is_named_and_hides_no_other() {
     }
     let reset = fleet.run(&[&["reset", "per-caller", &far, "--yes"][..], &shop].concat());
     assert!(reset.status == 3 && reset.err.contains(&port), "{reset:?}");
+    let reset = |partition| format!("reset per-caller {partition} --domain shop");
+    let unknown = typed(&fleet, &reset(&far), "", "", &[]);
+    assert!(unknown.status == 1 && unknown.out.contains(&port), "{unknown:?}");
+    assert!(!unknown.out.contains("there is nothing to reset"), "{unknown:?}");
+    let known = typed(&fleet, &reset(&near), "[y/N]", "y\n", &[]);
+    assert_eq!(known.status, 0, "{known:?}");
     for command in [&["dial", "list"][..], &["history"]] {
         assert!(fleet.done(&[command, &shop].concat()).out.contains("log-ins"), "{command:?}");
     }

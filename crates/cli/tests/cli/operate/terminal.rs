@@ -10,7 +10,7 @@ use serde_json::json;
 use super::fleet::{Done, Fleet, PATIENCE};
 
 /// Runs `quotagate ARGUMENTS` on a terminal, and types this after the prompt.
-fn typed(
+pub(super) fn typed(
     fleet: &Fleet,
     arguments: &str,
     prompt: &str,

@@ -74,6 +74,37 @@ impl Guarded {
 }
 
 #[test]
+fn only_the_role_publish_of_its_domain_publishes_documents() {
+    let (ann, ann_line) = new_token(&["ann", "--role", "operate", "--domain", "shop"]);
+    let (pia, pia_line) = new_token(&["pia", "--role", "publish", "--domain", "shop"]);
+    let guarded = Guarded::with(&[&ann_line, &pia_line], &[]);
+    let folder = tempfile::tempdir().unwrap();
+    let file = |domain: &str| {
+        let path = folder.path().join(domain);
+        let policy = json!({"name": "p", "partition_by": [], "quota": 5, "window": "1m"});
+        fs::write(&path, json!({"domain": domain, "policies": [policy]}).to_string()).unwrap();
+        path.to_str().unwrap().to_owned()
+    };
+    let (shop, pay) = (file("shop"), file("pay"));
+    let refused = "ann has the role operate, and this takes the role publish";
+    guarded.refused(&ann, &["document", "publish", &shop, "--yes"], refused);
+    guarded.refused(
+        &pia,
+        &["document", "publish", &pay, "--yes"],
+        "no role for this in the domain",
+    );
+    let done = guarded.done(&pia, &["document", "publish", &shop, "--yes", "--by", "root"]);
+    assert!(done.starts_with("published document number 1 ("), "{done}");
+    assert!(guarded.done(&ann, &["document", "list"]).contains("pia"), "the name of the token");
+    guarded.refused(&pia, &["domains", "forget", "shop"], "takes the role admin");
+    guarded.refused(&ann, &["document", "withdraw", "--yes"], "takes the role publish");
+    let audited = guarded.audited();
+    let line = audited.iter().find(|line| line["outcome"] == "done").unwrap();
+    assert_eq!((&line["actor"], &line["action"]), (&json!("pia"), &json!("POST /v1/documents")));
+    assert_eq!(line["after"]["number"], 1);
+}
+
+#[test]
 fn roles_and_domains_decide_what_a_token_may_do() {
     let (ann, ann_line) = new_token(&["ann", "--role", "operate", "--domain", "shop"]);
     let (eve, eve_line) = new_token(&["eve", "--role", "view"]);
@@ -110,6 +141,7 @@ fn roles_and_domains_decide_what_a_token_may_do() {
         (&["--person", "ann"][..], 2),
         (&["--person", "root"], 0),
         (&["--party", "jwt.sub=mallory"], 1),
+        (&["--party", "jwt.sub=mallory,*"], 1),
         (&["--party", "jwt.sub=alice"], 0),
         (&["--since", "1h"], 2),
         (&["--policy", "payments"], 0),
@@ -230,7 +262,7 @@ fn new_token_is_random_and_its_line_holds_no_secret() {
     for (arguments, says) in [
         (&["an:n", "--role", "view"][..], "must be 1 to 64 of the characters"),
         (&["ann"], "--role"),
-        (&["ann", "--role", "root"], "view, operate, admin"),
+        (&["ann", "--role", "root"], "view, operate, publish, admin"),
         (&["ann", "--role", "view", "--domain", "a b"], "--domain"),
     ] {
         let done = run(&mut command(&[&["token", "new"], arguments].concat()), b"");

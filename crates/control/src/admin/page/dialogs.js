@@ -42,8 +42,8 @@ function by(input) {
 
 function openDial(domain = view.domain, policy = view.policy ?? '*') {
   policies($('dial-policy'), domain && { domain, policy }, true);
-  for (const id of ['dial-mode', 'dial-failure', 'dial-quota', 'dial-for']) $(id).value = '';
-  $('dial-shadow').checked = false;
+  for (const id of ['dial-mode', 'dial-share', 'dial-failure', 'dial-quota', 'dial-for']) $(id).value = '';
+  for (const id of ['dial-shadow', 'dial-plain']) $(id).checked = false;
   $('dial-by').value = sessionStorage.getItem(NAME) ?? '';
   complain($('dial-form'));
   describeDial();
@@ -56,7 +56,7 @@ function describeDial() {
   const now = policy ? `Now ${summary(inForce(at.domain, policy))}.` : at?.policy === '*' ? 'A dial of a single policy wins over this one.' : '';
   put($('dial-now'), `${now}${dial ? ` ${dial.by} set this dial: fields that you leave as they are keep their values.` : ''}`);
   put($('dial-quota-hint'), policy ? `Units per ${windowOf(policy)} for ${shared(policy)}, counted over all proxies. Empty: as it is. 0: refuse everything.` : '');
-  $('dial-quota-field').hidden = at?.policy === '*';
+  for (const id of ['dial-quota-field', 'dial-share-field']) $(id).hidden = at?.policy === '*';
   $('dial-shadow-choice').hidden = at?.policy !== '*' || $('dial-mode').value !== 'enforce';
 }
 $('dial-policy').addEventListener('change', describeDial);
@@ -73,6 +73,11 @@ $('dial-form').addEventListener('submit', (event) => {
     const { domain, policy } = chosenIn($('dial-policy'));
     const body = { domain, policy, mode: $('dial-mode').value || undefined, on_failure: $('dial-failure').value || undefined };
     if (policy !== '*' && $('dial-quota').value.trim()) body.quota = quotaIn($('dial-quota').value, 'quota');
+    if (policy !== '*' && $('dial-share').value.trim()) {
+      body.enforced_for = shareIn($('dial-share').value, $('dial-plain').checked);
+      if ((body.mode ?? 'shadow') !== 'shadow') throw new Wrong('mode', 'leave it as it is: the rest of the partitions is in mode shadow');
+      body.mode = 'shadow';
+    }
     if (body.mode === undefined && body.on_failure === undefined && body.quota === undefined) throw new Wrong('mode', 'choose a mode, a quota, or what happens when the store fails');
     if (!$('dial-shadow-choice').hidden && $('dial-shadow').checked) body.include_shadow = true;
     body.for_ms = timeIn($('dial-for').value);
@@ -104,10 +109,11 @@ function dialWords(body) {
   const ends = `within 10 s, ${until(body.for_ms)}.`;
   const words = [];
   if (body.quota !== undefined) words.push(...quotaWords(body, window, ends));
-  if (body.mode) words.push(`Every proxy of domain ${body.domain} will ${modes[body.mode]}, ${ends}`);
+  if (body.enforced_for) words.push(`Policy ${body.policy} of domain ${body.domain} will refuse what is over the quota for ${partText(body.enforced_for).replace(/^\d+ %/, '$& of its partitions')} only, and count the rest without refusing it, ${ends}`);
+  else if (body.mode) words.push(`Every proxy of domain ${body.domain} will ${modes[body.mode]}, ${ends}`);
   if (body.on_failure) words.push(`When the store fails, every proxy of domain ${body.domain} will ${failures[body.on_failure]}, ${ends}`);
   const old = dialOf(body.domain, body.policy);
-  const kept = old && dialText({ quota: body.quota === undefined ? old.quota : undefined, mode: body.mode ? undefined : old.mode, on_failure: body.on_failure ? undefined : old.on_failure }, window);
+  const kept = old && dialText({ quota: body.quota === undefined ? old.quota : undefined, mode: body.mode ? undefined : old.mode, enforced_for: old.enforced_for, on_failure: body.on_failure ? undefined : old.on_failure }, window);
   if (kept) words.push(`Values that were set before stay too${body.for_ms === undefined ? '' : ', for the same time'}: ${kept}.`);
   return [...words, ...forgetful(body.domain), ...stale()];
 }
@@ -142,9 +148,6 @@ function describeOverride() {
 $('override-policy').addEventListener('change', describeOverride);
 $('new-override').addEventListener('click', () => { const { domain, policy } = view.policy ? shownPolicy() : {}; openOverride(policy && { domain, policy: policy.name, partition: '' }); });
 $('override-quota').addEventListener('input', () => { $('allow-quota').checked = true; });
-
-// The label of a header, cookie or query parameter whose value is not a digest.
-const writtenOut = (partition) => partition.split(',').map((entry) => /^((?:header|cookie|query)\.[^=]*)=(.*)$/s.exec(entry.trim())).find((entry) => entry && !/^~[0-9a-f]{32}$/.test(entry[2]))?.[1];
 
 $('override-form').addEventListener('submit', (event) => {
   event.preventDefault();

@@ -57,9 +57,14 @@ function shownLists() {
   const ofDomains = [...lists.entries()].filter(([domain]) => picture.domains[domain] && (!view.domain || domain === view.domain)).map(([, list]) => list);
   const all = { overrides: ofDomains.flatMap((list) => list.overrides), changes: ofDomains.flatMap((list) => list.changes) };
   const asked = (name, path, query, every = 5000) => keptFresh(name, every, path, query);
-  const changesOf = (domains, query) => domains.flatMap((domain) => (asked(`history ${domain} ${query.policy ?? ''}`, '/v1/history', { domain, limit: 20, ...query }).value ?? []).map((change) => ({ domain, ...change })));
+  const changesOf = (domains, query, every) => domains.flatMap((domain) => (asked(`history ${domain} ${query.policy ?? ''}`, '/v1/history', { domain, limit: 20, ...query }, every).value ?? []).map((change) => ({ domain, ...change })));
   const listedOne = (of) => {
-    const entry = asked(`overrides ${of.domain} ${of.policy}`, '/v1/overrides', { domain: of.domain, policy: of.policy }, 600e3);
+    const name = `overrides ${of.domain} ${of.policy}`;
+    const { version } = domainOf(of.domain) ?? {};
+    // Each change of an override changes the version.
+    if (fetched[name] && fetched[name].version !== version) Object.assign(fetched[name], FRESH, { again: fetched[name].running });
+    const entry = asked(name, '/v1/overrides', { domain: of.domain, policy: of.policy }, 600e3);
+    entry.version = version;
     return (entry.value ?? []).filter((one) => keyOf(one) === keyOf(of)).map(ending(entry.came));
   };
   if (kindOf(view) === 'policy') {
@@ -72,12 +77,13 @@ function shownLists() {
   if (kindOf(view) === 'party') {
     const entry = fetched.usage ?? {};
     const overrides = [...(entry.value?.overrides ?? []), ...(entry.value?.unmatched ?? [])].map(ending(entry.came));
-    const counting = [...new Set([...(entry.value?.found ?? []), ...overrides].map((of) => of.domain))];
-    const domains = view.domain ? [view.domain] : counting.length ? counting : Object.keys(picture.domains);
+    const query = { partition: view.party.replace(/,\*$/, '') };
+    // What nothing counts any more may have a history in each domain.
+    const [counting, all_] = [partyDomains(entry.value), entry.value || entry.error ? Object.keys(picture.domains) : []];
     // The reply has those of every partition that contains the party; the one of a partition alone is in the list of its policy.
     const own = (entry.value?.found ?? []).filter((of) => of.quota_from === 'override' && !of.pattern);
     const listed = own.flatMap((of) => all.overrides.find((one) => keyOf(one) === keyOf(of)) ?? listedOne(of));
-    return { overrides: [...overrides, ...listed.filter((of, index) => listed.findIndex((one) => keyOf(one) === keyOf(of)) === index)], changes: changesOf(domains, { partition: view.party.replace(/,\*$/, '') }) };
+    return { overrides: [...overrides, ...listed.filter((of, index) => listed.findIndex((one) => keyOf(one) === keyOf(of)) === index)], changes: counting.length ? changesOf(counting, query) : changesOf(all_, query, 60e3) };
   }
   return all;
 }

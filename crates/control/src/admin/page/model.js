@@ -29,7 +29,8 @@ function endOf(dial, _, dials) {
 }
 const summary = (now) => `${units(now.quota)} per ${now.window}, ${now.mode}${shareText(now.share)}, ${now.on_failure} when the store fails`;
 // For whom a policy in mode shadow refuses all the same.
-const shareText = (share) => (share ? `, enforced for ${[share.percent > 0 && `${share.percent} %`, ...(share.only ?? [])].filter(Boolean).join(' and ')}` : '');
+const partText = ({ percent, only }) => [percent > 0 && `${percent} %`, ...(only ?? [])].filter(Boolean).join(' and ');
+const shareText = (share) => (share ? `, enforced for ${partText(share)}` : '');
 const dialText = (dial, window) => [dial.quota !== undefined && `quota ${units(dial.quota)}${window ? ` per ${window}` : ''}`, dial.mode && `${dial.mode}${shareText(dial.enforced_for)}`, dial.on_failure && `${dial.on_failure} when the store fails`].filter(Boolean).join(', ');
 const beyond = ({ mode, share }) => (share ? 'beyond the quota' : ({ shadow: 'would be refused', mark: 'marked' })[mode] ?? 'refused');
 const allows = (allow, window) => (allow === 'unlimited' ? 'as much as it asks for' : allow === 'blocked' ? 'nothing: blocked' : `${units(allow.quota)}${window ? ` per ${window}` : ''}`);

@@ -17,10 +17,12 @@ function showParty() {
   put($('party-says'), value && !absent ? partyText(found, value.incomplete) : '');
   // A policy has several counters while proxies have documents with different windows.
   for (const of of found) of.isTwin = found.some((other) => other !== of && keyOf(other) === keyOf(of));
-  showEverywhere(found, value);
+  showEverywhere(partyDomains(value));
   empty('party', found);
+  // The sentence above says that not everything was searched.
+  if (value?.incomplete && !value.found.length) $('no-party').hidden = true;
   const looked = (value?.found ?? []).length > found.length;
-  put($('no-party'), looked ? 'Nothing that counts it fits what you look for.' : absent ? capital(`${error.words.replace(/\.$/, '')}.`) : value?.incomplete ? '' : value || error ? 'No policy counts it now.' : 'Asking the store…');
+  put($('no-party'), looked ? 'Nothing that counts it fits what you look for.' : absent ? capital(`${error.words.replace(/\.$/, '')}.`) : value || error ? 'No policy counts it now.' : 'Asking the store…');
   sync($('party'), found, windowKey, partyRow, ({ parts }, of) => {
     parts.used.show(of);
     parts.ends.ends = of.ends_ms + skew();
@@ -66,11 +68,15 @@ function raise(of) {
   openOverride(of, quota === undefined ? { time: '1h' } : { quota: String(quota), time: '1h' });
 }
 
-// Buttons for all policies of each domain that counts the party; of the only domain, if nothing counts it.
-function showEverywhere(found, value) {
-  const counting = new Set([...found, ...(value?.overrides ?? [])].map((of) => of.domain));
+// The domains that count the party or have overrides of it; the only domain, if none does.
+function partyDomains(usage) {
+  const counting = new Set([...(usage?.found ?? []), ...(usage?.overrides ?? []), ...(usage?.unmatched ?? [])].map((of) => of.domain));
   const all = Object.keys(picture.domains);
-  const domains = view.domain ? [view.domain] : counting.size ? [...counting] : all.length === 1 ? all : [];
+  return view.domain ? [view.domain] : counting.size ? [...counting] : all.length === 1 ? all : [];
+}
+
+// Buttons for all policies of each of these domains.
+function showEverywhere(domains) {
   const acts = domains.flatMap((domain) => [['Override', {}], ['Block', { allow: 'blocked' }]].map(([act, prefilled]) => ({ domain, act, prefilled })));
   sync($('party-acts'), acts, ({ domain, act }) => `${act} ${domain}`, ({ domain, act, prefilled }) => el('button', {
     type: 'button', 'data-act': act.toLowerCase(), on: () => openOverride({ domain, policy: '*', partition: view.party.endsWith(',*') ? view.party : `${view.party},*` }, { time: '1h', ...prefilled }),

@@ -7,16 +7,16 @@ function keptFresh(name, every, path, query) {
   const mine = fetched;
   const entry = mine[name] ??= { ...FRESH };
   // A search that takes long is not repeated soon, and nobody looks at a hidden page.
-  if (!entry.running && !document.hidden && performance.now() - entry.since >= Math.max(every, 10 * entry.took)) {
+  if (!entry.running && !document.hidden && performance.now() - entry.since >= Math.max(entry.error ? Math.min(every, 5000) : every, 10 * entry.took)) {
     entry.running = true;
     const begun = performance.now();
     read(path, query).then((value) => Object.assign(entry, { value, error: undefined, came: Date.now() }), (error) => {
       entry.error = error;
       // An answer that refuses says that the one before no longer holds.
-      if (error.status < 500) entry.value = undefined;
+      if ([401, 403, 404].includes(error.status)) entry.value = undefined;
     }).finally(() => {
       // What fails after a time-out is asked for again soon, and so is what a change has overtaken.
-      const took = Math.min(performance.now() - begun, 2000);
+      const took = Math.min(performance.now() - begun, entry.error ? 2000 : Infinity);
       Object.assign(entry, { running: false, ...(entry.again ? FRESH : { since: performance.now(), took }), again: false });
       if (fetched === mine && picture) show();
     });

@@ -120,3 +120,17 @@ function quotaIn(text, field) {
   return count;
 }
 
+// The label of a header, cookie or query parameter whose value is not a digest.
+const writtenOut = (partition) => partition.split(',').map((entry) => /^((?:header|cookie|query)\.[^=]*)=(.*)$/s.exec(entry.trim())).find((entry) => entry && !/^~[0-9a-f]{32}$/.test(entry[2]))?.[1];
+
+// A part of the partitions of a policy, such as `5 %` or `jwt.sub=alice jwt.sub=bob`.
+function shareIn(text, isPlain) {
+  const [, percent, names] = /^(?:(\d+)\s*%)?(.*)$/s.exec(text.trim());
+  const only = names.split(/\s+/).filter(Boolean);
+  const part = 'write a share such as 5 %, or partitions such as jwt.sub=alice with spaces between them';
+  if (percent !== undefined && !(percent >= 1 && percent <= 100) || only.some((name) => !/^[^=]+=|^~|^\*$/.test(name))) throw new Wrong('enforced_for', part);
+  const open = isPlain ? undefined : only.map(writtenOut).find(Boolean);
+  if (open) throw new Wrong('enforced_for', `the value of ${open} may be a secret, which would be sent, logged and shown: write its digest, or say below that it is not a secret`);
+  return { percent: Number(percent ?? 0), only };
+}
+

@@ -20,7 +20,7 @@ const OTHER: &str = "other-domain";
 
 /// A request for each method of each path, and the role that it needs.
 fn cases() -> Vec<(OperatorRole, Method, &'static str, Option<Value>)> {
-    use OperatorRole::{Admin, Operate, View};
+    use OperatorRole::{Admin, Operate, Publish, View};
     let allow =
         || json!({"policy": "p", "partition": "jwt.sub=new", "allow": "blocked", "by": "x"});
     let party = || json!({"policy": "p", "partition": "jwt.sub=new", "by": "x"});
@@ -40,7 +40,22 @@ fn cases() -> Vec<(OperatorRole, Method, &'static str, Option<Value>)> {
         (View, Method::GET, "/v1/domains", None),
         (Admin, Method::DELETE, "/v1/domains", Some(json!({"by": "x"}))),
         (View, Method::GET, "/v1/events", None),
+        (View, Method::GET, "/v1/documents", None),
+        (View, Method::GET, "/v1/documents/text", None),
+        (
+            Publish,
+            Method::POST,
+            "/v1/documents",
+            Some(json!({"document": document(OWN, "p", 9), "by": "x"})),
+        ),
+        (Publish, Method::DELETE, "/v1/documents", Some(json!({"by": "x"}))),
     ]
+}
+
+/// A document with one policy.
+fn document(domain: &str, policy: &str, quota: u64) -> Value {
+    let policy = json!({"name": policy, "partition_by": [], "quota": quota, "window": "1h"});
+    json!({"domain": domain, "policies": [policy]})
 }
 
 /// A store with two domains. Both have a policy, a dial, an override and refusals, and all names in
@@ -61,6 +76,10 @@ async fn two_domains() -> (Router, AbortOnDropHandle<()>) {
         let partition = format!("jwt.sub={party}");
         let over = json!({"domain": domain, "policy": policy, "partition": partition, "allow": "blocked", "by": party});
         control.operate.overrides.set(&serde_json::from_value(over).unwrap()).await.unwrap();
+        let document =
+            json!({"domain": domain, "document": document(domain, policy, 5), "by": party});
+        let document = serde_json::from_value(document).unwrap();
+        control.operate.documents.publish(&document).await.unwrap();
         // A counter of a policy with the same name in both domains.
         let ask = Reservation {
             key: format!("{domain}:p:{{jwt.sub={party}-2}}").into(),
@@ -189,7 +208,8 @@ async fn no_path_shows_another_domain() {
         *method == Method::GET && !is_of_policy
     };
     for case in cases().into_iter().filter(is_list) {
-        let domain = (case.2 == api::HISTORY).then_some(OTHER);
+        let is_of_one = [api::HISTORY, api::DOCUMENTS, api::DOCUMENT_TEXT].contains(&case.2);
+        let domain = is_of_one.then_some(OTHER);
         let (status, text) = ask(&router, &case, domain, "view-*").await;
         assert_eq!(status, 200, "{case:?} {text}");
         assert!(text.contains("hidden-policy") || text.contains(OTHER), "{case:?} {text}");

@@ -358,8 +358,12 @@ pub async fn overrides_every_partition_of_a_party(store: &Arc<dyn Store>) {
     operate.overrides.clear(&clear("method", "jwt.sub=x,method=GET,*")).await.unwrap();
     assert_eq!(quota("method:{method=GET,jwt.sub=x}"), None);
     // History finds each change by its policy and by its party.
-    for (policy, party) in [("*", "jwt.sub=x"), ("method", "method=GET"), ("method", "method=get")]
-    {
+    for (policy, party) in [
+        ("*", "jwt.sub=x"),
+        ("*", "jwt.sub=x,*"),
+        ("method", "method=GET"),
+        ("method", "method=get"),
+    ] {
         let filter =
             HistoryFilter { policy: Some(policy), party: Some(party), ..HistoryFilter::default() };
         let found = operate.history.find(Some("party"), filter, 9).await.unwrap();

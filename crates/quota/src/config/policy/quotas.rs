@@ -48,9 +48,9 @@ object! {
         required source: VerifiedText = {"jwt": {"claim": "plan"}},
         /// The quota of each value. Callers with another value have `quota`. If the value is a
         /// list, the first tier in the order of this document that is among its first 64 elements
-        /// wins; elements of another type match no tier. If Envoy drops the order of this document,
-        /// as in a `google.protobuf.Struct` and in the native module, the largest matching quota
-        /// wins.
+        /// wins; elements of another type match no tier. Where this document has no order, as in a
+        /// `google.protobuf.Struct`, in the native module and with `live: true`, the largest
+        /// matching quota wins.
         required quotas: TierQuotas = {"free": 100, "premium": 10000},
     }
 }

@@ -10,7 +10,7 @@ impl SearchSetup {
     /// Equal for equal states. Two different states collide with a chance of 1 in 2^64.
     pub(super) fn fingerprint(&self, state: &SearchState) -> u64 {
         let SearchState { step, admitted, charged, requests, store, wrong, .. } = state;
-        let budgets = (state.faults, state.departures, state.redirects);
+        let budgets = (state.faults, state.departures, state.redirects, state.swaps);
         let wrong = wrong.map(|property| property as u8);
         let mut nodes: Vec<u64> = state.nodes.iter().map(|node| node.print).collect();
         nodes.sort_unstable();
@@ -28,7 +28,8 @@ impl ModelNode {
     pub(super) fn print(&mut self) {
         // A network keeps no order.
         self.flights.sort_by_cached_key(|flight| (flight.id, format!("{:?}", flight.message)));
-        let around = (&self.flights, &self.running, &self.redirected, self.ticked);
+        let around =
+            (&self.flights, &self.running, &self.redirected, self.ticked, self.is_swapped());
         self.print = of_text(&format!("({}, {around:?})", self.worker.state_text()));
     }
 }

@@ -54,6 +54,9 @@ struct SearchSetup {
     /// How many requests that reached the upstream may be redirected: to a request of any kind, or
     /// to where no policy sees them.
     redirects: u8,
+    /// How many workers may take up `published` instead of `config`.
+    swaps: u8,
+    published: Arc<Config>,
     /// The moments at which something happens, in milliseconds.
     moments: Vec<u64>,
     repeats: Repeats,
@@ -78,6 +81,7 @@ struct SearchState {
     faults: u8,
     departures: u8,
     redirects: u8,
+    swaps: u8,
     /// The property that was violated on the way here.
     wrong: Option<Property>,
 }
@@ -94,6 +98,7 @@ impl SearchSetup {
             faults: self.faults,
             departures: self.departures,
             redirects: self.redirects,
+            swaps: self.swaps,
             wrong: None,
         };
         if self.taken > 0 {
@@ -132,13 +137,21 @@ impl SearchSetup {
         }
     }
 
-    fn checks(&self, kind: usize) -> Vec<Check> {
+    /// What a request of this kind asks for: under `published`, or under the configuration that
+    /// every worker begins with.
+    fn checks(&self, kind: usize, is_published: bool) -> Vec<Check> {
         let (policies, cost, _) = self.requests[kind];
         let cost = NonZeroU64::new(cost).unwrap();
+        let config = if is_published { &self.published } else { &self.config };
         let check = |&policy: &usize| {
-            let mode = self.config.policies[policy].mode;
-            Check { policy, counter: self.counter(policy), cost, mode }
+            let mut counter = self.counter(policy);
+            let policy = config.index_from(&self.config, policy)?;
+            let of = &config.policies[policy];
+            counter.quota = of.quota;
+            Some(Check { policy, counter, cost, mode: of.mode })
         };
-        policies.iter().map(check).collect()
+        let mut checks: Vec<_> = policies.iter().filter_map(check).collect();
+        checks.sort_by_key(|check| check.policy);
+        checks
     }
 }

@@ -26,6 +26,8 @@ pub(super) struct NodeClient {
     kind: usize,
     since: u64,
     is_redirected: bool,
+    /// Whether it arrived under the published document.
+    is_published: bool,
 }
 
 /// A request that was redirected and waits.
@@ -74,6 +76,8 @@ pub(super) enum NodeEvent {
     /// The host reports that the call at this index failed; the store may still carry it out.
     Fail(usize),
     Tick,
+    /// The published document is taken up.
+    Swap,
     /// The requests that are decided go on.
     Hear,
     /// The next moment comes.
@@ -104,6 +108,11 @@ impl ModelNode {
         let (flights, running) = (Vec::new(), Vec::new());
         Self { worker, flights, running, redirected: None, ticked: true, print: 0 }
     }
+
+    /// Whether the published document is in force.
+    pub(super) fn is_swapped(&self) -> bool {
+        self.worker.config().generation() > 0
+    }
 }
 
 impl<'a> Step<'a> {
@@ -115,9 +124,15 @@ impl<'a> Step<'a> {
         let (now, worker) = (self.now(), &mut self.node.worker);
         match *event {
             NodeEvent::Arrive(kind) => {
-                let client = NodeClient { kind, since: self.now_ms(), is_redirected: false };
-                let submitted = self.node.worker.submit(client, self.setup.checks(kind), now);
-                if let Submitted::Decided(decision) = submitted {
+                let is_published = self.node.is_swapped();
+                let since = self.now_ms();
+                let client = NodeClient { kind, since, is_redirected: false, is_published };
+                let checks = self.setup.checks(kind, is_published);
+                // A request that no policy concerns passes.
+                if !checks.is_empty()
+                    && let Submitted::Decided(decision) =
+                        self.node.worker.submit(client, checks, now)
+                {
                     self.decided(client, decision, true);
                 }
             }
@@ -184,6 +199,7 @@ impl<'a> Step<'a> {
                 worker.tick(now);
                 self.node.ticked = true;
             }
+            NodeEvent::Swap => worker.swap((*self.setup.published).clone(), now),
             NodeEvent::Hear => self.hear(),
             NodeEvent::Pass => self.node.ticked = false,
         }
@@ -229,7 +245,7 @@ impl<'a> Step<'a> {
 
     /// A request that was admitted `earlier` arrives again, as one of this kind.
     fn redirect(&mut self, mut earlier: Admission, kind: usize) {
-        let (now, mut checks) = (self.now(), self.setup.checks(kind));
+        let (now, mut checks) = (self.now(), self.setup.checks(kind, false));
         let evaluation =
             Evaluation { checks: Ok(checks.clone()), missing: vec![], tokens: Tokens::default() };
         let (mut exchange, given) = (Exchange::default(), earlier.clone());
@@ -248,7 +264,8 @@ impl<'a> Step<'a> {
         self.is_abandoned(&replaced);
         earlier.held.retain(|held| !counts_again(held.policy));
         earlier.unsettled.retain(|held| !counts_again(held.policy));
-        let client = NodeClient { kind, since: self.now_ms(), is_redirected: true };
+        let since = self.now_ms();
+        let client = NodeClient { kind, since, is_redirected: true, is_published: false };
         let arrival = exchange.arrive(client, evaluation, Some(given), &mut self.node.worker, now);
         let redirected = NodeRedirect { exchange, earlier, checks };
         if arrival == Arrival::Waiting {
@@ -300,7 +317,7 @@ impl<'a> Step<'a> {
 
     fn decided(&mut self, client: NodeClient, decision: Decision, at_once: bool) {
         let Decision::Admit(admission) = decision else { return };
-        let checks = self.setup.checks(client.kind);
+        let checks = self.setup.checks(client.kind, client.is_published);
         if admission.uncounted.is_some() || admission.standings.len() != checks.len() {
             self.effects.wrong = Some(Property::NothingUncounted);
         }

@@ -6,7 +6,7 @@ use super::{SearchSetup, SearchState};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Property {
-    /// Invariant 1: no window admits more than its quota.
+    /// Invariant 1: no window admits more than its quota, or the larger of its quotas.
     NeverOver,
     /// Invariant 3: nothing is let through that the store has not counted.
     NothingUncounted,
@@ -53,7 +53,10 @@ impl SearchSetup {
 
     fn quota(&self, key: &str) -> u64 {
         let named = |name: &str| key.split(':').nth(1) == Some(name);
-        self.config.policies.iter().find(|policy| named(&policy.name)).unwrap().quota
+        let published = Some(&self.published).filter(|_| self.swaps > 0);
+        let documents = [&self.config].into_iter().chain(published);
+        let policies = documents.flat_map(|document| &document.policies);
+        policies.filter(|policy| named(&policy.name)).map(|policy| policy.quota).max().unwrap()
     }
 
     /// Checks only the current windows: refunds of earlier ones come too late.

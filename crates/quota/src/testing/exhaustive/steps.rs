@@ -52,6 +52,9 @@ impl SearchSetup {
                     may(NodeEvent::Fail(index));
                 }
             }
+            if state.swaps > 0 && !node.is_swapped() {
+                may(NodeEvent::Swap);
+            }
             if node.worker.has_decisions() {
                 may(NodeEvent::Hear);
             }
@@ -94,6 +97,7 @@ impl SearchSetup {
             NodeEvent::Leave(_) => next.departures -= 1,
             NodeEvent::Fail(_) => next.faults -= 1,
             NodeEvent::Redirect(..) => next.redirects -= 1,
+            NodeEvent::Swap => next.swaps -= 1,
             NodeEvent::Answer(..)
             | NodeEvent::Settle(..)
             | NodeEvent::Vanish(_)

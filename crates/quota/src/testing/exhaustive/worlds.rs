@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::network::Repeats;
 use super::properties::Property;
 use super::*;
-use crate::config::{Abandoned, Count, CountedResponses, Policy, Precision};
+use crate::config::{Abandoned, Count, CountedResponses, LiveDocument, Policy, Precision};
 use crate::config::{MissingCost, Settle};
 
 /// A moment at which windows of a second and of a minute begin.
@@ -23,8 +23,17 @@ fn config(quota: u64, window: &str, edit: impl Fn(&mut Policy)) -> Arc<Config> {
         policy("b"),
     );
     let mut config = Config::parse(text.as_bytes()).unwrap();
+    config.live = Some(LiveDocument::default());
     config.policies.iter_mut().for_each(edit);
     Arc::new(config)
+}
+
+/// The same policies in the other order, or only `b`.
+fn reordered(config: &Arc<Config>, has_both: bool) -> Arc<Config> {
+    let mut published = (**config).clone();
+    published.policies.reverse();
+    published.policies.truncate(1 + usize::from(has_both));
+    Arc::new(published)
 }
 
 fn lease(policy: &mut Policy) {
@@ -43,6 +52,8 @@ fn plain(requests: &[ArrivalKind]) -> SearchSetup {
         faults: 0,
         departures: 0,
         redirects: 0,
+        swaps: 0,
+        published: config(2, "366d", |_| {}),
         moments: moments(&[0, 10, 60, 70]),
         repeats: Repeats::Nothing,
     }
@@ -279,6 +290,37 @@ fn a_window_ends_while_units_are_leased() {
         ..plain(&[(&[0], 17, 2), (&[0], 1, 1)])
     };
     is_right(&sized(setup, |setup| setup.faults = 1), 10);
+}
+
+/// The indexes of policies change, and the quota of both.
+#[test]
+fn documents_change_the_order_and_the_quota_of_policies() {
+    let published = reordered(&config(1, "366d", |_| {}), true);
+    let setup = SearchSetup {
+        swaps: 2,
+        published,
+        faults: 1,
+        moments: moments(&[0, 60]),
+        ..plain(&[(&[0, 1], 1, 2), (&[0], 1, 1)])
+    };
+    is_right(&sized(setup, |setup| setup.requests[1].2 = 2), 10);
+}
+
+/// The policy of requests that wait, or whose calls are under way, goes.
+#[test]
+fn documents_remove_a_policy_whose_units_are_leased() {
+    let both = config(200, "366d", lease);
+    let setup = SearchSetup {
+        published: reordered(&both, false),
+        config: both,
+        swaps: 1,
+        workers: 1,
+        taken: 150,
+        departures: 1,
+        moments: moments(&[0, 1_300, 1_350]),
+        ..plain(&[(&[0, 1], 1, 2), (&[0], 1, 1)])
+    };
+    is_right(&sized(setup, |setup| setup.workers = 2), 1);
 }
 
 /// Why a refund is sent once, through a connection that never repeats a command.

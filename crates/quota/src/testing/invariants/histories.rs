@@ -10,7 +10,8 @@ use quotagate_protocol::OnFailure;
 use super::world::{COST, COUNTED, World, WorldSetup};
 use super::{Random, seeds};
 use crate::config::{
-    Abandoned, Config, CostSource, Count, CountedResponses, MissingCost, Policy, Precision, Settle,
+    Abandoned, Config, CostSource, Count, CountedResponses, LiveDocument, MissingCost, Policy,
+    Precision, Settle,
 };
 use crate::worker::known::local::share;
 
@@ -23,6 +24,10 @@ const SETUP: WorldSetup = WorldSetup {
     late: true,
     moves_every: 0,
     redirects: 10,
+    swaps: 0,
+    removes: false,
+    new_quotas: false,
+    new_windows: false,
 };
 
 /// Policies `a` and `b` are enforced, `c` only counts.
@@ -38,7 +43,9 @@ fn config(window: &str) -> Config {
         policy("b", "enforce"),
         policy("c", "shadow"),
     );
-    Config::parse(text.as_bytes()).unwrap()
+    let mut config = Config::parse(text.as_bytes()).unwrap();
+    config.live = Some(LiveDocument::default());
+    config
 }
 
 /// The same, with random quotas and kinds of policies.
@@ -82,8 +89,11 @@ fn policy<'a>(world: &'a World, key: &str) -> &'a Policy {
 fn invariant_1_never_over_whatever_is_lost_or_late() {
     for seed in seeds(150) {
         let window = ["366d", "1s"][seed as usize % 2];
-        let setup = WorldSetup { loss: [0, 5, 30][seed as usize % 3], ..SETUP };
-        // The world checks every admission.
+        let (loss, swaps) = ([0, 5, 30][seed as usize % 3], [0, 1, 20][seed as usize / 3 % 3]);
+        let (new_quotas, new_windows) = (seed % 4 > 1, seed % 8 > 3);
+        let setup = WorldSetup { loss, swaps, new_quotas, new_windows, ..SETUP };
+        // The world checks every admission: no window admits more than the largest of its quotas,
+        // so a policy whose window changes admits at most what the old one and the new one do.
         let mut world = World::new(seed, varied(seed, window), setup).run(1_800);
         assert!(!world.admitted.is_empty(), "seed {seed}");
         world.statistics_are_true();
@@ -93,7 +103,9 @@ fn invariant_1_never_over_whatever_is_lost_or_late() {
 #[test]
 fn invariant_3_nothing_is_admitted_that_the_store_has_not_counted() {
     for seed in seeds(60) {
-        let setup = WorldSetup { loss: [0, 5, 30][seed as usize % 3], ..SETUP };
+        let (loss, swaps) = ([0, 5, 30][seed as usize % 3], [0, 1, 20][seed as usize / 3 % 3]);
+        let (new_quotas, new_windows) = (seed % 4 > 1, seed % 8 > 3);
+        let setup = WorldSetup { loss, swaps, removes: true, new_quotas, new_windows, ..SETUP };
         let world = World::new(seed, varied(seed, "1s"), setup).run(1_800);
         for (counter, admitted) in &world.admitted {
             assert!(
@@ -109,8 +121,9 @@ fn invariant_3_what_is_counted_is_admitted_or_refunded_while_nothing_is_lost() {
     for seed in seeds(100) {
         // Many windows would hide units that a worker keeps. So there is one window, with time for
         // refunds at its end.
-        let late = seed % 2 == 0;
-        let setup = WorldSetup { late, ..SETUP };
+        let (late, swaps) = (seed % 2 == 0, [0, 1, 20][seed as usize / 2 % 3]);
+        let removes = seed % 3 == 0;
+        let setup = WorldSetup { late, swaps, removes, new_quotas: seed % 4 > 1, ..SETUP };
         let mut world = World::new(seed, varied(seed, "366d"), setup).run(1_500).drain();
         for counter in world.store.counters() {
             let (used, key) = (world.store.used(counter), &*counter.0);
@@ -129,7 +142,9 @@ fn invariant_3_what_is_counted_is_admitted_or_refunded_while_nothing_is_lost() {
                 "seed {seed}: {used}, not {least} to {most} of {counter:?}"
             );
         }
-        world.statistics_are_true();
+        if !removes {
+            world.statistics_are_true();
+        }
         assert!(world.is_idle(), "seed {seed}: a worker is not idle");
     }
 }

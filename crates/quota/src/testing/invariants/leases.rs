@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use super::seeds;
 use super::world::{World, WorldSetup};
-use crate::config::{Config, Precision};
+use crate::config::{Config, LiveDocument, Precision};
 
 const SETUP: WorldSetup = WorldSetup {
     workers: 6,
@@ -16,6 +16,10 @@ const SETUP: WorldSetup = WorldSetup {
     late: true,
     moves_every: 200,
     redirects: 0,
+    swaps: 0,
+    removes: false,
+    new_quotas: false,
+    new_windows: false,
 };
 
 fn config(quota: u64, window: &str) -> Config {
@@ -26,13 +30,24 @@ fn config(quota: u64, window: &str) -> Config {
     let mut config = Config::parse(text.as_bytes()).unwrap();
     config.policies[0].precision =
         Precision::Lease { ahead: Duration::from_millis(100), max: NonZeroU64::new(1000).unwrap() };
+    config.live = Some(LiveDocument::default());
     config
 }
 
 #[test]
 fn invariant_1_never_over_whatever_traffic_does() {
     for seed in seeds(60) {
-        let setup = WorldSetup { loss: [0, 5, 30][seed as usize % 3], cost: 1 + seed % 4, ..SETUP };
+        let (loss, swaps) = ([0, 5, 30][seed as usize % 3], [0, 1, 20][seed as usize / 3 % 3]);
+        let (new_quotas, new_windows) = (seed % 4 > 1, seed % 8 > 3);
+        let setup = WorldSetup {
+            loss,
+            cost: 1 + seed % 4,
+            swaps,
+            removes: true,
+            new_quotas,
+            new_windows,
+            ..SETUP
+        };
         let (quota, window) = [(2_000, "1s"), (5_000, "366d"), (300, "1s")][seed as usize % 3];
         World::new(seed, config(quota, window), setup).run(2_500);
     }
@@ -41,12 +56,16 @@ fn invariant_1_never_over_whatever_traffic_does() {
 #[test]
 fn invariant_3_all_units_are_refunded_when_traffic_stops() {
     for seed in seeds(30) {
-        let mut world = World::new(seed, config(1_000_000, "366d"), SETUP).run(700).drain();
+        let (swaps, removes) = ([0, 1, 20][seed as usize % 3], seed % 2 == 0);
+        let setup = WorldSetup { swaps, removes, new_quotas: seed % 4 > 1, ..SETUP };
+        let mut world = World::new(seed, config(1_000_000, "366d"), setup).run(700).drain();
         for counter in world.store.counters() {
             let admitted = world.admitted.get(counter).copied().unwrap_or_default();
             assert_eq!(admitted, world.store.used(counter), "seed {seed}: {counter:?}");
         }
-        world.statistics_are_true();
+        if !removes {
+            world.statistics_are_true();
+        }
         assert!(world.is_idle(), "seed {seed}");
     }
 }

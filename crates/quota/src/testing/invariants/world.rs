@@ -9,7 +9,7 @@ use std::num::NonZeroU64;
 use std::sync::Arc;
 use std::time::Duration;
 
-use quotagate_protocol::{Mode, OnFailure, ReserveRequest};
+use quotagate_protocol::{Mode, OnFailure, ReserveRequest, Window};
 
 use super::Random;
 use super::model::ModelStore;
@@ -51,6 +51,14 @@ pub(super) struct WorldSetup {
     pub(super) moves_every: u64,
     /// Chance, in percent, that the upstream redirects an admitted request.
     pub(super) redirects: u64,
+    /// Chance, in percent, that a worker takes up another document in a millisecond.
+    pub(super) swaps: u64,
+    /// Whether such a document may lack policies.
+    pub(super) removes: bool,
+    /// Whether its quotas may be smaller.
+    pub(super) new_quotas: bool,
+    /// Whether its windows may be others.
+    pub(super) new_windows: bool,
 }
 
 enum WorldEvent {
@@ -195,8 +203,60 @@ impl World {
             as usize
     }
 
+    /// The configured policy of a counter. Documents that workers take up have it at another index.
+    fn index_of(&self, key: &str) -> usize {
+        let is_of = |counter: &Counter| *counter.key == *key;
+        self.counters.iter().position(|counters| counters.iter().any(is_of)).unwrap()
+    }
+
+    fn policy_of(&self, key: &str) -> &Policy {
+        &self.config.policies[self.index_of(key)]
+    }
+
+    /// The same checks with the indexes of the document that the worker has, and without those of
+    /// policies that it lacks.
+    fn checks_of(&self, worker: usize, checks: Vec<Check>) -> Vec<Check> {
+        let in_force = self.drivers[worker].config();
+        let moved = |check: Check| {
+            let policy = in_force.index_from(&self.config, check.policy)?;
+            let Policy { quota, window, .. } = &in_force.policies[policy];
+            let counter = Counter { quota: *quota, window: window.clone(), ..check.counter };
+            Some(Check { policy, counter, ..check })
+        };
+        let mut checks: Vec<_> = checks.into_iter().filter_map(moved).collect();
+        checks.sort_by_key(|check| check.policy);
+        checks
+    }
+
+    /// A worker takes up a document with the same policies in another order, and perhaps without
+    /// some of them, or with other quotas and windows.
+    fn swap(&mut self, worker: usize) {
+        let mut config = (*self.config).clone();
+        for index in (1..config.policies.len()).rev() {
+            config.policies.swap(index, self.random.below(index as u64 + 1) as usize);
+        }
+        while self.setup.removes && self.random.percent(30) {
+            config.policies.pop();
+        }
+        for policy in &mut config.policies {
+            if self.setup.new_quotas && self.random.percent(50) {
+                policy.quota = 1 + self.random.below(policy.quota);
+            }
+            if self.setup.new_windows && self.random.percent(30) {
+                policy.window = Window::new(self.random.of(&[1, 2, 31_622_400]), 0).unwrap();
+            }
+        }
+        self.take_tallies();
+        let now = self.time();
+        self.drivers[worker].worker_mut().swap(config, now);
+    }
+
     fn arrive(&mut self) {
         let (worker, checks) = (self.worker(), self.checks());
+        let checks = self.checks_of(worker, checks);
+        if checks.is_empty() {
+            return;
+        }
         self.pass(worker, checks, None, Admission::default());
         let waits = |(id, client): (&u64, &WorldClient)| client.waits().then_some(*id);
         if self.random.percent(10)
@@ -243,7 +303,7 @@ impl World {
                 };
                 let (asked, known): (Vec<_>, Vec<_>) = checks.into_iter().partition(is_pending);
                 let only_counts =
-                    |check: &Check| self.config.policies[check.policy].mode == Mode::Shadow;
+                    |check: &Check| self.policy_of(&check.counter.key).mode == Mode::Shadow;
                 assert!(asked.iter().all(only_counts), "admitted before it was counted");
                 if is_first {
                     assert!(arrival == Arrival::Decided || !asked.is_empty(), "counts nothing");
@@ -262,8 +322,7 @@ impl World {
     fn is_spent_in_its_window(&self, decision: &Decision) {
         let Decision::Admit(Admission { standings, .. }) = decision else { return };
         for standing in standings.iter().filter(|standing| standing.granted) {
-            let window_s = self.config.policies[standing.policy].window.seconds();
-            let current = self.now / 1000 / u64::from(window_s);
+            let current = self.now / 1000 / u64::from(standing.counter.window.seconds());
             assert_eq!(self.window(standing), current, "spent after its window's end");
         }
     }
@@ -283,8 +342,8 @@ impl World {
     /// The window that a standing is of: it ends at most a reply's delay, less than its length,
     /// before the reset time that the worker knows.
     fn window(&self, standing: &Standing) -> u64 {
-        let window_s = self.config.policies[standing.policy].window.seconds();
-        standing.balance.resets.since(Monotonic::default()).as_secs() / u64::from(window_s) - 1
+        let window_s = u64::from(standing.counter.window.seconds());
+        standing.balance.resets.since(Monotonic::default()).as_secs() / window_s - 1
     }
 
     fn decided(&mut self, worker: usize, checks: &[Check], decision: &Decision) {
@@ -295,8 +354,10 @@ impl World {
         };
         assert!(standings.is_sorted_by_key(|standing| standing.policy));
         for check in checks {
-            let policy = &self.config.policies[check.policy];
-            let standing = standings.iter().find(|standing| standing.policy == check.policy);
+            let index = self.index_of(&check.counter.key);
+            let policy = &self.config.policies[index];
+            let standing =
+                standings.iter().find(|standing| standing.counter.key == check.counter.key);
             let Some(standing) = standing else {
                 let fails_closed =
                     policy.mode == Mode::Enforce && policy.on_failure == OnFailure::Deny;
@@ -337,7 +398,7 @@ impl World {
                 }
             };
             if let Some(outcome) = outcome {
-                *self.outcomes.entry((check.policy, outcome)).or_default() += 1;
+                *self.outcomes.entry((index, outcome)).or_default() += 1;
             }
         }
     }
@@ -429,7 +490,7 @@ impl World {
     /// What a request costs by the policy of these units if nobody says it. `None`: the policy does
     /// not settle.
     fn missing(&self, held: &Held) -> Option<MissingCost> {
-        Some(self.config.policies[held.policy].settle.as_deref()?.missing)
+        Some(self.policy_of(&held.counter.key).settle.as_deref()?.missing)
     }
 
     /// Held units turn out to be so many.
@@ -489,6 +550,9 @@ impl World {
             self.arrive();
         }
         for worker in 0..self.drivers.len() {
+            if self.setup.swaps > 0 && self.random.percent(self.setup.swaps) {
+                self.swap(worker);
+            }
             if self.ticking[worker] && self.now % 10 == worker as u64 % 10 {
                 let (now, driver) = (self.time(), &mut self.drivers[worker]);
                 driver.tick(now);
@@ -508,9 +572,13 @@ impl World {
     }
 
     pub(super) fn take_tallies(&mut self) {
-        for (counted, n) in self.drivers.iter_mut().flat_map(Driver::take_tally) {
-            let Counted::Requests(policy, outcome) = counted else { continue };
-            *self.tallied.entry((policy, outcome)).or_default() += n;
+        for driver in &mut self.drivers {
+            let in_force = Arc::clone(driver.config());
+            for (counted, n) in driver.take_tally() {
+                let Counted::Requests(policy, outcome) = counted else { continue };
+                let policy = self.config.index_from(&in_force, policy).unwrap();
+                *self.tallied.entry((policy, outcome)).or_default() += n;
+            }
         }
     }
 
@@ -528,7 +596,7 @@ impl World {
         for client in self.clients.iter().filter_map(waits).collect::<Vec<_>>() {
             self.leave(client);
         }
-        (self.setup.rate, self.setup.redirects) = (0, 0);
+        (self.setup.rate, self.setup.redirects, self.setup.swaps) = (0, 0, 0);
         self.run(6_000)
     }
 

@@ -12,7 +12,7 @@ use super::faults::{CallFault, CallOutcome, Misread};
 use crate::decision::GrantedUnits;
 use crate::evaluate::Counter;
 use crate::time::Monotonic;
-use crate::worker::requests::{Stage, Want};
+use crate::worker::requests::{Stage, Waiter, Want};
 use crate::worker::{
     CallId, FULL_BATCH, GATHER, MAX_BATCH, MAX_IN_FLIGHT, OutgoingCall, Ticket, Worker,
 };
@@ -45,7 +45,8 @@ impl<W> Worker<W> {
         let mut until = now + SHORTEST_TIMEOUT;
         while tickets.len() < MAX_BATCH
             && let Some((ticket, waiter)) = self.requests.first_gathered()
-            && batch.join(&mut waiter.wants, &self.config, adjustments)
+            && let config = waiter.arrived_under.as_ref().unwrap_or(&self.config)
+            && batch.join(&mut waiter.wants, config, adjustments)
         {
             until = until.max(waiter.deadline);
             tickets.push(ticket);
@@ -110,7 +111,10 @@ impl<W> Worker<W> {
             for (reservation, cost) in waiter.wants.iter().filter_map(Want::asked) {
                 allocation.decide(reservation, cost);
             }
-            let decision = self.decide(&mut waiter.wants, Some(&mut allocation), now);
+            let Waiter { wants, arrived_under, .. } = &mut waiter;
+            let decision = self.under(arrived_under.as_ref(), |worker| {
+                worker.decide(wants, Some(&mut allocation), now)
+            });
             self.requests.decide(ticket, waiter, decision);
         }
         let mut refunds = Vec::new();
@@ -239,7 +243,8 @@ impl<W> Worker<W> {
     /// Decides a request that still waits as one that the store has not counted.
     fn fail(&mut self, ticket: Ticket, now: Monotonic) {
         let Some(mut waiter) = self.requests.take(ticket) else { return };
-        let decision = self.decide(&mut waiter.wants, None, now);
+        let Waiter { wants, arrived_under, .. } = &mut waiter;
+        let decision = self.under(arrived_under.as_ref(), |worker| worker.decide(wants, None, now));
         // If its call is still under way, a refusal counts when the reply arrives.
         if let Some(batch) = self.calls.batch_of(ticket) {
             for want in &waiter.wants {

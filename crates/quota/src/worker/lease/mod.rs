@@ -219,6 +219,21 @@ impl Leases {
         });
     }
 
+    /// Drops the leases of counters that no policy has any more, and hands their units to `refund`.
+    pub(crate) fn release(
+        &mut self,
+        stays: impl Fn(&Counter) -> bool,
+        mut refund: impl FnMut(&Counter, GrantedUnits),
+    ) {
+        self.pools.retain(|counter, pool| {
+            let stays = stays(counter);
+            if !stays && let Some(units) = pool.close() {
+                refund(counter, units);
+            }
+            stays
+        });
+    }
+
     /// Units leased and under way.
     #[cfg(test)]
     pub(crate) fn load(&self, counter: &Counter) -> (u64, u64) {

@@ -201,6 +201,12 @@ impl Pool {
         Some(term.units(units))
     }
 
+    /// All units that it holds, for the last time.
+    pub(super) fn close(&mut self) -> Option<GrantedUnits> {
+        let units = std::mem::take(&mut self.units);
+        self.term.filter(|_| units > 0).map(|term| term.units(units))
+    }
+
     /// Whether no units are held, under way or expected.
     pub(super) fn is_over(&self, now: Monotonic) -> bool {
         let is_empty = self.units == 0 && self.under_way == 0 && !self.is_low;

@@ -27,6 +27,7 @@ use super::telemetry::{Counts, Telemetry, report};
 use super::{CallId, Worker};
 use crate::config::{Config, Dialed, Reach};
 use crate::time::Monotonic;
+use crate::worker::live;
 use patch::{Ignored, StoredChanges, Timed};
 use schedule::Schedule;
 
@@ -63,7 +64,8 @@ pub(super) struct ChangesInForce {
     logged_lagging: bool,
 }
 
-/// A fetch of dials. Send it to the store as a `POST`, with the report as the body.
+/// A fetch of dials, or of the published document. Send it to the store as a `POST`, with the
+/// report as the body.
 #[derive(Debug)]
 pub struct OutgoingFetch {
     /// Its id in [`Worker::call_ended`] and [`Worker::call_not_sent`].
@@ -75,12 +77,17 @@ pub struct OutgoingFetch {
     pub report: Option<String>,
     /// How long to wait for the reply.
     pub timeout: Duration,
+    /// If it fetches the published document: the digest of the document that the worker has.
+    pub has_digest: Option<Box<str>>,
 }
 
 impl OutgoingFetch {
     /// The path and the query.
     pub fn path(&self) -> String {
-        format!("{TELEMETRY_PATH}?domain={}", self.domain)
+        match &self.has_digest {
+            Some(digest) => live::path(&self.domain, digest),
+            None => format!("{TELEMETRY_PATH}?domain={}", self.domain),
+        }
     }
 }
 
@@ -109,6 +116,50 @@ impl ChangesInForce {
         &self.configured
     }
 
+    /// Another configuration of the same policies is in force. Returns it with the dials.
+    pub(super) fn reconfigured(&mut self, configured: Arc<Config>) -> Arc<Config> {
+        self.configured = configured;
+        let is_dialed = self.dialed.iter().any(|dialed| *dialed != Dialed::default());
+        if is_dialed {
+            Arc::new(self.configured.dialed(&self.dialed))
+        } else {
+            Arc::clone(&self.configured)
+        }
+    }
+
+    /// A configuration of other policies is in force, in which policies have the indexes that
+    /// `index` returns. Returns it with the dials that are known. Those of new policies are
+    /// fetched.
+    pub(super) fn swapped(
+        &mut self,
+        configured: &Arc<Config>,
+        index: impl Fn(usize) -> Option<usize>,
+    ) -> Arc<Config> {
+        self.dials = std::mem::take(&mut self.dials)
+            .into_iter()
+            .filter_map(|dial| match dial.policy {
+                None => Some(dial),
+                Some(policy) => Some(Timed { policy: Some(index(policy)?), ..dial }),
+            })
+            .collect();
+        self.overridden = self.overridden.iter().filter_map(|policy| index(*policy)).collect();
+        self.overridden.sort_unstable();
+        let mut reported = vec![Counts::default(); configured.policies.len()];
+        for (policy, counts) in self.reported.iter().enumerate() {
+            let is_any = counts.iter().any(|count| *count > 0);
+            let moved = if is_any { index(policy) } else { None };
+            if let Some(slot) = moved.and_then(|policy| reported.get_mut(policy)) {
+                *slot = *counts;
+            }
+        }
+        self.reported = reported;
+        self.turn = 0;
+        self.dialed = vec![Dialed::default(); configured.policies.len()];
+        self.dialed = (0..self.dialed.len()).map(|policy| self.dialed_of(policy)).collect();
+        self.schedule.news();
+        self.reconfigured(Arc::clone(configured))
+    }
+
     /// A reply to another call carried this version.
     pub(super) fn hear(&mut self, version: u64, now: Monotonic) {
         if version >= self.version && version > 0 {
@@ -122,9 +173,9 @@ impl ChangesInForce {
 
     /// Learns from a reply. Returns the configuration in force if it changed.
     fn learn(&mut self, reading: StoredChanges, now: Monotonic) -> Option<Config> {
-        let StoredChanges { version, dials, overridden, ignored } = reading;
+        let StoredChanges { version, dials, overridden, ignored, document: _ } = reading;
         self.ignored = ignored;
-        if version < self.version && now.since(self.confirmed) < SETTLES {
+        if self.is_lagging(version, now) {
             return None;
         }
         (self.version, self.confirmed) = (version, now);
@@ -133,6 +184,11 @@ impl ChangesInForce {
         }
         (self.dials, self.overridden) = (dials, overridden);
         self.apply(now)
+    }
+
+    /// Whether a reply with this version comes from a store that lags.
+    fn is_lagging(&self, version: u64, now: Monotonic) -> bool {
+        version < self.version && now.since(self.confirmed) < SETTLES
     }
 
     /// Reverts dials whose time is over. Returns the configuration in force if it changed.
@@ -176,13 +232,13 @@ impl<W> Worker<W> {
 
     /// Whether [`next_fetch`](Self::next_fetch) may return a fetch.
     pub(crate) fn fetch_is_due(&self, now: Monotonic) -> bool {
-        self.overrides.schedule.is_due(now)
+        self.overrides.schedule.is_due(now) || self.live.is_due(now)
     }
 
     /// The fetch of dials that is due, if any.
     pub fn next_fetch(&mut self, now: Monotonic) -> Option<OutgoingFetch> {
-        if !self.fetch_is_due(now) {
-            return None;
+        if !self.overrides.schedule.is_due(now) {
+            return self.next_document_fetch(now);
         }
         let id = CallId(self.next_serial());
         let timeout = self.config.store.timeout.max(LEAST_TIMEOUT);
@@ -204,7 +260,7 @@ impl<W> Worker<W> {
         let report =
             report::write(configured, &counts, [refusals.take(), let_through.take()], turn);
         *reported = counts;
-        Some(OutgoingFetch { id, domain, report, timeout })
+        Some(OutgoingFetch { id, domain, report, timeout, has_digest: None })
     }
 
     /// Whether a fetch needs a tick to leave: while a policy is off, or the document was refused,
@@ -228,7 +284,7 @@ impl<W> Worker<W> {
         now: Monotonic,
     ) -> bool {
         if !self.overrides.schedule.ended(id) {
-            return false;
+            return self.document_fetch_ended(id, end, now);
         }
         let reported = std::mem::take(&mut self.overrides.reported);
         let read = match end {
@@ -239,6 +295,7 @@ impl<W> Worker<W> {
         match read {
             Ok(reading) => self.learn_dials(reading, now),
             Err(CallFault::Refused { status: 404, .. }) => {
+                self.live.informed();
                 if !std::mem::replace(&mut self.overrides.logged_lagging, true) {
                     self.telemetry.notices.no_dials();
                 }
@@ -256,8 +313,13 @@ impl<W> Worker<W> {
     /// Time has passed: gives up a fetch that the host forgot, and reverts dials whose time is
     /// over.
     pub(super) fn tick_dials(&mut self, now: Monotonic) {
-        if let Some(id) = self.overrides.schedule.lost(now) {
+        let lost = [self.overrides.schedule.lost(now), self.live.lost(now)];
+        for id in lost.into_iter().flatten() {
             self.fetch_ended(id, &Err(CallFault::TimedOut), now);
+        }
+        if self.live.is_live() {
+            // Without traffic, too.
+            self.overrides.schedule.poll(self.live.is_uninformed(), now);
         }
         if self.report_needs_time() {
             self.overrides.schedule.unreported(now);
@@ -271,8 +333,14 @@ impl<W> Worker<W> {
         {
             self.telemetry.notices.dials_ignored(&ignored, self.config.store.reach.token(), now);
         }
+        self.live.informed();
+        let document =
+            reading.document.clone().filter(|_| !self.overrides.is_lagging(reading.version, now));
         if let Some(config) = self.overrides.learn(reading, now) {
             self.config = Arc::new(config);
+        }
+        if let Some(document) = document {
+            self.hear_document(document);
         }
     }
 

@@ -10,7 +10,7 @@ use std::fmt::{self, Write};
 use std::sync::Arc;
 use std::time::Duration;
 
-use quotagate_protocol::dials::{ALL_POLICIES, EnforcedShare, MAX_REPLY};
+use quotagate_protocol::dials::{ALL_POLICIES, DocumentVersion, EnforcedShare, MAX_REPLY};
 use quotagate_protocol::{MAX_UNITS, Mode, OnFailure, is_policy};
 use serde::Deserialize;
 use serde_json::{Map, Value};
@@ -30,6 +30,8 @@ pub(super) struct StoredChanges {
     pub(super) overridden: Vec<usize>,
     /// What the reader ignored.
     pub(super) ignored: Ignored,
+    /// The published document, if the store said which one is published.
+    pub(super) document: Option<DocumentVersion>,
 }
 
 /// A dial, and when it reverts.
@@ -108,6 +110,12 @@ pub(super) fn read(body: &[u8], config: &Config, now: Monotonic) -> Result<Store
             reading.overridden.dedup();
         }
         Some(_) => reading.ignored.note("overridden, which is not a list"),
+    }
+    if let Some(document) = reply.get("document") {
+        match DocumentVersion::deserialize(document) {
+            Ok(document) => reading.document = Some(document),
+            Err(_) => reading.ignored.note("document, which names none"),
+        }
     }
     Ok(reading)
 }

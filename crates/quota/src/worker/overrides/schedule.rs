@@ -46,6 +46,13 @@ impl Schedule {
         }
     }
 
+    /// Time has passed, and fetches go on without traffic. `soon`: they do not wait for their turn.
+    pub(super) fn poll(&mut self, soon: bool, now: Monotonic) {
+        if (soon || self.next <= now) && self.under_way.is_none() {
+            self.wanted.get_or_insert(now);
+        }
+    }
+
     /// A fetch leaves, and reports everything or only a part.
     pub(super) const fn reports(&mut self, everything: bool) {
         self.owes = !everything;

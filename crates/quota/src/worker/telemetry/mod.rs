@@ -6,6 +6,8 @@ pub(super) mod report;
 mod tally;
 mod unseen;
 
+use std::sync::Arc;
+
 use quotagate_protocol::Mode;
 
 pub use notices::{Notice, PAUSE as NOTICE_PAUSE};
@@ -14,10 +16,11 @@ pub(super) use tally::Counts;
 
 use super::call::faults::CallOutcome;
 use super::requests::Want;
+use crate::config::Config;
 use crate::decision::{Outcome, Standing};
 use notices::Notices;
 use refusals::Refusals;
-use tally::Tally;
+pub(super) use tally::Tally;
 use unseen::Unseen;
 
 /// What a policy in this mode makes of a request beyond its quota.
@@ -38,6 +41,9 @@ pub(super) struct Telemetry {
     pub(super) let_through: Refusals,
     pub(super) notices: Notices,
     pub(super) unseen: Unseen,
+    /// While a request of another generation is decided: the configuration under which it arrived,
+    /// and the one in force, whose policies are counted.
+    pub(super) moved: Option<[Arc<Config>; 2]>,
 }
 
 impl Telemetry {
@@ -49,6 +55,7 @@ impl Telemetry {
             let_through: Refusals::default(),
             notices: Notices::default(),
             unseen: Unseen::default(),
+            moved: None,
         }
     }
 
@@ -73,9 +80,20 @@ impl Telemetry {
                 Some((outcome, true)) => {
                     self.count_from_ledger(check.policy, outcome, &check.counter.key);
                 }
-                Some((outcome, false)) => self.tally.count(check.policy, outcome),
+                Some((outcome, false)) => self.count(check.policy, outcome),
                 None => {}
             }
+        }
+    }
+
+    /// Counts a request. Nobody counts those of a policy that is gone.
+    pub(super) fn count(&mut self, policy: usize, outcome: Outcome) {
+        let index = match &self.moved {
+            Some([arrived_under, in_force]) => in_force.index_from(arrived_under, policy),
+            None => Some(policy),
+        };
+        if let Some(policy) = index {
+            self.tally.count(policy, outcome);
         }
     }
 
@@ -84,9 +102,9 @@ impl Telemetry {
         self.tally.count_call(outcome);
     }
 
-    fn count_from_ledger(&mut self, policy: usize, outcome: Outcome, key: &std::sync::Arc<str>) {
-        self.tally.count(policy, outcome);
-        self.tally.count(policy, Outcome::FromLedger);
+    fn count_from_ledger(&mut self, policy: usize, outcome: Outcome, key: &Arc<str>) {
+        self.count(policy, outcome);
+        self.count(policy, Outcome::FromLedger);
         match outcome {
             Outcome::Refused => self.refusals.note(key),
             Outcome::ShadowRefused | Outcome::Marked => self.let_through.note(key),

@@ -18,6 +18,8 @@ use crate::worker::telemetry::unseen::FIRST;
 pub const PAUSE: Duration = Duration::from_secs(10);
 /// Most bytes of another program's text in a notice, before control characters are escaped.
 const SHOWN: usize = 200;
+/// Most faults of a published document in a notice.
+const FAULTS: usize = 5;
 
 /// A line for the log.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -37,6 +39,10 @@ enum What {
     GivenUp,
     Answers,
     NoToken(Box<str>),
+    TookUp { number: u64, digest: String },
+    Withdrew,
+    RefusedDocument { number: u64, faults: Vec<String> },
+    DocumentFailed(String),
 }
 
 /// Notices to log, and when those of each kind were logged last.
@@ -48,6 +54,7 @@ pub(crate) struct Notices {
     given_up: Pace,
     answers: Pace,
     ignored: Pace,
+    document: Pace,
     /// Whether the worker has given the store up, and whether the last line said so.
     is_given_up: bool,
     said_given_up: bool,
@@ -133,6 +140,32 @@ impl Notices {
         self.due.push(Notice { what: What::NoDials, left_out: 0 });
     }
 
+    /// A published document is in force now. An empty digest: the embedded one is again.
+    pub(crate) fn took_up(&mut self, number: u64, digest: &str) {
+        let digest = plain(digest);
+        let what = if digest.is_empty() { What::Withdrew } else { What::TookUp { number, digest } };
+        self.due.push(Notice { what, left_out: 0 });
+    }
+
+    /// A published document has these faults.
+    pub(crate) fn refused_document(&mut self, number: u64, faults: &[String]) {
+        let faults = faults.iter().take(FAULTS).map(|fault| plain(fault));
+        let what = What::RefusedDocument { number, faults: faults.collect() };
+        self.due.push(Notice { what, left_out: 0 });
+    }
+
+    /// A fetch of the published document failed.
+    pub(crate) fn document_failed(
+        &mut self,
+        fault: &CallFault<'_>,
+        secret: Option<&str>,
+        now: Monotonic,
+    ) {
+        let Some(left_out) = self.document.say(now) else { return };
+        let what = What::DocumentFailed(explained(fault, secret));
+        self.due.push(Notice { what, left_out });
+    }
+
     /// No request has had a verified token for this identity so far.
     pub(crate) fn no_token(&mut self, identity: &str) {
         self.due.push(Notice { what: What::NoToken(identity.into()), left_out: 0 });
@@ -205,6 +238,22 @@ impl fmt::Display for Notice {
             What::NoDials => {
                 write!(f, "the store does not support dials: it is older than this filter")?
             }
+            What::TookUp { number, digest } => {
+                write!(f, "the published document number {number} ({digest}) is in force")?
+            }
+            What::Withdrew => {
+                write!(f, "no document is published any more: the embedded one is in force")?
+            }
+            What::RefusedDocument { number, faults } => write!(
+                f,
+                "the published document number {number} is refused, and the one before stays in \
+                 force: {}",
+                faults.join("; ")
+            )?,
+            What::DocumentFailed(why) => write!(
+                f,
+                "fetching the published document failed, so the one in force stays: {why}"
+            )?,
             What::GivenUp => {
                 write!(f, "the store does not answer; until it does, on_failure decides requests")?
             }
@@ -221,6 +270,12 @@ impl fmt::Display for Notice {
             more => write!(f, " ({more} more of this kind since the last such line)"),
         }
     }
+}
+
+/// A text of a document, without what a log could take for more than text.
+fn plain(text: &str) -> String {
+    let printable = |c: char| if (' '..='~').contains(&c) { c } else { '?' };
+    text.chars().map(printable).take(SHOWN).collect()
 }
 
 fn explained(fault: &CallFault<'_>, secret: Option<&str>) -> String {

@@ -57,6 +57,7 @@ fn write_named(
         build: BUILD.to_owned(),
         proxy: configured.process.clone().into(),
         digest: configured.digest.clone().into(),
+        number: configured.number(),
         policies: policies.collect(),
         refused,
         would_refuse,

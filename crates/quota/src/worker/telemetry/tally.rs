@@ -96,6 +96,41 @@ impl Tally {
         taken
     }
 
+    /// The same counts for another configuration of this many policies, in which policies have the
+    /// indexes that `to` returns. Counts of policies that it does not have are dropped.
+    pub(crate) fn moved(self, policies: usize, to: impl Fn(usize) -> Option<usize>) -> Self {
+        let Self { requests, unreported, calls, refused_document, .. } = self;
+        let mut moved = Self {
+            calls,
+            refused_document,
+            is_empty: self.is_empty,
+            has_unreported: self.has_unreported,
+            ..Self::new(policies)
+        };
+        for (policy, (requests, unreported)) in requests.iter().zip(&unreported).enumerate() {
+            if requests.iter().chain(unreported).any(|count| *count > 0)
+                && let Some(policy) = to(policy)
+            {
+                moved.add_of(policy, requests, unreported);
+            }
+        }
+        moved
+    }
+
+    fn add_of(&mut self, policy: usize, requests: &Counts, unreported: &Counts) {
+        let (Some(own), Some(own_unreported)) =
+            (self.requests.get_mut(policy), self.unreported.get_mut(policy))
+        else {
+            return;
+        };
+        let is_counted = own.iter().any(|count| *count > 0);
+        add(own, requests);
+        add(own_unreported, unreported);
+        if !is_counted && own.iter().any(|count| *count > 0) {
+            self.counted.push(policy);
+        }
+    }
+
     /// Whether requests were counted since the last report.
     pub(crate) const fn has_unreported(&self) -> bool {
         self.has_unreported

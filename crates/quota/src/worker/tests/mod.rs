@@ -9,6 +9,7 @@ mod failure;
 mod faults;
 mod inspect;
 mod lease;
+mod live;
 mod mark;
 mod partial;
 mod settling;

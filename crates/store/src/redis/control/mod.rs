@@ -1,9 +1,10 @@
 //! The [`ControlStore`] in Redis.
 //!
 //! Each domain has hashes and a list with one hash tag (`<prefix>:dials:{<domain>}`, and the same
-//! with `overrides`, `policies` and `history`), so that a change, its version and its history are
-//! one step. `<prefix>:domains:{*}` names the domains, and `<prefix>:publishers:{*}` the processes
-//! that publish what they saw: each in `<prefix>:published:{<id>}`.
+//! with `overrides`, `policies`, `documents`, `texts` and `history`), so that a change, its version
+//! and its history are one step. `<prefix>:domains:{*}` names the domains, and
+//! `<prefix>:publishers:{*}` the processes that publish what they saw: each in
+//! `<prefix>:published:{<id>}`.
 
 mod search;
 
@@ -19,7 +20,7 @@ use super::routing::{Router, Urgency};
 use super::script::{CONTROL, Form, counter_key, lacks_rights, override_key, quota_key, whole};
 use crate::control::{
     Change, ControlStore, CounterPage, FoundKeys, HashName, KeptCounters, Key, KeyState,
-    MAX_HISTORY, MAX_VALUE, Reply, Snapshot, Upsert,
+    LAST_DOCUMENT, MAX_HISTORY, MAX_VALUE, Publication, Reply, Snapshot, Upsert,
 };
 use crate::sliding::Slices;
 use crate::store::StoreError;
@@ -69,7 +70,13 @@ impl Redis {
             HashName::Domains => format!("{prefix}:domains:{{*}}"),
             HashName::Publishers => format!("{prefix}:publishers:{{*}}"),
             HashName::Published => format!("{prefix}:published:{{{domain}}}"),
+            HashName::Documents => format!("{prefix}:documents:{{{domain}}}"),
         }
+    }
+
+    /// The key of the texts of published documents.
+    fn texts_key(&self, domain: &str) -> String {
+        format!("{}:texts:{{{domain}}}", self.prefix)
     }
 
     fn key_of(&self, key: Key<'_>) -> String {
@@ -142,11 +149,72 @@ impl ControlStore for Redis {
                 max_value.as_bytes(),
             ];
             let (_, values) = self.run(&keys, &arguments).await?;
-            match values.as_slice() {
-                [Value::Int(-1)] => Ok(None),
-                [version] => whole(version).map(Some).ok_or_else(unexpected),
+            new_version(&values)
+        }
+        .boxed()
+    }
+
+    fn publish<'a>(
+        &'a self,
+        domain: &'a str,
+        publication: &'a Publication,
+    ) -> Reply<'a, Option<u64>> {
+        async move {
+            let keys = [
+                self.hash_key(HashName::Dials, domain),
+                self.hash_key(HashName::Documents, domain),
+                self.texts_key(domain),
+                format!("{}:history:{{{domain}}}", self.prefix),
+            ];
+            let Publication { old, number, record, text, dropped, event } = publication;
+            let (number, max_history) = (number.to_string(), MAX_HISTORY.to_string());
+            let dropped = dropped.map_or_else(String::new, |dropped| dropped.to_string());
+            let max_value = MAX_VALUE.to_string();
+            let arguments = [
+                &b"publish"[..],
+                LAST_DOCUMENT.as_bytes(),
+                old.as_deref().unwrap_or_default(),
+                number.as_bytes(),
+                record,
+                text.as_deref().unwrap_or_default(),
+                dropped.as_bytes(),
+                event,
+                max_history.as_bytes(),
+                max_value.as_bytes(),
+            ];
+            let (_, values) = self.run(&keys, &arguments).await?;
+            new_version(&values)
+        }
+        .boxed()
+    }
+
+    fn document<'a>(&'a self, domain: &'a str, number: u64) -> Reply<'a, Option<Vec<u8>>> {
+        async move {
+            let key = self.texts_key(domain);
+            let command = |_| {
+                let mut command = redis::cmd("HGET");
+                command.arg(&key).arg(number);
+                command
+            };
+            match self.execute(&key, command).await? {
+                Value::BulkString(text) => Ok(Some(text)),
+                Value::Nil => Ok(None),
                 _ => Err(unexpected()),
             }
+        }
+        .boxed()
+    }
+
+    fn forget_documents<'a>(&'a self, domain: &'a str) -> Reply<'a, ()> {
+        async move {
+            let (records, texts) =
+                (self.hash_key(HashName::Documents, domain), self.texts_key(domain));
+            let delete = |_| {
+                let mut delete = redis::cmd("DEL");
+                delete.arg(&records).arg(&texts);
+                delete
+            };
+            self.execute(&records, delete).await.map(drop)
         }
         .boxed()
     }
@@ -307,6 +375,15 @@ fn explain(error: &ServerError, key: &str) -> String {
         );
     }
     format!("{code} {detail}")
+}
+
+/// The version after a change; `None` if another change came before it.
+fn new_version(values: &[Value]) -> Result<Option<u64>, StoreError> {
+    match values {
+        [Value::Int(-1)] => Ok(None),
+        [version] => whole(version).map(Some).ok_or_else(unexpected),
+        _ => Err(unexpected()),
+    }
 }
 
 fn unexpected() -> StoreError {

@@ -205,3 +205,29 @@ fn escaped(text: &str) -> String {
     }
     out
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn counter_of_a_window_that_has_ended_is_found_only_if_kept_ones_are_asked_for() {
+        use KeptCounters::{Found, LeftOut};
+        let key = Some("shop:tokens:{jwt.sub=a}");
+        for (end, kept, expected) in [
+            ("1700000000-1700003600", LeftOut, None),
+            ("1700000000-1700003601", LeftOut, key),
+            ("1700000000-1700003600", Found, key),
+            // Redis itself deletes what a fixed or a sliding window no longer needs.
+            ("28333", LeftOut, key),
+            ("s60", LeftOut, key),
+            ("1700000000-", Found, None),
+            ("override", Found, None),
+        ] {
+            let own = format!("qg:shop:tokens:{{jwt.sub=a}}:{end}");
+            assert_eq!(counter("qg", &own, kept, 1_700_003_600), expected, "{end} {kept:?}");
+        }
+        let foreign = "qg2:shop:tokens:{jwt.sub=a}:28333";
+        assert_eq!(counter("qg", foreign, Found, 0), None, "another prefix");
+    }
+}

@@ -11,6 +11,13 @@
 --          most bytes of a value: a larger one, or one that is no JSON object, counts as none.
 --          {now_ms, version}, or {now_ms, -1} if the field holds something else: nothing was
 --          changed.
+-- publish: KEYS: the hash of dials, the records and the texts of published documents, the history.
+--          ARGV: the field of the last record; the record that it must still hold (empty: none);
+--          the number of the document; its record; its text (empty: none); the number that is
+--          deleted (empty: none); the entry for the history; the most entries of the history; the
+--          most bytes of a record: a larger one, or one that is no JSON object, counts as none.
+--          {now_ms, version}, or {now_ms, -1} if the field holds something else: nothing was
+--          changed.
 -- upsert:  KEYS: a hash. ARGV: the most fields; how many milliseconds the hash is kept; how many
 --          names follow; the names of fields to delete first; name, value, ... A new field beyond
 --          the most is not set.
@@ -60,6 +67,24 @@ function operations.read()
   return reply
 end
 
+-- The value of a field that an operator may have seen, or its error.
+local function held_by(hash, field, bytes)
+  local held = pcall('HGET', hash, field)
+  if failed(held) then
+    return held
+  end
+  return held and #held <= tonumber(bytes) and string.sub(held, 1, 1) == '{' and held
+end
+
+-- Makes a new version with an entry in the history.
+local function new_version(dials, version, history, event, most)
+  pcall('HSET', dials, VERSION, string.format('%.0f', version + 1))
+  -- A history of the wrong type must not prevent a change.
+  pcall('LPUSH', history, event)
+  pcall('LTRIM', history, 0, tonumber(most) - 1)
+  return version + 1
+end
+
 function operations.change()
   local dials, hash, history = KEYS[1], KEYS[2], KEYS[3]
   local field, event = ARGV[2], ARGV[7]
@@ -68,12 +93,9 @@ function operations.change()
     return version
   end
   version = version_of(version)
-  local held = pcall('HGET', hash, field)
+  local held = held_by(hash, field, ARGV[9])
   if failed(held) then
     return held
-  end
-  if held and (#held > tonumber(ARGV[9]) or string.sub(held, 1, 1) ~= '{') then
-    held = false
   end
   if held ~= (ARGV[3] == '1' and ARGV[4]) then
     return {now_ms, -1}
@@ -88,13 +110,37 @@ function operations.change()
     return done
   end
   if event ~= '' then
-    version = version + 1
-    pcall('HSET', dials, VERSION, string.format('%.0f', version))
-    -- A history of the wrong type must not prevent a change.
-    pcall('LPUSH', history, event)
-    pcall('LTRIM', history, 0, tonumber(ARGV[8]) - 1)
+    version = new_version(dials, version, history, event, ARGV[8])
   end
   return {now_ms, version}
+end
+
+function operations.publish()
+  local dials, records, texts, history = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
+  local last, old, number, record, text, dropped = unpack(ARGV, 2, 7)
+  local version = pcall('HGET', dials, VERSION)
+  if failed(version) then
+    return version
+  end
+  version = version_of(version)
+  local held = held_by(records, last, ARGV[10])
+  if failed(held) then
+    return held
+  end
+  if (held or '') ~= old then
+    return {now_ms, -1}
+  end
+  -- The text first: a record of a document without a text would be in force nowhere.
+  local done = text ~= '' and pcall('HSET', texts, number, text)
+  done = failed(done) and done or pcall('HSET', records, number, record, last, record)
+  if failed(done) then
+    return done
+  end
+  if dropped ~= '' then
+    pcall('HDEL', records, dropped)
+    pcall('HDEL', texts, dropped)
+  end
+  return {now_ms, new_version(dials, version, history, ARGV[8], ARGV[9])}
 end
 
 function operations.upsert()

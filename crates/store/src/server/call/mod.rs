@@ -96,16 +96,20 @@ impl CallEndpoint {
     /// # Errors
     /// When `domain` cannot be the name of a domain, or its dials are not known.
     pub async fn dials(&self, domain: &str, report: &[u8]) -> Result<DialsReply, Refusal> {
-        if !is_domain(domain) {
-            return Err(Refusal::Malformed {
-                field: "domain".to_owned(),
-                reason: "must be 1 to 256 of the characters A-Z a-z 0-9 . _ ~ = / % @ + -"
-                    .to_owned(),
-            });
-        }
+        check_domain(domain)?;
         // A report decides nothing, so one that is too long is ignored.
         let report = if report.len() > MAX_REPORT { &[] } else { report };
         self.hooks.dials(domain, report).await.map_err(Refusal::Down)
+    }
+
+    /// The reply to a proxy that asks for the published document of this domain and has the one
+    /// with this digest, as JSON.
+    ///
+    /// # Errors
+    /// When `domain` cannot be the name of a domain, or its document is not known.
+    pub async fn document(&self, domain: &str, digest: &str) -> Result<Vec<u8>, Refusal> {
+        check_domain(domain)?;
+        self.hooks.document(domain, digest).await.map_err(Refusal::Down)
     }
 
     /// The permit for one call.
@@ -236,6 +240,16 @@ impl CallEndpoint {
         let dials = held.domain().map_or(0, |domain| self.hooks.version(domain));
         Ok(CarriedOut { reply: ReserveReply { dials, grants }, held })
     }
+}
+
+fn check_domain(domain: &str) -> Result<(), Refusal> {
+    if is_domain(domain) {
+        return Ok(());
+    }
+    Err(Refusal::Malformed {
+        field: "domain".to_owned(),
+        reason: "must be 1 to 256 of the characters A-Z a-z 0-9 . _ ~ = / % @ + -".to_owned(),
+    })
 }
 
 fn is_good(adjustment: &Adjustment, what: &str) -> bool {

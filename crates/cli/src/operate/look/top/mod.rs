@@ -13,7 +13,7 @@ use tokio::time::{Instant, sleep_until};
 use self::rows::TopFilter;
 use crate::operate::client::Answer;
 use crate::operate::display::{Output, say};
-use crate::operate::failure::Failure;
+use crate::operate::failure::{Failure, whole};
 use crate::operate::session::{Common, Session};
 use crate::values;
 
@@ -63,7 +63,7 @@ fn interval(text: &str) -> Result<Duration, String> {
 /// Shows the tables once, or again and again.
 ///
 /// # Errors
-/// When the store refuses, or does not answer at first.
+/// When the store refuses, or does not answer at first, or if what is shown once is not complete.
 pub(crate) async fn run(args: &TopArgs, session: Session) -> Result<(), Failure> {
     let Output { json, terminal, able, .. } = session.output;
     if json && args.filter.is_some() {
@@ -127,17 +127,20 @@ async fn ask(args: &TopArgs, session: &Session) -> Result<Answer<Top>, Failure> 
 }
 
 fn show(args: &TopArgs, answer: Answer<Top>, output: Output) -> Result<(), Failure> {
-    if output.json {
-        return output.json(&answer.raw);
-    }
     let mut top = answer.value;
+    if output.json {
+        output.json(&answer.raw)?;
+        return whole(top.incomplete.as_deref());
+    }
+    // `whole` says it on standard error.
+    let incomplete = top.incomplete.take();
     if top.is_empty() {
         say(&format!(
             "Stores and proxies have counted no requests lately. {}",
             tables::publishers(&top.publishers, tables::now_ms())
         ));
         tables::notices(&top).iter().for_each(|sentence| say(sentence));
-        return Ok(());
+        return whole(incomplete.as_deref());
     }
     if let Some(filter) = &args.filter {
         filter.apply(&mut top);
@@ -147,5 +150,6 @@ fn show(args: &TopArgs, answer: Answer<Top>, output: Output) -> Result<(), Failu
     top.refused.truncate(rows);
     top.would_refuse.truncate(rows);
     top.uncounted.truncate(rows);
-    output.print(&tables::tables(&top, args.sort, output.colour))
+    output.print(&tables::tables(&top, args.sort, output.colour))?;
+    whole(incomplete.as_deref())
 }

@@ -12,12 +12,22 @@ impl World {
         driver.end(&id, &mut client.exchange, &(), now);
         self.stream_is_over(id, client);
         if self.random.percent(30) {
-            self.is_abandoned(&admission);
+            if admission.generation == self.drivers[worker].config().generation() {
+                self.is_abandoned(&admission);
+            }
             return self.drivers[worker].abandon(admission, now);
         }
         self.drivers[worker].keep_redirected(id, admission, now);
         let given = self.drivers[worker].take_redirected(|| Some(id)).expect("it was kept");
         let all = self.checks();
+        let all = self.checks_of(worker, all);
+        if given.generation != self.drivers[worker].config().generation() {
+            // What another document counted stays counted, and this pass counts as well.
+            if !all.is_empty() {
+                self.pass(worker, all.clone(), Some((given, all)), Admission::default());
+            }
+            return;
+        }
         let mut checks = all.clone();
         let stands = |check: &Check| {
             let counted = |standing: &Standing| {

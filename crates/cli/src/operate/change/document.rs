@@ -1,0 +1,423 @@
+//! `quotagate document`: publishes policy documents, which proxies take up without an update of
+//! their listeners.
+
+use std::io::{self, IsTerminal as _};
+use std::path::PathBuf;
+
+use hyper::Method;
+use quotagate_operate::api::{
+    self, Changed, DocumentRecord, DocumentText, PublishDocument, PublishedDocuments,
+    WithdrawDocument,
+};
+use quotagate_operate::comparison::{DocumentVersion, compare};
+use quotagate_quota::config::PublishedDocument;
+use serde_json::{Value, json};
+
+use super::confirm;
+use crate::check::to_publish;
+use crate::operate::display::{Table, Weight, say};
+use crate::operate::failure::Failure;
+use crate::operate::session::{Common, Session};
+use crate::text::{clean, count, moment, number};
+
+/// The flags of `quotagate document`.
+#[derive(Debug, clap::Args)]
+pub(crate) struct DocumentArgs {
+    #[command(flatten)]
+    pub(crate) common: Common,
+    #[command(subcommand)]
+    command: DocumentCommand,
+}
+
+#[derive(Debug, clap::Subcommand)]
+enum DocumentCommand {
+    /// Publish a document for all proxies of its domain whose own document says `live: true`
+    Publish(Publish),
+    /// Print a published document as JSON
+    Show {
+        /// Its number [default: the one in force]
+        number: Option<u64>,
+    },
+    /// List what was published, newest first
+    List,
+    /// Say what happens to counters, dials and runtime overrides between two published documents
+    Diff {
+        /// The number of the old document
+        old: u64,
+        /// The number of the new document
+        new: u64,
+    },
+    /// Publish the content of an earlier number again, as a new number
+    Rollback(Rollback),
+    /// Withdraw what is published, so that all proxies go back to their own documents
+    Withdraw(Consent),
+    /// Show which proxies have the published document, and which refuse it
+    Status,
+}
+
+#[derive(Debug, clap::Args)]
+struct Publish {
+    /// A policy document, or a configuration that contains some; `-` reads standard input. `store`,
+    /// `digest_key` and `live` may be left out: they are not published
+    file: PathBuf,
+    #[command(flatten)]
+    consent: Consent,
+}
+
+#[derive(Debug, clap::Args)]
+struct Rollback {
+    /// The number [default: the last one with other content; after a rollback, one before that]
+    number: Option<u64>,
+    #[command(flatten)]
+    consent: Consent,
+}
+
+#[derive(Debug, clap::Args)]
+struct Consent {
+    /// A note for those who look at the list
+    #[arg(long, value_name = "TEXT")]
+    note: Option<String>,
+    /// Do not ask for confirmation
+    #[arg(long, short)]
+    yes: bool,
+}
+
+/// Runs one of the commands.
+///
+/// # Errors
+/// When the operator declines or cannot be asked, the document has faults, another one was
+/// published meanwhile, or the store does not answer.
+pub(crate) async fn run(args: &DocumentArgs, session: Session) -> Result<(), Failure> {
+    match &args.command {
+        DocumentCommand::Publish(args) => publish(args, session).await,
+        DocumentCommand::Show { number } => show(*number, &session).await,
+        DocumentCommand::List => list(&session).await,
+        DocumentCommand::Diff { old, new } => diff(*old, *new, &session).await,
+        DocumentCommand::Rollback(args) => rollback(args, session).await,
+        DocumentCommand::Withdraw(consent) => withdraw(consent, session).await,
+        DocumentCommand::Status => status(&session).await,
+    }
+}
+
+async fn publish(args: &Publish, mut session: Session) -> Result<(), Failure> {
+    args.consent.check("publish")?;
+    let (documents, findings) =
+        to_publish(&args.file).map_err(|lines| Failure::Refused(lines.join("\n")))?;
+    findings.iter().for_each(|line| say(line));
+    let document = chosen(documents, session.client.domain.as_deref())?;
+    let new = published(&document.value)?;
+    session.client.domain = Some(new.config.domain.to_string());
+    let listed = known(&session).await?;
+    let last = listed.documents.first();
+    session.explain(last, &new).await?;
+    if !args.consent.yes {
+        confirm("Publish it?")?;
+    }
+    let change = PublishDocument {
+        domain: session.client.domain.clone(),
+        document: Some(new.value),
+        rollback_to: None,
+        after: Some(last.map_or(0, |last| last.number)),
+        note: args.consent.note.clone(),
+        by: session.by.clone(),
+    };
+    session.publish(&change).await
+}
+
+async fn rollback(args: &Rollback, mut session: Session) -> Result<(), Failure> {
+    args.consent.check("rollback")?;
+    let listed = known(&session).await?;
+    session.client.domain = Some(listed.domain.clone());
+    let Some(last) = listed.documents.first() else {
+        return Err(Failure::Absent(format!("no document was published in {}", listed.domain)));
+    };
+    // What a rollback has gone back from is no choice for the next one.
+    let (mut newest, mut content) = (last.number, Some(last));
+    while let Some(older) = content.and_then(|record| record.rollback_to).filter(|to| *to < newest)
+    {
+        newest = older;
+        content = listed.documents.iter().find(|record| record.number == older);
+    }
+    let before = |record: &&DocumentRecord| {
+        record.number <= newest && !record.is_withdrawal() && record.digest != last.digest
+    };
+    let number = match args
+        .number
+        .or_else(|| listed.documents.iter().find(before).map(|it| it.number))
+    {
+        Some(number) => number,
+        None => {
+            return Err(Failure::Absent(format!(
+                "{} has no earlier document to go back to: name a number of `quotagate document \
+                 list`, or go back to those of the proxies with `quotagate document withdraw`",
+                listed.domain
+            )));
+        }
+    };
+    let new = published(&text(&session, Some(number)).await?.document)?;
+    session.explain(Some(last), &new).await?;
+    if !args.consent.yes {
+        confirm(&format!("Publish the content of number {number} again?"))?;
+    }
+    let change = PublishDocument {
+        domain: session.client.domain.clone(),
+        document: None,
+        rollback_to: Some(number),
+        after: Some(last.number),
+        note: args.consent.note.clone(),
+        by: session.by.clone(),
+    };
+    session.publish(&change).await
+}
+
+async fn withdraw(consent: &Consent, mut session: Session) -> Result<(), Failure> {
+    consent.check("withdraw")?;
+    let listed = known(&session).await?;
+    session.client.domain = Some(listed.domain.clone());
+    if !consent.yes {
+        say(&format!(
+            "All proxies of {} go back to their own documents. Counters whose policy has another \
+             window or partition there start from zero.",
+            listed.domain
+        ));
+        confirm("Withdraw the published document?")?;
+    }
+    let change = WithdrawDocument {
+        domain: session.client.domain.clone(),
+        after: listed.documents.first().map(|last| last.number),
+        note: consent.note.clone(),
+        by: session.by.clone(),
+    };
+    let answer = session.client.change::<Changed>(Method::DELETE, api::DOCUMENTS, &change).await?;
+    session.made(&answer)
+}
+
+async fn show(number: Option<u64>, session: &Session) -> Result<(), Failure> {
+    let number = number.map(|number| number.to_string());
+    let parameters = [("number", number.as_deref())];
+    let answer = session.client.get::<DocumentText>(api::DOCUMENT_TEXT, &parameters).await?;
+    if session.output.json {
+        return session.output.json(&answer.raw);
+    }
+    let DocumentText { domain, record, document } = answer.value;
+    say(&format!("{domain}: {}", sentence(&record)));
+    let text = serde_json::to_string_pretty(&document);
+    let text = text.map_err(|error| Failure::Refused(error.to_string()))?;
+    session.output.print(&text.lines().map(|line| clean(line) + "\n").collect::<String>())
+}
+
+async fn list(session: &Session) -> Result<(), Failure> {
+    let answer = session.client.get::<PublishedDocuments>(api::DOCUMENTS, &[]).await?;
+    if session.output.json {
+        return session.output.json(&answer.raw);
+    }
+    let listed = answer.value;
+    listed.incomplete.iter().for_each(|why| say(why));
+    if listed.documents.is_empty() {
+        say(&format!(
+            "No document was published in {}: the proxies' own documents decide.",
+            listed.domain
+        ));
+        return Ok(());
+    }
+    let headings = ["number", "at (UTC)", "document", "policies", "by", "note"];
+    let mut table = Table::new(&headings, &[0, 3]);
+    for (index, record) in listed.documents.iter().enumerate() {
+        let weight = if index == 0 { Weight::Notable } else { Weight::Plain };
+        let document =
+            if record.is_withdrawal() { "withdrawn".to_owned() } else { record.digest.clone() };
+        let back = record.rollback_to.map(|to| format!("rollback to {to}"));
+        let note: Vec<String> = back.into_iter().chain(record.note.clone()).collect();
+        let row = [
+            record.number.to_string(),
+            moment(record.at_ms),
+            document,
+            number(record.policies),
+            record.by.clone(),
+            note.join("; "),
+        ];
+        table.row(weight, row);
+    }
+    session.output.print(&table.render(session.output.colour))
+}
+
+async fn diff(old: u64, new: u64, session: &Session) -> Result<(), Failure> {
+    let of = async |number| published(&text(session, Some(number)).await?.document);
+    let comparison = compare(&[of(old).await?], &[of(new).await?]);
+    if session.output.json {
+        let raw = serde_json::to_vec(&json!({"diff": comparison}));
+        return session.output.json(&raw.map_err(|e| Failure::Refused(e.to_string()))?.into());
+    }
+    let text = comparison.to_string();
+    session.output.print(&text.lines().map(|line| clean(line) + "\n").collect::<String>())
+}
+
+async fn status(session: &Session) -> Result<(), Failure> {
+    let answer = session.client.get::<PublishedDocuments>(api::DOCUMENTS, &[]).await?;
+    if session.output.json {
+        return session.output.json(&answer.raw);
+    }
+    let PublishedDocuments { domain, durable, documents, incomplete, in_force, refused } =
+        answer.value;
+    incomplete.iter().for_each(|why| say(why));
+    let last = documents.first();
+    let published = last.filter(|last| !last.is_withdrawal());
+    session.output.sentence(&match last {
+        None => format!("{domain}: no document was published; the proxies' own decide"),
+        Some(last) => format!("{domain}: {}", sentence(last)),
+    })?;
+    if !in_force.documents.is_empty() {
+        let mut table = Table::new(&["proxies", "document", "number", ""], &[0, 2]);
+        for of in &in_force.documents {
+            let is_published = published
+                .is_some_and(|last| (last.number, &last.digest) == (of.number, &of.digest));
+            let (what, weight) = match (of.number, is_published, published) {
+                (_, true, _) => ("published", Weight::Plain),
+                (0, _, None) => ("their own", Weight::Plain),
+                (0, ..) => ("their own: not live, or not taken up yet", Weight::Notable),
+                _ => ("behind", Weight::Notable),
+            };
+            let shown = if of.number == 0 { "-".to_owned() } else { of.number.to_string() };
+            table.row(weight, [number(of.proxies), of.digest.clone(), shown, what.to_owned()]);
+        }
+        session.output.print(&table.render(session.output.colour))?;
+    }
+    if in_force.silent > 0 {
+        session.output.sentence(&format!(
+            "{} silent for a minute",
+            count(in_force.silent, "proxy has been", "proxies have been")
+        ))?;
+    }
+    for sentence in &refused {
+        session.output.sentence(sentence)?;
+    }
+    if published.is_some() && in_force.documents.iter().all(|of| of.number == 0) {
+        say(
+            "No proxy has taken a published document up: each does whose own document says live: true, within 10 s.",
+        );
+    }
+    if !durable && published.is_some() {
+        say("This store keeps it in memory: it is gone when the process ends.");
+    }
+    Ok(())
+}
+
+impl Consent {
+    /// # Errors
+    /// When nobody can be asked.
+    fn check(&self, command: &str) -> Result<(), Failure> {
+        if self.yes || io::stdin().is_terminal() {
+            return Ok(());
+        }
+        Err(Failure::Usage(format!(
+            "{command} asks before it changes the policies of all proxies: without a terminal, add --yes"
+        )))
+    }
+}
+
+impl Session {
+    /// Says what changes. Where the document of the last number is lost, or has faults, only a new
+    /// one helps, so that is no failure.
+    async fn explain(
+        &self,
+        last: Option<&DocumentRecord>,
+        new: &DocumentVersion,
+    ) -> Result<(), Failure> {
+        let text = match last.filter(|last| !last.is_withdrawal()) {
+            Some(last) => {
+                let old = text(self, Some(last.number)).await;
+                match old.and_then(|old| published(&old.document)) {
+                    Ok(old) => compare(&[old], std::slice::from_ref(new)).to_string(),
+                    Err(failure @ Failure::Unreachable(_)) => return Err(failure),
+                    Err(failure) => format!(
+                        "What changes is not known, because number {} cannot be read: {failure}",
+                        last.number
+                    ),
+                }
+            }
+            None => format!(
+                "No document is published in {}: proxies go from their own to this one, with {}. \
+                 `quotagate check --diff` compares the two.",
+                new.config.domain,
+                count(new.config.policies.len() as u64, "policy", "policies")
+            ),
+        };
+        // Standard output belongs to the answer of the store.
+        text.lines().for_each(say);
+        Ok(())
+    }
+
+    async fn publish(&self, change: &PublishDocument) -> Result<(), Failure> {
+        let answer = self.client.change(Method::POST, api::DOCUMENTS, change).await?;
+        self.made(&answer)
+    }
+
+    fn made(&self, answer: &crate::operate::client::Answer<Changed>) -> Result<(), Failure> {
+        self.changed(answer)?;
+        if !self.output.json {
+            if let Some(remark) = &answer.value.remark {
+                say(&format!("{remark}."));
+            }
+            self.warn_unless_durable(&answer.value);
+            say(&format!(
+                "Live proxies take it up within 10 s: {}",
+                self.command(&["document", "status"])
+            ));
+        }
+        Ok(())
+    }
+}
+
+/// What was published in the domain, or in the only one that the store knows.
+async fn known(session: &Session) -> Result<PublishedDocuments, Failure> {
+    Ok(session.client.get(api::DOCUMENTS, &[]).await?.value)
+}
+
+async fn text(session: &Session, number: Option<u64>) -> Result<DocumentText, Failure> {
+    let number = number.map(|number| number.to_string());
+    let parameters = [("number", number.as_deref())];
+    Ok(session.client.get(api::DOCUMENT_TEXT, &parameters).await?.value)
+}
+
+/// The document of the file that is published: of this domain, or the only one.
+fn chosen(
+    mut documents: Vec<DocumentVersion>,
+    domain: Option<&str>,
+) -> Result<DocumentVersion, Failure> {
+    let names: Vec<String> =
+        documents.iter().map(|document| document.config.domain.to_string()).collect();
+    documents.retain(|document| domain.is_none_or(|domain| *document.config.domain == *domain));
+    match (documents.pop(), documents.is_empty(), domain) {
+        (Some(document), true, _) => Ok(document),
+        (None, _, domain) => Err(Failure::Refused(format!(
+            "the file has no document of the domain {}: it has {}",
+            domain.unwrap_or_default(),
+            names.join(", ")
+        ))),
+        (Some(_), false, _) => Err(Failure::Usage(format!(
+            "the file has several documents, and one is published at a time: choose one with \
+             --domain, or write it to a file of its own ({})",
+            names.join(", ")
+        ))),
+    }
+}
+
+/// A document as it is published.
+fn published(document: &Value) -> Result<DocumentVersion, Failure> {
+    let checked = PublishedDocument::check(document);
+    let (value, config) = checked.map_err(|faults| Failure::Refused(faults.to_string()))?;
+    Ok(DocumentVersion { config, value })
+}
+
+fn sentence(record: &DocumentRecord) -> String {
+    let DocumentRecord { number, digest, by, at_ms, .. } = record;
+    let note = record.note.as_ref().map_or_else(String::new, |note| format!(": {note}"));
+    let back =
+        record.rollback_to.map_or_else(String::new, |to| format!(", the content of number {to}"));
+    let what = if record.is_withdrawal() {
+        "withdrawn".to_owned()
+    } else {
+        format!("{digest}{back}, published")
+    };
+    format!("number {number} ({what} at {} UTC by {by}){note}", moment(*at_ms))
+}

@@ -1,0 +1,213 @@
+//! `quotagate document`.
+
+use std::fs;
+
+use quotagate_protocol::dials::{RefusedDocument, Report};
+use serde_json::{Value, json};
+
+use super::fleet::{Done, Fleet, command, policy, row, run};
+
+/// A folder with documents.
+struct Folder {
+    fleet: Fleet,
+    folder: tempfile::TempDir,
+}
+
+fn document(quota: u64, window: &str) -> Value {
+    json!({
+        "domain": "shop",
+        "store": {"redis": "redis://:s3cret@redis"},
+        "digest_key": "t0ps3cret-key-of-digests",
+        "live": true,
+        "policies": [{"name": "per-caller", "partition_by": [], "quota": quota, "window": window}]
+    })
+}
+
+impl Folder {
+    fn with(fleet: Fleet) -> Self {
+        Self { fleet, folder: tempfile::tempdir().unwrap() }
+    }
+
+    fn file(&self, name: &str, document: &Value) -> String {
+        let path = self.folder.path().join(name);
+        fs::write(&path, document.to_string()).unwrap();
+        path.to_str().unwrap().to_owned()
+    }
+
+    fn publish(&self, document: &Value) -> Done {
+        let file = self.file("document.yaml", document);
+        self.fleet.done(&["document", "publish", &file, "--yes"])
+    }
+
+    /// A proxy reports this document.
+    fn reports(&self, proxy: &str, digest: &str, number: u64, refused: Option<RefusedDocument>) {
+        let policies = vec![policy("per-caller")];
+        let (proxy, digest) = (proxy.to_owned(), digest.to_owned());
+        let report = Report {
+            proxy,
+            digest,
+            number,
+            policies,
+            wrong_document: refused,
+            ..Report::default()
+        };
+        self.fleet.send("shop", &report);
+    }
+}
+
+#[test]
+fn document_is_published_compared_and_rolled_back() {
+    for fleet in [Fleet::memory(), Fleet::redis()] {
+        let folder = Folder::with(fleet);
+        let is_memory = folder.fleet.redis.is_none();
+        let none = folder.fleet.done(&["document", "list"]);
+        assert!(none.err.contains("No document was published in shop"), "{none:?}");
+        let first = folder.publish(&document(5, "1m"));
+        assert!(first.out.starts_with("published document number 1 ("), "{first:?}");
+        assert!(first.err.contains("quotagate document status"), "{first:?}");
+        assert_eq!(first.err.contains("keeps it in memory"), is_memory, "{first:?}");
+        assert!(first.err.contains("No document is published in shop"), "{first:?}");
+        let second = folder.publish(&document(7, "1h"));
+        assert!(
+            second.err.contains("per-caller: starts from zero (differs: window)"),
+            "{second:?}"
+        );
+        let diff = folder.fleet.done(&["document", "diff", "1", "2"]).out;
+        assert!(diff.contains("quota: 5 -> 7") && diff.contains("window: 1m -> 1h"), "{diff}");
+        let back = folder.fleet.done(&["document", "rollback", "--yes", "--note", "too many 429"]);
+        assert!(back.out.contains("number 3 (") && back.out.contains("of number 1"), "{back:?}");
+        let shown = folder.fleet.done(&["document", "show"]);
+        let shown: Value = serde_json::from_str(&shown.out).unwrap();
+        assert_eq!(shown["policies"][0]["quota"], 5);
+        assert!(!shown.to_string().contains("s3cret"), "{shown}");
+        let by = folder.fleet.json(&["document", "list"])["documents"][0]["by"].clone();
+        let by = by.as_str().unwrap().to_owned();
+        let list = folder.fleet.done(&["document", "list"]).out;
+        assert_eq!(row(&list, "3")[3..], ["1", &by, "rollback to 1; too many 429"], "{list}");
+        let done = folder.fleet.done(&["document", "withdraw", "--yes"]);
+        assert_eq!(done.out, "withdrew the published document, as number 4\n");
+        assert!(folder.fleet.run(&["document", "withdraw", "--yes"]).status == 1);
+        let history = folder.fleet.done(&["history"]).out;
+        assert!(history.contains("published document number 2"), "{history}");
+        // What `show` prints can be published again.
+        let file = folder.file("shown.json", &shown);
+        folder.fleet.done(&["document", "publish", &file, "--yes"]);
+        if let Some(redis) = &folder.fleet.redis {
+            let everything = redis.cli(&["HGETALL", "qg:texts:{shop}"]).unwrap().lines();
+            assert!(everything.contains("per-caller") && !everything.contains("s3cret"));
+            let all = redis.cli(&["KEYS", "qg:documents:*"]).unwrap().lines();
+            assert_eq!(all, "qg:documents:{shop}");
+        }
+    }
+}
+
+#[test]
+fn each_rollback_goes_further_back_and_a_lost_text_stops_no_publication() {
+    let folder = Folder::with(Fleet::redis());
+    for quota in [5, 6, 7] {
+        folder.publish(&document(quota, "1m"));
+    }
+    let goes_back = |number: u64, content: u64| {
+        let back = folder.fleet.done(&["document", "rollback", "--yes"]).out;
+        assert!(back.contains(&format!("number {number} (")), "{back}");
+        assert!(back.contains(&format!("of number {content}")), "{back}");
+    };
+    goes_back(4, 2);
+    folder.publish(&document(8, "1m"));
+    goes_back(6, 4);
+    // Not to number 3, which was the first to be gone back from.
+    goes_back(7, 1);
+    let none = folder.fleet.run(&["document", "rollback", "--yes"]);
+    assert!(none.status == 1 && none.err.contains("no earlier document to go back to"), "{none:?}");
+    let redis = folder.fleet.redis.as_ref().unwrap();
+    redis.cli(&["DEL", "qg:texts:{shop}"]).unwrap();
+    redis.cli(&["HDEL", "qg:documents:{shop}", "7"]).unwrap();
+    let published = folder.publish(&document(9, "1m"));
+    let unknown = "What changes is not known, because number 7 cannot be read: ";
+    assert!(published.err.contains(unknown), "{published:?}");
+    assert!(published.out.starts_with("published document number 8 ("), "{published:?}");
+}
+
+#[test]
+fn documents_of_a_domain_that_no_proxy_reports_are_forgotten() {
+    let folder = Folder::with(Fleet::memory());
+    let mut misspelt = document(5, "1m");
+    misspelt["domain"] = json!("shpo");
+    folder.publish(&misspelt);
+    let forget = ["domains", "forget", "shpo"];
+    let used = folder.fleet.run(&forget);
+    assert!(used.status == 1 && used.err.contains("withdraw it first"), "{used:?}");
+    folder.fleet.done(&["document", "withdraw", "--yes", "--domain", "shpo"]);
+    folder.fleet.done(&forget);
+    let absent = folder.fleet.run(&forget);
+    assert!(absent.status == 1 && absent.err.contains("no filter has reported"), "{absent:?}");
+}
+
+#[test]
+fn faults_are_shown_with_path_and_position_and_nothing_is_stored() {
+    let folder = Folder::with(Fleet::memory());
+    let wrong = folder.file("wrong.yaml", &document(5, "61"));
+    let done = folder.fleet.run(&["document", "publish", &wrong, "--yes"]);
+    assert!(done.status == 1 && done.err.contains("policies[0].window (policy"), "{done:?}");
+    let good = folder.file("good.yaml", &document(5, "1m"));
+    let done = folder.fleet.run(&["document", "publish", &good]);
+    assert!(done.status == 2 && done.err.contains("--yes"), "{done:?}");
+    let done = folder.fleet.run(&["document", "publish", &good, "--yes", "--domain", "pay"]);
+    assert!(done.status == 1 && done.err.contains("no document of the domain pay"), "{done:?}");
+    let done = folder.fleet.run(&["document", "publish", "/nowhere", "--yes"]);
+    assert!(done.status == 1 && done.err.contains("cannot be read"), "{done:?}");
+    let listed = folder.fleet.json(&["document", "list"]);
+    assert_eq!(listed["documents"], json!([]));
+    let unknown = folder.fleet.run(&["document", "show", "3"]);
+    assert!(
+        unknown.status == 1 && unknown.err.contains("no document was published"),
+        "{unknown:?}"
+    );
+}
+
+#[test]
+fn status_says_who_has_the_published_document_and_who_refuses_it() {
+    let folder = Folder::with(Fleet::memory());
+    folder.publish(&document(5, "1m"));
+    folder.publish(&document(6, "1m"));
+    let listed = folder.fleet.json(&["document", "list"]);
+    let digest = |index: usize| listed["documents"][index]["digest"].as_str().unwrap().to_owned();
+    let none = folder.fleet.done(&["document", "status"]);
+    assert!(none.err.contains("No proxy has taken a published document up"), "{none:?}");
+    folder.reports("0000000000000001", &digest(0), 2, None);
+    folder.reports("0000000000000002", &digest(0), 2, None);
+    let fault = "policies[0].speed: unknown field".to_owned();
+    let refused = RefusedDocument { fault, faults: 1, keeps_last_good: true, number: 2 };
+    folder.reports("0000000000000003", &digest(1), 1, Some(refused));
+    folder.reports("0000000000000004", "aaaaaaaaaaaa", 0, None);
+    let status = folder.fleet.done(&["document", "status"]).out;
+    assert!(
+        status.starts_with(&format!("shop: number 2 ({}, published at ", digest(0))),
+        "{status}"
+    );
+    assert_eq!(row(&status, "2"), ["2", &*digest(0), "2", "published"]);
+    assert!(status.contains("behind") && status.contains("their own: not live"), "{status}");
+    assert!(status.contains("published as number 2: ") && status.contains("speed"), "{status}");
+    let json = folder.fleet.json(&["document", "status"]);
+    assert_eq!(json["in_force"]["proxies"], 4);
+    assert_eq!(json["in_force"]["documents"][0]["number"], 2);
+    let metrics =
+        quotagate_support::http::get(folder.fleet.store.admin_port(), "/metrics").unwrap();
+    let line =
+        format!("quotagate_document{{domain=\"shop\",digest=\"{}\",number=\"2\"}} 2", digest(0));
+    assert!(metrics.text().contains(&line), "{}", metrics.text());
+}
+
+#[test]
+fn document_of_standard_input_is_published_before_a_proxy_reports_its_domain() {
+    let fleet = Fleet::memory();
+    let text = document(5, "1m").to_string().replace("shop", "new");
+    let mut publish = command(&["document", "publish", "-", "--yes", "--by", "pipeline"]);
+    let done = run(publish.env("QUOTAGATE_ADMIN", fleet.admin()), text.as_bytes());
+    assert!(
+        done.status == 0 && done.err.contains("no proxy has reported the domain new"),
+        "{done:?}"
+    );
+    let list = fleet.done(&["document", "list", "--domain", "new"]).out;
+    assert_eq!(row(&list, "1")[4], "pipeline", "{list}");
+}

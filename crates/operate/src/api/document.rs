@@ -1,0 +1,121 @@
+//! Published documents.
+
+use quotagate_protocol::dials::DocumentVersion;
+use quotagate_protocol::is_domain;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use super::domain::DocumentsInForce;
+
+/// A document that an operator published, or the withdrawal of one.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DocumentRecord {
+    /// Its number: 1, 2, ... in each domain.
+    pub number: u64,
+    /// Its digest; empty for a withdrawal.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub digest: String,
+    /// How many policies it has.
+    #[serde(default)]
+    pub policies: u64,
+    /// The operator who published it.
+    pub by: String,
+    /// When, in milliseconds since the Unix epoch.
+    pub at_ms: u64,
+    /// What the operator noted.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub note: Option<String>,
+    /// The number whose content it has again, if it is a rollback.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rollback_to: Option<u64>,
+}
+
+impl DocumentRecord {
+    /// Whether it withdraws what was published.
+    pub fn is_withdrawal(&self) -> bool {
+        self.digest.is_empty()
+    }
+
+    /// As proxies hear of it.
+    pub fn version(&self) -> DocumentVersion {
+        DocumentVersion { number: self.number, digest: self.digest.clone() }
+    }
+}
+
+/// The published documents of a domain, and what its proxies made of them.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PublishedDocuments {
+    /// The domain.
+    pub domain: String,
+    /// Whether they survive a restart of this store.
+    pub durable: bool,
+    /// The last 64, the newest first. The first one is published, unless it is a withdrawal.
+    pub documents: Vec<DocumentRecord>,
+    /// Why nobody knows which one is published.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub incomplete: Option<String>,
+    /// What proxies have in force.
+    pub in_force: DocumentsInForce,
+    /// What proxies refuse, in sentences.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub refused: Vec<String>,
+}
+
+/// A published document with its content.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct DocumentText {
+    /// The domain.
+    pub domain: String,
+    /// Who published it, when.
+    #[serde(flatten)]
+    pub record: DocumentRecord,
+    /// The document, without `store`, `digest_key` and `live`, which each proxy's own document
+    /// says.
+    pub document: Value,
+}
+
+/// Publishes a document for the proxies of its domain whose own document says `live: true`.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct PublishDocument {
+    /// The domain: that of the document.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub domain: Option<String>,
+    /// The document; or else [`rollback_to`](Self::rollback_to).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub document: Option<Value>,
+    /// The number of an earlier document, whose content is published again.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rollback_to: Option<u64>,
+    /// The number of the last document that the operator has seen; 0 for none. If another one was
+    /// published since, the store refuses this one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub after: Option<u64>,
+    /// A note for those who look at the list.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub note: Option<String>,
+    /// The operator who publishes it.
+    pub by: String,
+}
+
+/// Withdraws the published document: proxies go back to their own.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct WithdrawDocument {
+    /// The domain.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub domain: Option<String>,
+    /// See [`PublishDocument::after`].
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub after: Option<u64>,
+    /// A note for those who look at the list.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub note: Option<String>,
+    /// The operator who withdraws it.
+    pub by: String,
+}
+
+/// The domain that a document names, if a domain can have that name.
+pub fn domain_of(document: &Value) -> Option<&str> {
+    document.get("domain").and_then(Value::as_str).filter(|name| is_domain(name))
+}

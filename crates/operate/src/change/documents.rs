@@ -1,0 +1,379 @@
+//! Publishes documents, which proxies take up, and lists what was published.
+//!
+//! A document is kept as text under its number, and a record says who published it. Both are
+//! written in one step with the history and the new version, if nobody else has published since.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use quotagate_protocol::dials::{DocumentReply, DocumentVersion};
+use quotagate_protocol::is_domain;
+use quotagate_quota::config::{Config, PublishedDocument};
+use serde::de::IgnoredAny;
+use serde_json::Value;
+use tokio::sync::OnceCell;
+
+use super::history::{History, Made};
+use crate::api::{
+    Changed, DocumentRecord, DocumentText, DocumentsInForce, Event, MAX_REASON, PublishDocument,
+    PublishedDocuments, WithdrawDocument, domain_of,
+};
+use crate::control::ControlHandle;
+use crate::document::unknown_zones;
+use crate::domain::directory::{Directory, clean, clean_text};
+use crate::record::documents::{LOST_RECORD, LastRecord, last, published, records};
+use crate::record::write;
+use crate::{Fault, MAX_DOMAINS, millis};
+use quotagate_store::control::{HashName, LAST_DOCUMENT, MAX_DOCUMENTS, Publication, Snapshot};
+use quotagate_store::store::StoreError;
+
+/// The published documents of all domains.
+pub struct Documents {
+    control: ControlHandle,
+    directory: Arc<Directory>,
+    history: Arc<History>,
+    /// The last replies with a document, by domain.
+    replies: Mutex<LastReplies>,
+}
+
+/// Replies to proxies, and which document each of them has. Those who ask at once share one read.
+type LastReplies = HashMap<String, (DocumentVersion, Arc<OnceCell<Arc<[u8]>>>)>;
+
+/// What is published.
+struct Wish<'w> {
+    domain: &'w str,
+    after: Option<u64>,
+    note: Option<&'w str>,
+    by: &'w str,
+    /// The document and what it means; `None` to withdraw.
+    content: Option<(Value, Config)>,
+    rollback_to: Option<u64>,
+}
+
+impl Documents {
+    pub(crate) fn new(directory: Arc<Directory>, history: Arc<History>) -> Self {
+        Self { control: history.control.clone(), directory, history, replies: Mutex::default() }
+    }
+
+    /// Publishes a document, or one that was published before.
+    ///
+    /// # Errors
+    /// All faults of the document; or that another one was published since the operator looked, or
+    /// the backend fails.
+    pub async fn publish(&self, wish: &PublishDocument) -> Result<Changed, Fault> {
+        let (document, named) = match (&wish.document, wish.rollback_to) {
+            (Some(document), None) => {
+                let named = domain_of(document).map(str::to_owned);
+                let named = named.or_else(|| wish.domain.clone()).unwrap_or_default();
+                (document.clone(), named)
+            }
+            (None, Some(number)) => {
+                let domain = self.directory.domain(wish.domain.as_deref()).await;
+                let domain = wish.domain.clone().map_or(domain, Ok)?;
+                (self.text(Some(&domain), Some(number)).await?.document, domain)
+            }
+            _ => {
+                let reason = "say either which document is published, or rollback_to";
+                return Err(Fault::invalid("document", reason));
+            }
+        };
+        if let Some(domain) = wish.domain.as_ref().filter(|domain| **domain != named) {
+            let reason = format!("is {domain}, and the document's is {named}: name the same");
+            return Err(Fault::invalid("domain", reason));
+        }
+        let content = checked(&document)?;
+        let wish = Wish {
+            domain: &named,
+            after: wish.after,
+            note: wish.note.as_deref(),
+            by: &wish.by,
+            content: Some(content),
+            rollback_to: wish.rollback_to,
+        };
+        self.make(wish).await
+    }
+
+    /// Withdraws the published document.
+    ///
+    /// # Errors
+    /// If none is published, another one was published since the operator looked, or the backend
+    /// fails.
+    pub async fn withdraw(&self, wish: &WithdrawDocument) -> Result<Changed, Fault> {
+        let domain = self.domain(wish.domain.as_deref()).await?;
+        let WithdrawDocument { after, note, by, .. } = wish;
+        let (content, rollback_to) = (None, None);
+        let note = note.as_deref();
+        self.make(Wish { domain: &domain, after: *after, note, by, content, rollback_to }).await
+    }
+
+    async fn make(&self, wish: Wish<'_>) -> Result<Changed, Fault> {
+        let Wish { domain, after, note, by, content, rollback_to } = wish;
+        let snapshot = self.control.read(HashName::Documents, domain).await?;
+        let old = snapshot.get(LAST_DOCUMENT).map(<[u8]>::to_vec);
+        let records = records(&snapshot);
+        // Of a record that was lost, nobody knows the number.
+        let last_number = records.first().map_or(0, |record| record.number);
+        if after.is_some_and(|after| after != last_number) {
+            return Err(overtaken(domain, records.first()));
+        }
+        let digest = content.as_ref().map(|(_, config)| config.digest.to_string());
+        match (&digest, last(&snapshot)) {
+            (None, LastRecord::Absent) => {
+                return Err(Fault::Absent(format!("no document is published in {domain}")));
+            }
+            (None, LastRecord::Known(last)) if last.is_withdrawal() => {
+                return Err(Fault::Absent(format!("no document is published in {domain}")));
+            }
+            (Some(digest), LastRecord::Known(last)) if *digest == last.digest => {
+                return Err(Fault::InUse(format!(
+                    "{domain} has this very document published, as number {} ({digest}): nothing \
+                     would change",
+                    last.number
+                )));
+            }
+            _ => {}
+        }
+        let record = DocumentRecord {
+            number: last_number.saturating_add(1),
+            digest: digest.unwrap_or_default(),
+            policies: content.as_ref().map_or(0, |(_, config)| config.policies.len() as u64),
+            by: clean(by),
+            at_ms: millis(snapshot.now),
+            note: note.map(|note| clean_text(note, MAX_REASON)).filter(|note| !note.is_empty()),
+            rollback_to,
+        };
+        let event = Event::new(record.at_ms, &record.by, done(&record))
+            .values(old.as_deref(), Some(&write(&record)));
+        let publication = Publication {
+            old,
+            number: record.number,
+            record: write(&record),
+            text: content.as_ref().map(|(document, _)| document.to_string().into_bytes()),
+            dropped: dropped(&snapshot, record.number),
+            event: write(&event),
+        };
+        let Some(version) = self.control.publish(domain, &publication).await? else {
+            let snapshot = self.control.read(HashName::Documents, domain).await?;
+            return Err(overtaken(domain, self::records(&snapshot).first()));
+        };
+        self.history.changed(domain, &event).await;
+        let made = Made { version, done: event.done };
+        let remark = self.remark(domain).await;
+        Ok(Changed { remark, ..self.history.reply(domain.to_owned(), made, None) })
+    }
+
+    /// Why nobody takes it up, if that is known.
+    async fn remark(&self, domain: &str) -> Option<String> {
+        let known = self.directory.domain(Some(domain)).await;
+        let unknown = matches!(known, Err(Fault::Unknown { .. }));
+        unknown.then(|| {
+            format!(
+                "no proxy has reported the domain {domain} yet: one takes the document up if its \
+                 own says domain: {domain} and live: true"
+            )
+        })
+    }
+
+    /// The published documents of a domain. What proxies made of them is for the caller to add.
+    ///
+    /// # Errors
+    /// If the domain is not known, or the backend fails.
+    pub async fn list(&self, domain: Option<&str>) -> Result<PublishedDocuments, Fault> {
+        let domain = self.domain(domain).await?;
+        let snapshot = self.control.read(HashName::Documents, &domain).await?;
+        Ok(PublishedDocuments {
+            domain,
+            durable: self.control.durable(),
+            documents: records(&snapshot),
+            incomplete: published(&snapshot).is_none().then(|| LOST_RECORD.to_owned()),
+            in_force: DocumentsInForce::default(),
+            refused: Vec::new(),
+        })
+    }
+
+    /// A document that was published: the one with this number, or the one in force.
+    ///
+    /// # Errors
+    /// If there is none, the domain is not known, or the backend fails.
+    pub async fn text(
+        &self,
+        domain: Option<&str>,
+        number: Option<u64>,
+    ) -> Result<DocumentText, Fault> {
+        let domain = self.domain(domain).await?;
+        let snapshot = self.control.read(HashName::Documents, &domain).await?;
+        let records = records(&snapshot);
+        let absent = |why: String| Err(Fault::Absent(why));
+        let Some(newest) = records.first() else {
+            return absent(format!("no document was published in {domain}"));
+        };
+        let found = records.iter().find(|record| record.number == number.unwrap_or(newest.number));
+        let Some(record) = found else {
+            let oldest = records.last().map_or(0, |record| record.number);
+            return absent(format!(
+                "{domain} has no number {}: the numbers {oldest} to {} are kept",
+                number.unwrap_or_default(),
+                newest.number
+            ));
+        };
+        if record.is_withdrawal() {
+            return absent(format!(
+                "number {} withdrew what was published: it has no document",
+                record.number
+            ));
+        }
+        let text = self.control.document(&domain, record.number).await?;
+        let document = text.and_then(|text| serde_json::from_slice(&text).ok());
+        let Some(document) = document else {
+            return absent(format!("the text of number {} is lost", record.number));
+        };
+        Ok(DocumentText { domain, record: record.clone(), document })
+    }
+
+    /// The reply to a proxy that has the document with this digest, as JSON.
+    ///
+    /// # Errors
+    /// If the backend fails, or the text is lost.
+    pub(crate) async fn reply(
+        &self,
+        domain: &str,
+        published: DocumentVersion,
+        digest: &str,
+    ) -> Result<Vec<u8>, String> {
+        let is_withdrawn = published.digest.is_empty();
+        if is_withdrawn {
+            self.replies().remove(domain);
+        }
+        if is_withdrawn || published.digest == digest {
+            let DocumentVersion { number, digest } = published;
+            return Ok(write(&DocumentReply::<()> { number, digest, document: None }));
+        }
+        let shared = self.shared_reply(domain, &published);
+        let reply = shared.get_or_try_init(|| self.read_reply(domain, &published)).await?;
+        Ok(reply.to_vec())
+    }
+
+    /// The reply with this document, or the place for it.
+    fn shared_reply(&self, domain: &str, published: &DocumentVersion) -> Arc<OnceCell<Arc<[u8]>>> {
+        let mut replies = self.replies();
+        if let Some((_, reply)) = replies.get(domain).filter(|(known, _)| known == published) {
+            return Arc::clone(reply);
+        }
+        let reply = Arc::<OnceCell<_>>::default();
+        if replies.len() < MAX_DOMAINS || replies.contains_key(domain) {
+            replies.insert(domain.to_owned(), (published.clone(), Arc::clone(&reply)));
+        }
+        reply
+    }
+
+    async fn read_reply(
+        &self,
+        domain: &str,
+        published: &DocumentVersion,
+    ) -> Result<Arc<[u8]>, String> {
+        let DocumentVersion { number, digest } = published.clone();
+        let text = self.control.document(domain, number).await;
+        let text = text.map_err(|error: StoreError| error.to_string())?;
+        let is_json = |text: &Vec<u8>| serde_json::from_slice::<IgnoredAny>(text).is_ok();
+        let text = text.filter(is_json);
+        let text = text.ok_or_else(|| format!("the text of number {number} is lost"))?;
+        // The text as it was published: what is read and written again might have another digest.
+        let mut reply = write(&DocumentReply::<()> { number, digest, document: None });
+        reply.pop();
+        Ok([&reply[..], &b",\"document\":"[..], &text[..], &b"}"[..]].concat().into())
+    }
+
+    /// Nothing panics while it is locked.
+    fn replies(&self) -> MutexGuard<'_, LastReplies> {
+        self.replies.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The given domain, or the only known one. A document may be published before a proxy reports
+    /// its domain.
+    async fn domain(&self, given: Option<&str>) -> Result<String, Fault> {
+        match given {
+            Some(given) if is_domain(given) => Ok(given.to_owned()),
+            given => self.directory.domain(given).await,
+        }
+    }
+}
+
+/// The document as it is published, and what it means.
+///
+/// # Errors
+/// All its faults.
+fn checked(document: &Value) -> Result<(Value, Config), Fault> {
+    let invalid = |faults: String| Fault::invalid("document", format!("has faults:\n{faults}"));
+    let (document, config) =
+        PublishedDocument::check(document).map_err(|faults| invalid(faults.to_string()))?;
+    let zones: Vec<String> = unknown_zones(&config).iter().map(ToString::to_string).collect();
+    if zones.is_empty() { Ok((document, config)) } else { Err(invalid(zones.join("\n"))) }
+}
+
+/// The oldest number, if a further document has no room beside it.
+fn dropped(snapshot: &Snapshot, next: u64) -> Option<u64> {
+    let records = records(snapshot);
+    let oldest = records.last().filter(|_| records.len() >= MAX_DOCUMENTS)?;
+    (oldest.number < next).then_some(oldest.number)
+}
+
+fn overtaken(domain: &str, last: Option<&DocumentRecord>) -> Fault {
+    let what = match last {
+        None => "the published documents are gone".to_owned(),
+        Some(DocumentRecord { number, by, .. }) => format!("number {number} was made by {by}"),
+    };
+    Fault::InUse(format!(
+        "{what} in {domain} since you looked, so nothing was changed: look at `quotagate document \
+         list` and `quotagate document diff`, and publish again"
+    ))
+}
+
+/// What was done, in a sentence.
+fn done(record: &DocumentRecord) -> String {
+    let DocumentRecord { number, digest, policies, rollback_to, .. } = record;
+    let note = record.note.as_ref().map_or_else(String::new, |note| format!(": {note}"));
+    if record.is_withdrawal() {
+        return format!("withdrew the published document, as number {number}{note}");
+    }
+    let back =
+        rollback_to.map_or_else(String::new, |to| format!(" with the content of number {to}"));
+    let word = if *policies == 1 { "policy" } else { "policies" };
+    format!("published document number {number} ({digest}, {policies} {word}){back}{note}")
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    fn snapshot(numbers: std::ops::RangeInclusive<u64>) -> Snapshot {
+        let record = |number: u64| {
+            let by = "ann".to_owned();
+            let record = DocumentRecord {
+                number,
+                digest: "0123456789ab".to_owned(),
+                policies: 1,
+                by,
+                at_ms: number,
+                note: None,
+                rollback_to: None,
+            };
+            (number.to_string(), write(&record))
+        };
+        let mut fields: Vec<_> = numbers.map(record).collect();
+        fields.push(("7x".to_owned(), b"{}".to_vec()));
+        fields.sort();
+        Snapshot { now: Duration::ZERO, version: 0, fields, left_out: 0 }
+    }
+
+    #[test]
+    fn oldest_document_makes_room() {
+        assert_eq!(dropped(&snapshot(1..=63), 64), None);
+        assert_eq!(dropped(&snapshot(1..=64), 65), Some(1));
+        assert_eq!(dropped(&snapshot(9..=72), 73), Some(9));
+        let numbers: Vec<u64> =
+            records(&snapshot(1..=3)).iter().map(|record| record.number).collect();
+        assert_eq!(numbers, [3, 2, 1], "what is no record is left out");
+    }
+}

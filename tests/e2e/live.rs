@@ -1,0 +1,205 @@
+//! Published documents change the policies of running proxies: no listener is updated, no request
+//! is lost, and counters whose policy stays go on.
+
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result};
+use quotagate_support::envoy::{Envoy, EnvoyOptions, ListenerFile};
+use quotagate_support::http::{self, Request};
+use quotagate_support::redis::Redis;
+use quotagate_support::store::StoreProcess;
+use quotagate_support::upstream::Upstream;
+use quotagate_support::wait;
+use serde_json::{Value, json};
+
+use crate::inspect;
+use crate::load::Load;
+use crate::rig::{self, Rig};
+
+/// Every worker has taken a document up within 10 s. The rest is for a busy machine.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// A document that says `live: true`, with these policies.
+fn live(policies: Value) -> Value {
+    let mut document = rig::document(policies);
+    document["live"] = json!(true);
+    document
+}
+
+/// A policy that counts only `/NAME`.
+fn of_path(name: &str, quota: u64) -> Value {
+    json!({
+        "name": name, "match": {"path": {"exact": format!("/{name}")}}, "partition_by": [],
+        "quota": quota, "window": "366d"
+    })
+}
+
+fn publish(store: &StoreProcess, policies: Value) -> Result<()> {
+    let wish = json!({"document": rig::document(policies), "by": "a test"});
+    store.operate("POST", "/v1/documents", &wish)?;
+    Ok(())
+}
+
+/// Waits until every worker has reported the document with this number, and no other one. What the
+/// store shows of proxies lags behind them.
+fn until_taken_up(store: &StoreProcess, number: u64) -> Result<()> {
+    wait::until_true("the document to be taken up", PATIENCE, || {
+        let listed = http::get(store.admin_port(), "/v1/documents?domain=shop")?.json()?;
+        let documents = listed["in_force"]["documents"].as_array().cloned().unwrap_or_default();
+        Ok(!documents.is_empty() && documents.iter().all(|of| of["number"] == json!(number)))
+    })
+}
+
+fn status(port: u16, path: &str) -> Result<u16> {
+    Ok(http::get(port, path)?.status)
+}
+
+/// Waits until this many workers have logged that the document with this number is in force.
+fn until_in_force(envoy: &Envoy, number: u64, workers: usize) -> Result<Duration> {
+    let (since, line) = (Instant::now(), format!("the published document number {number} ("));
+    wait::until_true("the document to be in force", PATIENCE, || {
+        Ok(envoy.log().matches(&line).count() >= workers)
+    })?;
+    Ok(since.elapsed())
+}
+
+/// `QUOTAGATE_SWAPS` sets how many documents are published.
+#[test]
+fn swaps_under_load_lose_no_request_close_no_connection_and_keep_the_count() -> Result<()> {
+    let swaps = std::env::var("QUOTAGATE_SWAPS").map_or(Ok(20), |swaps| swaps.parse::<u64>())?;
+    // About what the load uses until the last swap.
+    let quota = 500 * swaps;
+    let stays = rig::per_caller(quota);
+    let start = live(json!([stays]));
+    let rig = Rig::start_with(start, |options| options.concurrency(2))?;
+    let load = Load::start(rig.envoy.port(), 4, Duration::from_millis(20));
+    let mut kept = [rig.client()?, rig.client()?];
+    let (mut admitted, mut slowest) = (0, Duration::ZERO);
+    for number in 1..=swaps {
+        // The policy that stays moves in the list, and others come and go.
+        let other = |name: &str| of_path(&format!("{name}-{}", number / 2), 1);
+        let policies = match number % 3 {
+            0 => json!([other("a"), stays, other("b")]),
+            1 => json!([stays, other("a")]),
+            _ => json!([other("c"), other("b"), other("a"), stays]),
+        };
+        publish(&rig.store, policies)?;
+        slowest = slowest.max(until_in_force(&rig.envoy, number, 2)?);
+        for client in &mut kept {
+            // On the connection of before the first swap: an error would say that it was closed.
+            match client.send(&Request::get("/"))?.status {
+                200 => admitted += 1,
+                status => assert_eq!(status, 429, "number {number}"),
+            }
+        }
+    }
+    // Whatever is left is demanded now.
+    let [client, _] = &mut kept;
+    while client.send(&Request::get("/"))?.status == 200 {
+        admitted += 1;
+    }
+    let statuses = load.stop()?;
+    println!("{swaps} swaps, the slowest after {slowest:?}: {statuses:?}, and {admitted}");
+    assert!(statuses.keys().all(|status| [200, 429].contains(status)), "{statuses:?}");
+    admitted += statuses.get(&200).copied().unwrap_or_default();
+    assert_eq!(admitted, quota, "exactly the quota, over {swaps} swaps");
+    assert_eq!(inspect::stat(&rig.envoy, "^listener_manager.listener_modified$")?, 0);
+    assert_eq!(inspect::stat(&rig.envoy, "^http.ingress.downstream_cx_drain_close$")?, 0);
+    assert_eq!(inspect::stat(&rig.envoy, "^http.ingress.downstream_rq_rx_reset$")?, 0);
+    Ok(())
+}
+
+#[test]
+fn proxy_without_traffic_takes_up_what_is_published_and_goes_back() -> Result<()> {
+    let rig = Rig::start_with(live(json!([])), |options| options.concurrency(2))?;
+    let port = rig.envoy.port();
+    publish(&rig.store, json!([of_path("x", 1)]))?;
+    println!("without traffic after {:?}", until_in_force(&rig.envoy, 1, 2)?);
+    until_taken_up(&rig.store, 1)?;
+    let statuses = [status(port, "/x")?, status(port, "/x")?, status(port, "/y")?];
+    assert_eq!(statuses, [200, 429, 200]);
+    rig.store.operate("DELETE", "/v1/documents", &json!({"domain": "shop", "by": "a test"}))?;
+    wait::until_true("the embedded document", PATIENCE, || Ok(status(port, "/x")? == 200))?;
+    assert!(rig.envoy.log().contains("the embedded one is in force"), "{}", rig.envoy.log());
+    Ok(())
+}
+
+#[test]
+fn document_that_a_proxy_cannot_take_up_is_refused_reported_and_replaced() -> Result<()> {
+    let rig = Rig::start(live(json!([of_path("x", 3)])))?;
+    let port = rig.envoy.port();
+    publish(&rig.store, json!([of_path("x", 2)]))?;
+    until_taken_up(&rig.store, 1)?;
+    // A newer store could publish a field that this build does not know.
+    let mut newer = rig::document(json!([of_path("x", 100)]));
+    newer.as_object_mut().expect("an object").remove("store");
+    newer["policies"][0]["speed"] = json!("high");
+    let newer = newer.to_string();
+    let refused = |number: u64, digest: &str| -> Result<String> {
+        let record = json!({"number": number, "digest": digest, "by": "-", "at_ms": 1});
+        let (number, record) = (number.to_string(), record.to_string());
+        let redis = |command: &[&str]| rig.redis.cli(command).map(drop);
+        redis(&["HSET", "qg:texts:{shop}", &number, &newer])?;
+        redis(&["HSET", "qg:documents:{shop}", &number, &record, "#last", &record])?;
+        redis(&["HINCRBY", "qg:dials:{shop}", "#version", "1"])?;
+        let mut sentence = String::new();
+        wait::until_true("the refusal to be reported", PATIENCE, || {
+            let listed = http::get(rig.store.admin_port(), "/v1/documents?domain=shop")?.json()?;
+            sentence = listed["refused"][0].as_str().unwrap_or_default().to_owned();
+            Ok(sentence.contains(&format!("published as number {number}: ")))
+        })?;
+        assert!(sentence.contains("stays in force"), "{sentence}");
+        let log = rig.envoy.log();
+        assert!(log.contains(&format!("number {number} is refused")), "{log}");
+        Ok(sentence)
+    };
+    // Whatever damaged it: it is not what was published. The fault says which digest it has.
+    let sentence = refused(2, "0123456789ab")?;
+    let (_, digest) = sentence.split_once("has the digest ").context("the digest")?;
+    let digest = digest.split(',').next().context("the digest")?;
+    let sentence = refused(3, digest)?;
+    assert!(sentence.contains("policies[0].speed: unknown field"), "{sentence}");
+    let statuses = [status(port, "/x")?, status(port, "/x")?, status(port, "/x")?];
+    assert_eq!(statuses, [200, 200, 429], "number 1 stays in force");
+    publish(&rig.store, json!([of_path("x", 4)]))?;
+    until_taken_up(&rig.store, 4)?;
+    assert_eq!([status(port, "/x")?, status(port, "/x")?, status(port, "/x")?], [200, 200, 429]);
+    Ok(())
+}
+
+#[test]
+fn new_configuration_inherits_the_published_document_while_the_store_is_away() -> Result<()> {
+    let redis = Redis::start()?;
+    let mut store = StoreProcess::start(&redis.url(), &[])?;
+    let upstream = Upstream::start()?;
+    let file = ListenerFile::new()?;
+    let (at, to) = (upstream.port(), store.port());
+    // While the store is away, the embedded document answers 503, and the published one does not.
+    let policy = |on_failure: &str| {
+        let mut policy = of_path("x", 5);
+        policy["on_failure"] = json!(on_failure);
+        json!([policy])
+    };
+    let options = |headers: Value| {
+        let mut document = live(policy("deny"));
+        document["store"] = json!({"cluster": "quota_store", "timeout": "50ms"});
+        document["response"]["headers"] = headers;
+        EnvoyOptions::new(at, to).document(document)
+    };
+    let first = options(json!([]));
+    file.publish("1", &first.config()?)?;
+    let envoy = Envoy::start(&first.edit(file.edit()))?;
+    let port = envoy.port();
+    publish(&store, policy("allow"))?;
+    until_taken_up(&store, 1)?;
+    let updates = || inspect::stat(&envoy, "^listener_manager.lds.update_success$");
+    let before = updates()?;
+    store.kill()?;
+    file.publish("2", &options(json!(["ietf"])).config()?)?;
+    wait::until_true("the update", PATIENCE, || Ok(updates()? > before))?;
+    for _ in 0..20 {
+        assert_eq!(status(port, "/x")?, 200);
+        std::thread::sleep(Duration::from_millis(100));
+    }
+    Ok(())
+}
