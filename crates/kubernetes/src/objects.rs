@@ -6,8 +6,9 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, ObjectMeta};
 use k8s_openapi::jiff::Timestamp;
+use kube_core::{Selector, SelectorExt as _};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
@@ -99,9 +100,61 @@ pub(crate) struct GatewaySpec {
 
 /// A listener of a Gateway.
 #[derive(Clone, Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase")]
 pub(crate) struct Listener {
     pub(crate) name: String,
     pub(crate) hostname: Option<String>,
+    pub(crate) port: Option<u16>,
+    #[serde(default)]
+    pub(crate) allowed_routes: AllowedRoutes,
+}
+
+/// The routes that a listener allows.
+#[derive(Clone, Debug, Default, Deserialize)]
+pub(crate) struct AllowedRoutes {
+    #[serde(default)]
+    pub(crate) namespaces: AllowedNamespaces,
+    /// Left out, all.
+    #[serde(default)]
+    pub(crate) kinds: Vec<AllowedKind>,
+}
+
+/// The namespaces whose routes a listener allows.
+#[derive(Clone, Debug, Default, Deserialize)]
+pub(crate) struct AllowedNamespaces {
+    /// `All`, `Same` or `Selector`. API servers write it into every Gateway.
+    pub(crate) from: Option<String>,
+    pub(crate) selector: Option<LabelSelector>,
+}
+
+/// A kind of routes that a listener allows.
+#[derive(Clone, Debug, Default, Deserialize)]
+pub(crate) struct AllowedKind {
+    pub(crate) kind: String,
+}
+
+impl AllowedRoutes {
+    /// Whether a route may attach to a listener of a Gateway in `own`, by the labels of the route's
+    /// namespace. What is not known does not keep it away: its Gateway has accepted it.
+    pub(crate) fn allow(
+        &self,
+        own: &str,
+        kind: RouteKind,
+        of: &str,
+        labels: Option<&BTreeMap<String, String>>,
+    ) -> bool {
+        let AllowedNamespaces { from, selector } = &self.namespaces;
+        let of_namespace = match (from.as_deref(), selector, labels) {
+            (Some("Same"), ..) => own == of,
+            (Some("Selector"), Some(selector), Some(labels)) => {
+                let selector = Selector::try_from(selector.clone());
+                selector.is_ok_and(|selector| selector.matches(labels))
+            }
+            _ => true,
+        };
+        let is_kind = |allowed: &AllowedKind| allowed.kind == kind.name();
+        of_namespace && (self.kinds.is_empty() || self.kinds.iter().any(is_kind))
+    }
 }
 
 /// A route, with where it was accepted.
@@ -165,6 +218,7 @@ pub(crate) struct ParentRef {
     pub(crate) namespace: Option<String>,
     pub(crate) name: String,
     pub(crate) section_name: Option<String>,
+    pub(crate) port: Option<u16>,
 }
 
 /// A condition of a route at one parent.

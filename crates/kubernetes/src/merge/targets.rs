@@ -280,7 +280,7 @@ impl Scene<'_> {
     fn parents(self, name: &ObjectName, route: &Route) -> impl Iterator<Item = Parent> {
         let accepted = route.status.parents.iter().filter(|parent| parent.is_accepted());
         accepted.filter_map(move |RouteParent { parent_ref, controller_name, .. }| {
-            let ParentRef { kind, namespace, name: parent, section_name } = parent_ref;
+            let ParentRef { kind, namespace, name: parent, section_name, port } = parent_ref;
             let parent = ObjectName::new(namespace.as_deref().unwrap_or(&name.namespace), parent);
             let (of, service) = match kind.as_deref() {
                 None | Some("Gateway") => (parent, None),
@@ -289,7 +289,8 @@ impl Scene<'_> {
             };
             self.objects.gateways.get(&of)?;
             let controller = controller_name.clone();
-            Some(Parent { of, service, section: section_name.clone(), controller })
+            let section = section_name.clone();
+            Some(Parent { of, service, section, port: *port, controller })
         })
     }
 
@@ -310,8 +311,14 @@ impl Scene<'_> {
                 .into_iter()
                 .flatten()
                 .all(|name| name == found.name)
+                && (parent.port.is_none() || parent.port == found.port)
         };
-        let listeners: Vec<&Listener> = listeners.into_iter().flatten().filter(of_parent).collect();
+        let labels = self.objects.namespaces.get(&name.namespace);
+        let allows = |found: &&Listener| {
+            found.allowed_routes.allow(&parent.of.namespace, kind, &name.namespace, labels)
+        };
+        let listeners: Vec<&Listener> =
+            listeners.into_iter().flatten().filter(of_parent).filter(allows).collect();
         let mut hosts = BTreeSet::new();
         for listener in &listeners {
             hosts.extend(common_hosts(&route.spec.hostnames, listener.hostname.as_deref()));
@@ -396,6 +403,8 @@ struct Parent {
     /// The parent itself, if it is a Service: then the Gateway is its waypoint.
     service: Option<ObjectName>,
     section: Option<String>,
+    /// Of a Gateway, the port of its listeners.
+    port: Option<u16>,
     controller: String,
 }
 

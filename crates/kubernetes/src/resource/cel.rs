@@ -158,7 +158,25 @@ pub(crate) fn policy() -> Value {
 
 /// Rules of the length of a window.
 pub(crate) fn window() -> Value {
-    json!([rule("self.matches('[1-9]')", "a window must be longer than 0, such as 1m")])
+    let units = [("w", 604_800_000), ("d", 86_400_000), ("h", 3_600_000), ("ms", 1), ("m", 60_000)];
+    let ms = units.iter().rev().fold("1000".to_owned(), |rest, (unit, ms)| {
+        format!("p.endsWith('{unit}') ? {ms} : {rest}")
+    });
+    let parts = "self.findAll('[0-9]+(w|d|h|ms|m|s)')";
+    let total = format!("{parts}.map(p, int(p.find('[0-9]+')) * ({ms})).sum()");
+    // A list of one, because the rule looks at the sum three times.
+    json!([rule(
+        &format!("[{total}].all(t, t > 0 && t <= {} && t % 1000 == 0)", 366 * 86_400_000_i64),
+        "a window lasts whole seconds from 1s to 366d, such as 1m",
+    )])
+}
+
+/// Rules of quotas by a claim.
+pub(crate) fn tiers() -> Value {
+    json!([rule(
+        "self.quotas.all(name, size(name) > 0 && size(name) <= 128)",
+        "tiers.quotas: the name of a tier has 1 to 128 bytes",
+    )])
 }
 
 /// Rules of a condition on the path.
@@ -192,6 +210,11 @@ pub(crate) fn partition_quota() -> Value {
         rule(
             "!has(self.network) || isCIDR(self.network) || isIP(self.network)",
             "overrides[].network: no address or CIDR block",
+        ),
+        rule(
+            "!has(self.network) || !isCIDR(self.network) || \
+             string(cidr(self.network).masked()) == self.network",
+            "overrides[].network: write the block without the bits of hosts, such as 10.0.0.0/8",
         ),
     ])
 }

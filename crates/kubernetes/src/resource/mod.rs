@@ -3,19 +3,17 @@
 //! A field that is no part of a team's traffic (stores, tokens, domains, hosts, routes) does not
 //! exist here. Unions of the document are two fields, because the schema of a resource must be
 //! structural.
-#![allow(
-    clippy::duplicated_attributes,
-    reason = "The lint takes columns with equal fields for one attribute"
-)]
-
+#[cfg(feature = "schema")]
 mod cel;
 mod conditions;
+#[cfg(feature = "schema")]
 mod definition;
 mod identity;
 mod policy;
 mod status;
 
 pub use conditions::*;
+#[cfg(feature = "schema")]
 pub use definition::definition;
 pub use identity::*;
 pub use policy::*;
@@ -23,67 +21,40 @@ pub use status::*;
 
 use std::collections::BTreeMap;
 
-use kube_derive::CustomResource;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+#[cfg(feature = "schema")]
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 /// The pattern of names of headers and cookies.
+#[cfg(feature = "schema")]
 const TOKEN: &str = "^[!#$%&'*+.^_`|~0-9A-Za-z-]+$";
 
-/// Quotas for the traffic of Gateways, routes or Services.
-#[derive(CustomResource, Clone, Debug, Default, Deserialize, Serialize, JsonSchema)]
-#[kube(
-    group = "quotagate.io",
-    version = "v1alpha1",
-    kind = "QuotaPolicy",
-    plural = "quotapolicies",
-    doc = "Quotas for the traffic of Gateways, routes or Services of a namespace.",
-    shortname = "qp",
-    category = "gateway-api",
-    namespaced,
-    status = "QuotaPolicyStatus",
-    label("gateway.networking.k8s.io/policy", "inherited"),
-    printcolumn(name = "Target", type_ = "string", json_path = ".spec.targetRefs[0].kind"),
-    printcolumn(name = "Of", type_ = "string", json_path = ".spec.targetRefs[0].name"),
-    printcolumn(
-        name = "Accepted",
-        type_ = "string",
-        json_path = ".status.ancestors[0].conditions[?(@.type==\"Accepted\")].status"
-    ),
-    printcolumn(
-        name = "Programmed",
-        type_ = "string",
-        json_path = ".status.ancestors[0].conditions[?(@.type==\"Programmed\")].status"
-    ),
-    printcolumn(
-        name = "Enforced",
-        type_ = "string",
-        json_path = ".status.ancestors[0].conditions[?(@.type==\"Enforced\")].status"
-    ),
-    printcolumn(
-        name = "Proxies",
-        type_ = "integer",
-        json_path = ".status.documents[0].proxies.running"
-    ),
-    printcolumn(
-        name = "Digest",
-        type_ = "string",
-        json_path = ".status.documents[0].digest",
-        priority = 1
-    ),
-    printcolumn(name = "Age", type_ = "date", json_path = ".metadata.creationTimestamp"),
-    crates(kube_core = "::kube_core")
-)]
+/// Quotas for the traffic of Gateways, routes or Services of a namespace.
+#[derive(Clone, Debug, Default, Deserialize, Serialize)]
+pub struct QuotaPolicy {
+    /// Its name, its namespace, and when it was created.
+    pub metadata: ObjectMeta,
+    /// What it says.
+    pub spec: QuotaPolicySpec,
+    /// What became of it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub status: Option<QuotaPolicyStatus>,
+}
+
+/// What a `QuotaPolicy` says.
+#[derive(Clone, Debug, Default, Deserialize, Serialize)]
+#[cfg_attr(feature = "schema", derive(JsonSchema))]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
-#[schemars(extend("x-kubernetes-validations" = cel::spec()))]
+#[cfg_attr(feature = "schema", schemars(extend("x-kubernetes-validations" = cel::spec())))]
 pub struct QuotaPolicySpec {
     /// What the policies apply to: objects of one kind, in the namespace of this object.
-    #[schemars(length(min = 1, max = 16), extend("x-kubernetes-list-type" = "atomic"))]
+    #[cfg_attr(feature = "schema", schemars(length(min = 1, max = 16), extend("x-kubernetes-list-type" = "atomic")))]
     pub target_refs: Vec<TargetRef>,
     /// Who is calling: named lists of sources. Of each list the first source that has a value
     /// wins. `platform/NAME` names one that the platform defines.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
-    #[schemars(extend("maxProperties" = 16))]
+    #[cfg_attr(feature = "schema", schemars(extend("maxProperties" = 16)))]
     pub identities: BTreeMap<String, IdentitySources>,
     /// Quotas that apply beside all others: a request must be granted by each that matches.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -97,42 +68,44 @@ pub struct QuotaPolicySpec {
 }
 
 /// An object whose traffic counts.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
+#[cfg_attr(feature = "schema", derive(JsonSchema))]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
-#[schemars(extend("x-kubernetes-validations" = cel::target()))]
+#[cfg_attr(feature = "schema", schemars(extend("x-kubernetes-validations" = cel::target())))]
 pub struct TargetRef {
     /// `gateway.networking.k8s.io`, or empty for a Service.
-    #[schemars(length(max = 253))]
+    #[cfg_attr(feature = "schema", schemars(length(max = 253)))]
     pub group: String,
     /// `Gateway`, `HTTPRoute`, `GRPCRoute` or `Service`.
-    #[schemars(length(min = 1, max = 63))]
+    #[cfg_attr(feature = "schema", schemars(length(min = 1, max = 63)))]
     pub kind: String,
     /// Its name.
-    #[schemars(length(min = 1, max = 253))]
+    #[cfg_attr(feature = "schema", schemars(length(min = 1, max = 253)))]
     pub name: String,
     /// Not supported. It is here to be refused: unknown fields are dropped without a word.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(length(max = 63))]
+    #[cfg_attr(feature = "schema", schemars(length(max = 63)))]
     pub namespace: Option<String>,
     /// A listener of a Gateway, or a named rule of an HTTPRoute.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(length(min = 1, max = 253))]
+    #[cfg_attr(feature = "schema", schemars(length(min = 1, max = 253)))]
     pub section_name: Option<String>,
 }
 
 /// Quotas of one object. Their names are unique in it.
-#[derive(Clone, Debug, Default, Deserialize, Serialize, JsonSchema)]
-#[schemars(inline)]
+#[derive(Clone, Debug, Default, Deserialize, Serialize)]
+#[cfg_attr(feature = "schema", derive(JsonSchema), schemars(inline))]
 pub struct PolicyRules(
-    #[schemars(
+    #[cfg_attr(feature = "schema", schemars(
         length(min = 1, max = 16),
         extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["name"])
-    )]
+    ))]
     pub Vec<PolicyRule>,
 );
 
 /// What the routes of a Gateway have unless they say otherwise.
-#[derive(Clone, Debug, Default, Deserialize, Serialize, JsonSchema)]
+#[derive(Clone, Debug, Default, Deserialize, Serialize)]
+#[cfg_attr(feature = "schema", derive(JsonSchema))]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct DefaultPolicies {
     /// What replaces a default on a route.
@@ -143,7 +116,8 @@ pub struct DefaultPolicies {
 }
 
 /// What replaces a default on a route.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
+#[cfg_attr(feature = "schema", derive(JsonSchema))]
 pub enum DefaultStrategy {
     /// A policy of the same name in a QuotaPolicy on the route.
     #[default]
@@ -153,7 +127,8 @@ pub enum DefaultStrategy {
 }
 
 /// What no route of a Gateway can replace.
-#[derive(Clone, Debug, Default, Deserialize, Serialize, JsonSchema)]
+#[derive(Clone, Debug, Default, Deserialize, Serialize)]
+#[cfg_attr(feature = "schema", derive(JsonSchema))]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct OverridePolicies {
     /// The quotas.

@@ -1,46 +1,52 @@
 //! The status of a `QuotaPolicy`, as GEP-713 shapes it, and what a merge says of it.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
+#[cfg(feature = "schema")]
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::objects::ObjectName;
 
 /// What became of an object.
-#[derive(Clone, Debug, Default, Deserialize, Serialize, JsonSchema)]
+#[derive(Clone, Debug, Default, Deserialize, Serialize)]
+#[cfg_attr(feature = "schema", derive(JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct QuotaPolicyStatus {
+    /// The first quota of the object, and how many others it has, for `kubectl get`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "schema", schemars(length(max = 256)))]
+    pub quota: Option<String>,
     /// For each Gateway that the object reaches, or target that it does not reach: its conditions.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    #[schemars(length(max = 16), extend("x-kubernetes-list-type" = "atomic"))]
+    #[cfg_attr(feature = "schema", schemars(length(max = 16), extend("x-kubernetes-list-type" = "atomic")))]
     pub ancestors: Vec<AncestorStatus>,
     /// The published documents that have policies of the object.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    #[schemars(length(max = 16), extend("x-kubernetes-list-type" = "atomic"))]
+    #[cfg_attr(feature = "schema", schemars(length(max = 16), extend("x-kubernetes-list-type" = "atomic")))]
     pub documents: Vec<DocumentStatus>,
 }
 
 /// The conditions of an object at one ancestor.
-#[derive(Clone, Debug, Deserialize, Serialize, JsonSchema)]
+#[derive(Clone, Debug, Deserialize, Serialize)]
+#[cfg_attr(feature = "schema", derive(JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct AncestorStatus {
     /// The Gateway, or the target.
     pub ancestor_ref: AncestorRef,
     /// Who wrote this.
-    #[schemars(length(min = 1, max = 253))]
+    #[cfg_attr(feature = "schema", schemars(length(min = 1, max = 253)))]
     pub controller_name: String,
     /// `Accepted`, `Programmed` and `Enforced`.
-    #[schemars(
+    #[cfg_attr(feature = "schema", schemars(
         length(min = 1, max = 8),
         extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["type"])
-    )]
+    ))]
     pub conditions: Vec<Condition>,
 }
 
 /// An object that a policy reaches, or does not reach.
-#[derive(
-    Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Deserialize, Serialize, JsonSchema,
-)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Deserialize, Serialize)]
+#[cfg_attr(feature = "schema", derive(JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct AncestorRef {
     /// Its group.
@@ -50,57 +56,60 @@ pub struct AncestorRef {
     /// Its namespace.
     pub namespace: String,
     /// Its name.
-    #[schemars(length(min = 1))]
+    #[cfg_attr(feature = "schema", schemars(length(min = 1)))]
     pub name: String,
     /// A part of it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(length(min = 1))]
+    #[cfg_attr(feature = "schema", schemars(length(min = 1)))]
     pub section_name: Option<String>,
 }
 
 /// A published document that has policies of an object.
-#[derive(Clone, Debug, Deserialize, Serialize, JsonSchema)]
+#[derive(Clone, Debug, Deserialize, Serialize)]
+#[cfg_attr(feature = "schema", derive(JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct DocumentStatus {
     /// Its domain.
-    #[schemars(length(min = 1, max = 64))]
+    #[cfg_attr(feature = "schema", schemars(length(min = 1, max = 64)))]
     pub domain: String,
     /// Its number.
-    #[schemars(range(min = 1))]
+    #[cfg_attr(feature = "schema", schemars(range(min = 1)))]
     pub number: i64,
     /// Its digest.
-    #[schemars(regex(pattern = "^[0-9a-f]{12}$"))]
+    #[cfg_attr(feature = "schema", schemars(regex(pattern = "^[0-9a-f]{12}$")))]
     pub digest: String,
     /// The proxies that run it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub proxies: Option<ProxyCounts>,
     /// The policies of the object.
     #[serde(default)]
-    #[schemars(
+    #[cfg_attr(feature = "schema", schemars(
         length(max = 64),
         extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["documentName"])
-    )]
+    ))]
     pub policies: Vec<DocumentPolicy>,
 }
 
 /// How many proxies run a document.
-#[derive(Clone, Debug, Deserialize, Serialize, JsonSchema)]
+#[derive(Clone, Debug, Deserialize, Serialize)]
+#[cfg_attr(feature = "schema", derive(JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct ProxyCounts {
     /// Those that run it.
-    #[schemars(range(min = 0))]
+    #[cfg_attr(feature = "schema", schemars(range(min = 0)))]
     pub running: i64,
     /// Those that report any document of the domain.
-    #[schemars(range(min = 0))]
+    #[cfg_attr(feature = "schema", schemars(range(min = 0)))]
     pub reporting: i64,
 }
 
 /// A policy of an object in a document.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Deserialize, Serialize, JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Deserialize, Serialize)]
+#[cfg_attr(feature = "schema", derive(JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct DocumentPolicy {
     /// What the document, metrics and dials call it: `NAMESPACE/OBJECT/NAME`.
-    #[schemars(length(min = 1, max = 192))]
+    #[cfg_attr(feature = "schema", schemars(length(min = 1, max = 192)))]
     pub document_name: String,
     /// Whether it applies.
     pub state: DocumentPolicyState,
@@ -110,9 +119,8 @@ pub struct DocumentPolicy {
 }
 
 /// Whether a policy applies.
-#[derive(
-    Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Deserialize, Serialize, JsonSchema,
-)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Deserialize, Serialize)]
+#[cfg_attr(feature = "schema", derive(JsonSchema))]
 pub enum DocumentPolicyState {
     /// To all traffic of its target.
     Programmed,

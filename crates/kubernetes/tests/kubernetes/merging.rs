@@ -158,6 +158,47 @@ fn section_names_one_rule_or_listener() {
 }
 
 #[test]
+fn listener_counts_the_routes_that_it_allows() {
+    let selected = json!({"from": "Selector", "selector": {"matchLabels": {"tier": "gold"}}});
+    let parent = json!({"namespace": "gateways", "name": "public", "port": 443});
+    let of_443 = accepted("HTTPRoute", "team-a", "p443", 1, &[(parent, ENVOY_GATEWAY)]);
+    let of_gateway = route("gateways", "own", 1);
+    let grpc = json!({"namespace": "gateways", "name": "public"});
+    let grpc = accepted("GRPCRoute", "team-b", "grpc", 1, &[(grpc, ENVOY_GATEWAY)]);
+    let namespace = |name: &str, tier: &str| json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name, "labels": {"tier": tier}}});
+    let objects = [
+        namespace("team-a", "gold"),
+        namespace("team-b", "tin"),
+        of_443,
+        of_gateway,
+        grpc,
+        route("team-a", "a", 1),
+        route("team-b", "b", 1),
+        route("unknown", "u", 1),
+    ];
+    for (allowed, expected) in [
+        (json!({}), vec!["gateways/own", "team-a/a", "team-b/b", "team-b/grpc", "unknown/u"]),
+        (json!({"namespaces": {"from": "Same"}}), vec!["gateways/own"]),
+        (json!({"namespaces": selected}), vec!["gateways/own", "team-a/a", "unknown/u"]),
+        (json!({"kinds": [{"kind": "GRPCRoute"}]}), vec!["team-b/grpc"]),
+    ] {
+        let mut public = gateway("gateways", "public", None);
+        public["spec"]["listeners"][0]["allowedRoutes"] = allowed;
+        let mut policy = on_gateway("p", json!({"policies": quotas(&["q"])}));
+        policy["spec"]["targetRefs"][0]["sectionName"] = json!("http");
+        let all: Vec<Value> = objects.iter().cloned().chain([policy]).collect();
+        let merged = merged_with(&[public], &all);
+        let routes = &policies(&merged)[0]["match"]["routes"];
+        let routes = routes.as_array().unwrap().iter().map(|name| name.as_str().unwrap());
+        let mut routes: Vec<String> = routes
+            .map(|name| name.split('/').skip(1).take(2).collect::<Vec<_>>().join("/"))
+            .collect();
+        routes.sort();
+        assert_eq!(routes, expected);
+    }
+}
+
+#[test]
 fn targets_without_traffic_are_named() {
     let mut not_accepted = route("team-a", "r", 1);
     not_accepted["status"]["parents"][0]["conditions"][0]["status"] = json!("False");

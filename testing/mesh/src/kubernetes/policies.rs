@@ -59,7 +59,7 @@ fn judge(helm: &Helm<'_>) -> Result<String> {
         ensure!(!answer.to_lowercase().contains("warn"), "{name}: {answer}");
     }
     let table = helm.api.run(&["get", "qp", "--all-namespaces"])?;
-    let columns = ["TARGET", "OF", "ACCEPTED", "PROGRAMMED", "ENFORCED", "PROXIES", "AGE"];
+    let columns = ["TARGET", "OF", "QUOTA", "ACCEPTED", "PROGRAMMED", "ENFORCED", "PROXIES", "AGE"];
     ensure!(columns.iter().all(|column| table.contains(column)), "{table}");
     helm.run(&["uninstall", RELEASE])?;
     let kept = helm.api.run(&["get", "qp", "--all-namespaces", "-o", "name"])?.lines().count();
