@@ -134,6 +134,22 @@
 {{- fail "policy.store.redis is for filter.form native: the Wasm filter reaches Redis through the store. Remove it" -}}
 {{- end -}}
 {{- end -}}
+{{- with $values.controller -}}
+{{- if .enabled -}}
+{{- if not $values.quotaPolicies.enabled -}}
+{{- fail "controller.enabled needs the resource QuotaPolicy: set quotaPolicies.enabled" -}}
+{{- end -}}
+{{- if not .domains -}}
+{{- fail "controller.domains is empty: name your domain and its Gateways, as in `[{domain: shop, gateways: [gateways/public], store: {cluster: quota_store}}]`" -}}
+{{- end -}}
+{{- if not .token.existingSecret -}}
+{{- fail "controller.token.existingSecret is empty: name a Secret with a token of the role publish (`quotagate token new controller --role publish`), whose line is in the admin tokens of the store" -}}
+{{- end -}}
+{{- if not (or $store.enabled .admin) -}}
+{{- fail "store.enabled is false: name the admin address of your store in controller.admin" -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
 {{- if and $values.jwt.issuer (not $values.jwt.jwksUri) -}}
 {{- fail "jwt.jwksUri is empty: name the address of the issuer's keys" -}}
 {{- end -}}

@@ -23,6 +23,20 @@ app.kubernetes.io/instance: {{ .Release.Name }}
 {{ include "quotagate.commonLabels" . }}
 {{- end -}}
 
+{{- define "quotagate.controller" -}}
+{{ include "quotagate.name" . }}-controller
+{{- end -}}
+
+{{- define "quotagate.controllerSelector" -}}
+app.kubernetes.io/name: quotagate-controller
+app.kubernetes.io/instance: {{ .Release.Name }}
+{{- end -}}
+
+{{- define "quotagate.controllerLabels" -}}
+{{ include "quotagate.controllerSelector" . }}
+{{ include "quotagate.commonLabels" . }}
+{{- end -}}
+
 {{- define "quotagate.filterLabels" -}}
 app.kubernetes.io/name: quotagate
 app.kubernetes.io/instance: {{ .Release.Name }}

@@ -2,6 +2,7 @@
 
 mod advise;
 mod check;
+mod controller;
 mod convert;
 mod health;
 mod merge;
@@ -49,6 +50,8 @@ enum Command {
     Convert(convert::ConvertArgs),
     /// Print the policy documents that QuotaPolicies and other Kubernetes objects of a folder make
     Merge(merge::MergeArgs),
+    /// Publish the documents that QuotaPolicies of a cluster make, and write their status
+    Controller(controller::ControllerArgs),
     /// Read access logs and recommend a quota
     Advise(advise::AdviseArgs),
     /// Print the JSON Schema of the policy document, for editors
@@ -98,6 +101,7 @@ fn main() -> ExitCode {
         Command::Check(args) => check::run(&args),
         Command::Convert(args) => convert::run(&args),
         Command::Merge(args) => merge::run(&args),
+        Command::Controller(args) => controller::run(&args),
         Command::Advise(args) => advise::run(args),
         Command::Schema { markdown } => {
             print(&if markdown { schema::page() } else { schema::text() })

@@ -34,15 +34,24 @@ pub(crate) struct MergeArgs {
 
 /// Prints the documents, and on standard error each object that is not accepted.
 ///
-/// The status is 0 if all are accepted and counted whole, 1 if not or if a file cannot be read, and
-/// 2 if the folder or the configuration cannot be read.
-///
 /// # Errors
 /// Sentences about what cannot be read.
 pub(crate) fn run(args: &MergeArgs) -> Result<ExitCode, String> {
-    let domains = domains(args)?;
+    let domains = domains(args.config.as_deref(), args.domain.as_deref())?;
+    let (objects, faults) = objects(&args.folder)?;
+    if objects.names().next().is_none() && faults.is_empty() {
+        return Err(format!("{} holds no QuotaPolicy", args.folder.display()));
+    }
+    print_documents(&objects, &domains, args.domain.as_deref(), faults)
+}
+
+/// The objects of a folder, and the faults of what cannot be read.
+///
+/// # Errors
+/// That the folder cannot be read.
+pub(crate) fn objects(folder: &Path) -> Result<(Objects, BTreeSet<String>), String> {
     let (mut objects, mut faults) = (Objects::default(), BTreeSet::new());
-    for file in files(&args.folder)? {
+    for file in files(folder)? {
         let documents = read(&file).unwrap_or_else(|fault| {
             faults.insert(fault);
             Vec::new()
@@ -53,15 +62,29 @@ pub(crate) fn run(args: &MergeArgs) -> Result<ExitCode, String> {
             }
         }
     }
-    if objects.names().next().is_none() && faults.is_empty() {
-        return Err(format!("{} holds no QuotaPolicy", args.folder.display()));
-    }
+    Ok((objects, faults))
+}
+
+/// Prints the documents of all domains or of one, and on standard error all faults: these, and
+/// those of objects that are not accepted.
+///
+/// The status is 0 if all are accepted and counted whole, 1 if not or if a file cannot be read, and
+/// 2 if the folder or the configuration cannot be read.
+///
+/// # Errors
+/// That nothing can be printed.
+pub(crate) fn print_documents(
+    objects: &Objects,
+    domains: &Domains,
+    only: Option<&str>,
+    mut faults: BTreeSet<String>,
+) -> Result<ExitCode, String> {
     let mut placed = BTreeSet::new();
     let (mut separator, mut is_open) = ("", true);
     for domain in domains.iter() {
-        let MergedDocument { document, outcomes } = merge(&objects, domain);
+        let MergedDocument { document, outcomes } = merge(objects, domain);
         placed.extend(outcomes.iter().map(|outcome| outcome.object.clone()));
-        if args.domain.as_deref().is_some_and(|wanted| wanted != domain.name()) {
+        if only.is_some_and(|wanted| wanted != domain.name()) {
             continue;
         }
         faults.extend(outcomes.iter().flat_map(refusals));
@@ -92,9 +115,13 @@ pub(crate) fn run(args: &MergeArgs) -> Result<ExitCode, String> {
     Ok(if faults.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-fn domains(args: &MergeArgs) -> Result<Domains, String> {
-    let Some(file) = &args.config else {
-        let name = args.domain.as_deref().unwrap_or("default");
+/// The domains of a configuration. Without one, a domain of this name.
+///
+/// # Errors
+/// What is wrong with the configuration or with the name.
+pub(crate) fn domains(config: Option<&Path>, domain: Option<&str>) -> Result<Domains, String> {
+    let Some(file) = config else {
+        let name = domain.unwrap_or("default");
         return Domains::one(name).map_err(|faults| format!("--domain: {}", faults.join("; ")));
     };
     let config = match <[Value; 1]>::try_from(read(file)?) {
@@ -104,8 +131,8 @@ fn domains(args: &MergeArgs) -> Result<Domains, String> {
     let domains = Domains::read(&config)
         .map_err(|faults| format!("{}: {}", file.display(), faults.join("; ")))?;
     let names: Vec<&str> = domains.iter().map(|domain| domain.name()).collect();
-    match &args.domain {
-        Some(wanted) if !names.contains(&wanted.as_str()) => Err(format!(
+    match domain {
+        Some(wanted) if !names.contains(&wanted) => Err(format!(
             "--domain: {} has no domain {wanted}: it has {}",
             file.display(),
             names.join(", ")
@@ -115,7 +142,7 @@ fn domains(args: &MergeArgs) -> Result<Domains, String> {
 }
 
 /// A line for each place at which an object is not accepted, or not in force.
-fn refusals(outcome: &PolicyOutcome) -> Vec<String> {
+pub(crate) fn refusals(outcome: &PolicyOutcome) -> Vec<String> {
     let line = |ancestor: &AncestorOutcome| {
         let verdicts = [Some(&ancestor.accepted), ancestor.programmed.as_ref()];
         let verdict = verdicts.into_iter().flatten().find(|verdict| !verdict.holds)?;

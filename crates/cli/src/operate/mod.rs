@@ -13,7 +13,8 @@ mod session;
 
 use std::process::ExitCode;
 
-pub(crate) use client::AdminAddr;
+pub(crate) use client::{AdminAddr, Client, Token, user_at_host};
+pub(crate) use failure::Failure;
 
 use change::{dial, document, overrides, reset};
 use look::{domains, history, top, usage, why};

@@ -91,7 +91,7 @@ pub struct DocumentStatus {
 }
 
 /// How many proxies run a document.
-#[derive(Clone, Debug, Deserialize, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
 #[cfg_attr(feature = "schema", derive(JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct ProxyCounts {

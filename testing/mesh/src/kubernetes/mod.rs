@@ -2,6 +2,7 @@
 
 pub mod api_server;
 mod combinations;
+mod controller;
 mod helm;
 mod policies;
 mod promises;
@@ -26,6 +27,7 @@ pub fn run(binaries: &Binaries, checks: &mut Checks) -> Result<()> {
     helm.discover()?;
     promises::run(&helm, checks);
     policies::run(&helm, checks);
+    controller::run(&helm, checks);
     combinations::run(&helm, checks);
     Ok(())
 }

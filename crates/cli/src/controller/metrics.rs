@@ -1,0 +1,154 @@
+//! The controller's metrics and health, over HTTP.
+
+use std::convert::Infallible;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use http_body_util::Full;
+use hyper::body::{Bytes, Incoming};
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
+use hyper::{Request, Response, StatusCode};
+use hyper_util::rt::{TokioIo, TokioTimer};
+use prometheus_client::encoding::EncodeLabelSet;
+use prometheus_client::encoding::text::encode;
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::metrics::histogram::Histogram;
+use prometheus_client::registry::Registry;
+use tokio::net::TcpListener;
+
+/// Upper bounds in seconds of the time that a pass took.
+const BOUNDS: [f64; 9] = [0.005, 0.01, 0.05, 0.1, 0.5, 1.0, 2.0, 5.0, 30.0];
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub(super) struct DomainLabel {
+    pub(super) domain: String,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub(super) struct AcceptedLabel {
+    pub(super) accepted: &'static str,
+}
+
+/// What the controller counts.
+pub(super) struct ControllerMetrics {
+    registry: Registry,
+    /// Whether it has read all objects.
+    pub(super) is_ready: AtomicBool,
+    pub(super) leader: Gauge,
+    pub(super) policies: Family<AcceptedLabel, Gauge>,
+    pub(super) documents: Family<DomainLabel, Gauge<u64, AtomicU64>>,
+    pub(super) published: Family<DomainLabel, Counter>,
+    pub(super) patches: Counter,
+    pub(super) faults: Counter,
+    pub(super) passes: Histogram,
+}
+
+impl ControllerMetrics {
+    pub(super) fn new() -> Self {
+        let mut metrics = Self {
+            registry: Registry::with_prefix("quotagate_controller"),
+            is_ready: AtomicBool::new(false),
+            leader: Gauge::default(),
+            policies: Family::default(),
+            documents: Family::default(),
+            published: Family::default(),
+            patches: Counter::default(),
+            faults: Counter::default(),
+            passes: Histogram::new(BOUNDS),
+        };
+        let registry = &mut metrics.registry;
+        registry.register("leader", "1 if this controller acts", metrics.leader.clone());
+        registry.register(
+            "policies",
+            "QuotaPolicies, by whether all of their targets accept them",
+            metrics.policies.clone(),
+        );
+        registry.register(
+            "document",
+            "The number of the published document of a domain; 0 for none",
+            metrics.documents.clone(),
+        );
+        registry.register(
+            "published",
+            "Documents that this controller published or withdrew",
+            metrics.published.clone(),
+        );
+        registry.register(
+            "status_patches",
+            "Statuses that this controller wrote",
+            metrics.patches.clone(),
+        );
+        registry.register(
+            "faults",
+            "Passes that failed in part and are tried again",
+            metrics.faults.clone(),
+        );
+        registry.register(
+            "pass_seconds",
+            "Time from a change until documents are published and statuses are written",
+            metrics.passes.clone(),
+        );
+        metrics
+    }
+
+    fn reply(&self, path: &str) -> (StatusCode, String) {
+        match path {
+            "/metrics" => {
+                let mut text = String::new();
+                match encode(&mut text, &self.registry) {
+                    Ok(()) => (StatusCode::OK, text),
+                    Err(error) => (StatusCode::INTERNAL_SERVER_ERROR, error.to_string()),
+                }
+            }
+            "/healthz" => (StatusCode::OK, "ok\n".to_owned()),
+            "/readyz" if self.is_ready.load(Ordering::Relaxed) => {
+                (StatusCode::OK, "ok\n".to_owned())
+            }
+            "/readyz" => {
+                let text = "the objects of the cluster are not read yet\n".to_owned();
+                (StatusCode::SERVICE_UNAVAILABLE, text)
+            }
+            _ => (StatusCode::NOT_FOUND, "try /metrics, /healthz or /readyz\n".to_owned()),
+        }
+    }
+}
+
+/// Serves metrics and health until the runtime ends.
+///
+/// # Errors
+/// When the address cannot be listened on.
+pub(super) async fn serve(
+    address: SocketAddr,
+    metrics: Arc<ControllerMetrics>,
+) -> Result<(), String> {
+    let listener = TcpListener::bind(address)
+        .await
+        .map_err(|error| format!("--metrics {address}: cannot listen: {error}"))?;
+    tokio::spawn(async move {
+        loop {
+            let Ok((stream, _)) = listener.accept().await else {
+                // Too many open files: others will be closed.
+                tokio::time::sleep(std::time::Duration::from_millis(100)).await;
+                continue;
+            };
+            let metrics = Arc::clone(&metrics);
+            let answer = service_fn(move |request: Request<Incoming>| {
+                let (status, text) = metrics.reply(request.uri().path());
+                async move {
+                    let mut response = Response::new(Full::new(Bytes::from(text)));
+                    *response.status_mut() = status;
+                    Ok::<_, Infallible>(response)
+                }
+            });
+            let mut server = http1::Builder::new();
+            // It also bounds how long a client may take to send its headers.
+            server.timer(TokioTimer::new());
+            tokio::spawn(server.serve_connection(TokioIo::new(stream), answer));
+        }
+    });
+    Ok(())
+}

@@ -1,0 +1,292 @@
+//! `quotagate controller`: from QuotaPolicies of a cluster to published documents, and back to
+//! their status.
+//!
+//! One controller of several acts, the one that holds a Lease. It keeps the objects of the cluster
+//! in memory by watches. After a change, and every few seconds, it makes a [pass]: the objects are
+//! merged anew, documents that differ are published, and statuses that differ are written. So
+//! nothing that was missed stays missed, and a fault of one object or of one domain stops no other.
+
+mod documents;
+mod leadership;
+mod metrics;
+mod pass;
+mod watched;
+
+use std::env;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::pin::Pin;
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use kube::Client as ClusterClient;
+use quotagate_kubernetes::{Domains, Objects, merge};
+use quotagate_ratelimit::settings::LogFormat;
+use tokio::runtime::Builder;
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::{oneshot, watch};
+use tokio::time::{Instant, sleep_until, timeout};
+use tracing::Level;
+
+use self::documents::{DocumentStore, DocumentWish};
+use self::leadership::Leadership;
+use self::metrics::ControllerMetrics;
+use self::pass::Reconciler;
+use self::watched::Watched;
+use crate::merge::{domains, objects, print_documents};
+use crate::operate::{AdminAddr, Token, user_at_host};
+use crate::serve::write_log;
+
+/// How long to wait for further changes, so that a burst makes one pass.
+const BURST: Duration = Duration::from_millis(200);
+/// The longest wait for them.
+const LONGEST_BURST: Duration = Duration::from_secs(2);
+/// How often to look at the store when nothing changes.
+const LOOK: Duration = Duration::from_secs(5);
+/// The longest pause after passes that failed.
+const LONGEST_PAUSE: Duration = Duration::from_secs(60);
+
+/// The flags of `quotagate controller`.
+#[derive(clap::Args)]
+pub(crate) struct ControllerArgs {
+    /// The domains of the platform: a list `domains` of policy documents, each with its `gateways`
+    /// [default: one domain `default` for all Gateways, without identities of the platform]
+    #[arg(long, env = "QUOTAGATE_CONTROLLER_CONFIG", value_name = "FILE")]
+    config: Option<PathBuf>,
+    /// The admin address of the store that documents are published through: host:port,
+    /// http://host:port or unix:/path.sock
+    #[arg(long, env = "QUOTAGATE_ADMIN", default_value = "127.0.0.1:9181", value_name = "ADDR")]
+    admin: AdminAddr,
+    /// A file with a token of the role `publish` for the domains, read for each call [default:
+    /// QUOTAGATE_TOKEN, then the file named by QUOTAGATE_ADMIN_TOKEN_FILE or QUOTAGATE_TOKEN_FILE]
+    #[arg(long, value_name = "FILE")]
+    token_file: Option<PathBuf>,
+    /// The namespace of the Lease: of several controllers, the one that holds it acts [default:
+    /// that of the pod, or of the kubeconfig]
+    #[arg(long, env = "POD_NAMESPACE", value_name = "NAME")]
+    lease_namespace: Option<String>,
+    /// The address of /metrics, /healthz and /readyz
+    #[arg(long, env = "QUOTAGATE_METRICS", default_value = "127.0.0.1:9182", value_name = "ADDR")]
+    metrics: SocketAddr,
+    /// Print the documents and what is wrong with objects, and change nothing
+    #[arg(long)]
+    dry_run: bool,
+    /// Publish and write the status once, and end
+    #[arg(long)]
+    once: bool,
+    /// With --once or --dry-run: read the objects from this folder, as `quotagate merge` does, and
+    /// use no cluster
+    #[arg(long, value_name = "DIR")]
+    from: Option<PathBuf>,
+    /// The log level on standard error: error, warn, info, debug, trace
+    #[arg(long, env = "QUOTAGATE_LOG", default_value = "info", value_name = "LEVEL")]
+    log: Level,
+}
+
+/// Runs the controller until SIGTERM or SIGINT.
+///
+/// # Errors
+/// One sentence about a wrong flag, a wrong configuration, or a cluster that cannot be reached.
+pub(crate) fn run(args: &ControllerArgs) -> Result<ExitCode, String> {
+    if args.from.is_some() && !args.once && !args.dry_run {
+        return Err("--from needs --once or --dry-run: nobody watches a folder".to_owned());
+    }
+    let domains = domains(args.config.as_deref(), None)?;
+    write_log(args.log, LogFormat::Text);
+    let runtime = Builder::new_current_thread().enable_all().build();
+    let runtime = runtime.map_err(|error| format!("cannot start: {error}"))?;
+    let done = runtime.block_on(async {
+        match &args.from {
+            Some(folder) => of_folder(args, &domains, folder).await,
+            None => of_cluster(args, domains).await,
+        }
+    });
+    // A name lookup that hangs must not delay the end.
+    runtime.shutdown_background();
+    done
+}
+
+impl ControllerArgs {
+    fn store(&self) -> Result<DocumentStore, String> {
+        // A token that is missing now is a fault of the call.
+        Token::find(self.token_file.as_deref()).map_err(|failure| failure.to_string())?;
+        Ok(DocumentStore::new(self.admin.clone(), self.token_file.clone(), user_at_host()))
+    }
+}
+
+/// Publishes what the objects of a folder make, or prints it.
+async fn of_folder(
+    args: &ControllerArgs,
+    domains: &Domains,
+    folder: &Path,
+) -> Result<ExitCode, String> {
+    let (objects, faults) = objects(folder)?;
+    if args.dry_run {
+        return print_documents(&objects, domains, None, faults);
+    }
+    let mut store = args.store()?;
+    let mut is_whole = faults.is_empty();
+    faults.iter().for_each(|fault| tracing::warn!("{fault}"));
+    for domain in domains.iter() {
+        let merged = merge(&objects, domain);
+        for refusal in merged.outcomes.iter().flat_map(crate::merge::refusals) {
+            tracing::warn!("{refusal}");
+            is_whole = false;
+        }
+        let settled = store.settle(domain, &DocumentWish::of(&merged)).await;
+        match settled.fault {
+            Some(fault) => return Err(fault),
+            None => tracing::info!(
+                "{}",
+                settled.done.unwrap_or_else(|| {
+                    format!("domain {} has this very document already", domain.name())
+                })
+            ),
+        }
+    }
+    Ok(if is_whole { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+async fn of_cluster(args: &ControllerArgs, domains: Domains) -> Result<ExitCode, String> {
+    let cluster = ClusterClient::try_default().await;
+    let cluster =
+        cluster.map_err(|error| format!("no Kubernetes cluster is configured: {error}"))?;
+    let watched = Watched::start(&cluster);
+    let mut changes = watched.changes();
+    let mut stop = until_signal()?;
+    let metrics = Arc::new(ControllerMetrics::new());
+    let ends = args.once || args.dry_run;
+    if !ends {
+        metrics::serve(args.metrics, Arc::clone(&metrics)).await?;
+    }
+    while !watched.is_ready() {
+        tokio::select! {
+            () = &mut stop => return Ok(ExitCode::SUCCESS),
+            // The sender lives as long as `watched`.
+            _ = changes.changed() => {}
+        }
+    }
+    metrics.is_ready.store(true, Ordering::Relaxed);
+    if args.dry_run {
+        let (mut objects, mut faults) = (Objects::default(), std::collections::BTreeSet::new());
+        for (_, _, object) in watched.all() {
+            faults.extend(objects.add(&object).err().into_iter().flatten());
+        }
+        return print_documents(&objects, &domains, None, faults);
+    }
+    let name = env::var("HOSTNAME").ok().filter(|name| !name.is_empty());
+    let name =
+        format!("{}-{}", name.unwrap_or_else(|| "controller".to_owned()), std::process::id());
+    let store = args.store()?;
+    let mut reconciler =
+        Reconciler::new(&cluster, domains, watched, store, Arc::clone(&metrics), name.clone());
+    if args.once {
+        let seen = *changes.borrow_and_update();
+        let end = reconciler.pass(seen, &Leadership::always()).await;
+        end.faults.iter().for_each(|fault| tracing::warn!("{fault}"));
+        let is_whole = end.faults.is_empty();
+        return Ok(if is_whole { ExitCode::SUCCESS } else { ExitCode::FAILURE });
+    }
+    let namespace =
+        args.lease_namespace.clone().unwrap_or_else(|| cluster.default_namespace().to_owned());
+    let (ended, ends) = oneshot::channel();
+    let (leadership, candidate) = Leadership::start(cluster, &namespace, name, ends);
+    lead(reconciler, leadership, changes, stop, &metrics).await;
+    drop(ended);
+    // What is left of the Lease expires if the task failed.
+    let _ = candidate.await;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Makes passes while it leads.
+async fn lead(
+    mut reconciler: Reconciler,
+    mut leadership: Leadership,
+    mut changes: watch::Receiver<u64>,
+    mut stop: Stop,
+    metrics: &ControllerMetrics,
+) {
+    let (mut was_leader, mut failures) = (false, 0_u32);
+    let (mut next, mut not_before) = (Instant::now(), Instant::now());
+    loop {
+        let is_leader = leadership.acts();
+        metrics.leader.set(i64::from(is_leader));
+        if is_leader != was_leader {
+            tracing::info!("{}", if is_leader { "leads" } else { "does not lead any more" });
+            was_leader = is_leader;
+            reconciler.begin();
+            next = Instant::now();
+        }
+        tokio::select! {
+            () = &mut stop => return,
+            () = leadership.changed() => {}
+            changed = changes.changed() => {
+                if changed.is_err() {
+                    return;
+                }
+                burst(&mut changes).await;
+                next = Instant::now();
+            }
+            () = sleep_until(next.max(not_before)) => {
+                let now = Instant::now();
+                next = now + LOOK;
+                if !leadership.acts() {
+                    continue;
+                }
+                let seen = *changes.borrow_and_update();
+                let end = reconciler.pass(seen, &leadership).await;
+                for fault in &end.faults {
+                    tracing::warn!("{fault}");
+                }
+                failures = if end.faults.is_empty() { 0 } else { failures.saturating_add(1) };
+                let now = Instant::now();
+                not_before = now + pause(failures);
+                next = end.due.map_or(now + LOOK, |due| due.min(now + LOOK));
+            }
+        }
+    }
+}
+
+/// Waits until a burst of changes is over.
+async fn burst(changes: &mut watch::Receiver<u64>) {
+    let end = Instant::now() + LONGEST_BURST;
+    while Instant::now() < end && timeout(BURST, changes.changed()).await.is_ok_and(|it| it.is_ok())
+    {
+    }
+}
+
+/// The pause after this many passes in a row that failed.
+fn pause(failures: u32) -> Duration {
+    match failures {
+        0 => Duration::ZERO,
+        _ => Duration::from_secs(1 << (failures - 1).min(6)).min(LONGEST_PAUSE),
+    }
+}
+
+/// Ends with the first signal to end.
+type Stop = Pin<Box<dyn Future<Output = ()>>>;
+
+fn until_signal() -> Result<Stop, String> {
+    let on = |kind| signal(kind).map_err(|error| format!("cannot wait for signals: {error}"));
+    let (mut terminate, mut interrupt) =
+        (on(SignalKind::terminate())?, on(SignalKind::interrupt())?);
+    Ok(Box::pin(async move {
+        tokio::select! {
+            _ = terminate.recv() => {}
+            _ = interrupt.recv() => {}
+        }
+    }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pauses_grow_to_a_minute() {
+        let seconds = [0, 1, 2, 3, 7, 1000].map(|failures| pause(failures).as_secs());
+        assert_eq!(seconds, [0, 1, 2, 4, 60, 60]);
+    }
+}
