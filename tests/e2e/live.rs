@@ -203,3 +203,82 @@ fn new_configuration_inherits_the_published_document_while_the_store_is_away() -
     }
     Ok(())
 }
+
+/// The share of the proxies that this one belongs to, by the name in its reports.
+fn share(rig: &Rig) -> Result<u64> {
+    let mut name = None;
+    wait::until_true("the proxy's name", PATIENCE, || {
+        for key in rig.redis.cli(&["KEYS", "qg:published:*"])?.lines().lines() {
+            let seen = rig.redis.cli(&["HVALS", key])?.lines();
+            let of_domain = seen.lines().filter_map(|item| {
+                let item: Value = serde_json::from_str(item).ok()?;
+                Some(item["in_force"]["proxies"][0].as_str()?.to_owned())
+            });
+            name = of_domain.last().or(name.take());
+        }
+        Ok(name.is_some())
+    })?;
+    Ok(quotagate_protocol::share_of(&name.context("the name")?))
+}
+
+#[test]
+fn document_for_a_share_of_the_proxies_is_taken_up_there_alone() -> Result<()> {
+    let rig = Rig::start(live(json!([of_path("x", 3)])))?;
+    let wish = |policies: Value, percent: u64| json!({"document": rig::document(policies), "percent": percent, "by": "a test"});
+    let change = |wish: &Value| rig.store.operate("POST", "/v1/documents", wish).map(drop);
+    publish(&rig.store, json!([of_path("x", 4)]))?;
+    until_taken_up(&rig.store, 1)?;
+    let share = share(&rig)?;
+    let mut number = 1;
+    // A share that ends just before this proxy.
+    if share > 0 {
+        change(&wish(json!([of_path("x", 5)]), share))?;
+        let requests = || -> Result<u64> {
+            let listed = http::get(rig.store.admin_port(), "/v1/documents?domain=shop")?.json()?;
+            let documents = listed["in_force"]["documents"].as_array().cloned().unwrap_or_default();
+            assert!(documents.iter().all(|of| of["number"] != json!(2)), "{documents:?}");
+            Ok(documents.iter().filter_map(|of| of["requests"].as_u64()).sum())
+        };
+        // It has reported since, so the store has told it which one is published.
+        let mut reports = 0;
+        let mut known = requests()?;
+        wait::until_true("two reports", PATIENCE, || {
+            status(rig.envoy.port(), "/x")?;
+            let now = requests()?;
+            (reports, known) = (reports + u32::from(now > known), now);
+            Ok(reports > 1)
+        })?;
+        change(&json!({"domain": "shop", "rollback_to": 1, "by": "a test"}))?;
+        number = 3;
+        until_taken_up(&rig.store, number)?;
+        assert!(!rig.envoy.log().contains("document number 2 ("), "{}", rig.envoy.log());
+    }
+    // And one that ends just behind it.
+    if share < 99 {
+        change(&wish(json!([of_path("x", 6)]), share + 1))?;
+        number += 1;
+        until_in_force(&rig.envoy, number, 1)?;
+        until_taken_up(&rig.store, number)?;
+        change(&json!({"domain": "shop", "rollback_to": number, "by": "a test"}))?;
+        until_taken_up(&rig.store, number + 1)?;
+    }
+    Ok(())
+}
+
+#[test]
+fn document_for_a_time_is_taken_up_and_gives_way_by_itself() -> Result<()> {
+    let rig = Rig::start(live(json!([of_path("x", 3)])))?;
+    publish(&rig.store, json!([of_path("x", 4)]))?;
+    until_taken_up(&rig.store, 1)?;
+    let policies = json!([of_path("y", 0)]);
+    let wish = json!({"document": rig::document(policies), "for_ms": 20_000, "by": "a test"});
+    rig.store.operate("POST", "/v1/documents", &wish)?;
+    until_in_force(&rig.envoy, 2, 1)?;
+    assert_eq!(status(rig.envoy.port(), "/y")?, 429);
+    until_taken_up(&rig.store, 3)?;
+    assert_eq!(status(rig.envoy.port(), "/y")?, 200);
+    let history = http::get(rig.store.admin_port(), "/v1/history?domain=shop")?.json()?;
+    let done = history[0]["done"].as_str().unwrap_or_default();
+    assert!(done.ends_with("the time of number 2 is over"), "{history}");
+    Ok(())
+}

@@ -79,8 +79,9 @@ impl Hooks for Control {
         &'a self,
         domain: &'a str,
         digest: &'a str,
+        number: u64,
     ) -> BoxFuture<'a, Result<Vec<u8>, String>> {
-        self.operate.document(domain, digest)
+        self.operate.document(domain, digest, number)
     }
 }
 

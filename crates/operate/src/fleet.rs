@@ -215,25 +215,29 @@ impl FleetSight<'_> {
         let cut = theirs.iter().filter(|seen| is_cut(seen)).map(|seen| seen.domain.clone());
         let cut: BTreeSet<String> = cut.collect();
         let own = self.fleet.watch.in_force.seen(Instant::now());
-        let mut domains: BTreeMap<String, BTreeMap<(String, u64), BTreeSet<String>>> =
-            BTreeMap::new();
+        type OfDocument = (BTreeSet<String>, [u64; 2]);
+        let mut domains: BTreeMap<String, BTreeMap<(String, u64), OfDocument>> = BTreeMap::new();
         for sighting in own.into_iter().chain(theirs) {
-            let DocumentSighting { domain, digest, number, proxies } = sighting;
-            let document = (digest, number);
-            domains.entry(domain).or_default().entry(document).or_default().extend(proxies);
+            let DocumentSighting { domain, digest, number, proxies, requests } = sighting;
+            let of = domains.entry(domain).or_default().entry((digest, number)).or_default();
+            of.0.extend(proxies);
+            of.1.iter_mut().zip(requests).for_each(|(sum, of)| *sum = sum.saturating_add(of));
         }
         let count = |proxies: &BTreeSet<String>| u64::try_from(proxies.len()).unwrap_or(u64::MAX);
         let counted = domains.into_iter().map(|(domain, documents)| {
-            let all: BTreeSet<String> = documents.values().flatten().cloned().collect();
+            let all: BTreeSet<String> =
+                documents.values().flat_map(|(proxies, _)| proxies).cloned().collect();
             let proxies = count(&all);
             let mut silent = self.fleet.watch.in_force.silent(&domain, Instant::now());
             silent.retain(|proxy| !cut.contains(&domain) && !all.contains(proxy));
             let documents = documents.into_iter();
             let mut documents: Vec<_> = documents
-                .map(|((digest, number), proxies)| DocumentInfo {
+                .map(|((digest, number), (proxies, [requests, refused]))| DocumentInfo {
                     digest,
                     number,
                     proxies: count(&proxies),
+                    requests,
+                    refused,
                 })
                 .collect();
             documents.sort_by_key(|document| Reverse(document.proxies));

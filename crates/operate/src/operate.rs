@@ -55,7 +55,7 @@ pub struct Operate {
     /// Dials of policies.
     pub dials: Dials,
     /// Published documents.
-    pub documents: Documents,
+    pub documents: Arc<Documents>,
     /// Runtime overrides of partitions.
     pub overrides: Arc<Overrides>,
     /// Counters of partitions.
@@ -95,17 +95,23 @@ impl Operate {
             Arc::clone(&history),
             Arc::clone(&watch),
         ));
+        let documents = Arc::new(Documents::new(Arc::clone(&directory), Arc::clone(&history)));
         let boards = Arc::new(Boards::new(Arc::clone(&directory), Arc::clone(&views)));
         Self {
             dials: Dials::new(Arc::clone(&directory), Arc::clone(&history), Arc::clone(&watch)),
-            documents: Documents::new(Arc::clone(&directory), Arc::clone(&history)),
+            documents: Arc::clone(&documents),
             counters: Counters::new(
                 Arc::clone(&history),
                 Arc::clone(&overrides),
                 Arc::clone(&boards),
             ),
             domains: Domains::new(Arc::clone(&history), Arc::clone(&boards)),
-            expiry: Expiry::new(Arc::clone(&history), Arc::clone(&overrides), Arc::clone(&boards)),
+            expiry: Expiry::new(
+                Arc::clone(&history),
+                Arc::clone(&overrides),
+                Arc::clone(&boards),
+                documents,
+            ),
             views,
             directory,
             history,
@@ -165,14 +171,15 @@ impl Hooks for Operate {
         async move {
             let cached = self.views.wanted(domain).await.map_err(|full| full.to_string())?;
             // Reports decide nothing, so an unreadable one is ignored.
-            if let Some(report) = cached.learn(report) {
-                self.watch.reported(domain, &report);
+            let report = cached.learn(report);
+            if let Some(report) = &report {
+                self.watch.reported(domain, report);
                 if cached.is_due() {
                     let (directory, cached) = (Arc::clone(&self.directory), Arc::clone(&cached));
                     tokio::spawn(async move { directory.write_down(&cached).await });
                 }
             }
-            cached.reply().ok_or_else(|| "the dials cannot be read".to_owned())
+            cached.reply(report.as_ref()).ok_or_else(|| "the dials cannot be read".to_owned())
         }
         .boxed()
     }
@@ -181,11 +188,14 @@ impl Hooks for Operate {
         &'a self,
         domain: &'a str,
         digest: &'a str,
+        number: u64,
     ) -> BoxFuture<'a, Result<Vec<u8>, String>> {
         async move {
             let cached = self.views.wanted(domain).await.map_err(|full| full.to_string())?;
-            let published = cached.reply().and_then(|reply| reply.document);
-            let published = published.ok_or("the published documents cannot be read")?;
+            let view = cached.view();
+            let named = view.as_ref().and_then(|view| Some((view.documents()?, view.now())));
+            let (documents, now) = named.ok_or("the published documents cannot be read")?;
+            let published = documents.numbered(number, now).clone();
             self.documents.reply(domain, published, digest).await
         }
         .boxed()

@@ -12,8 +12,8 @@ use super::{Kind, Mode, OnFailure, is_default, lenient};
 /// The path of the call; its query is `domain=<domain>`. Its body is a [`Report`], or empty.
 pub const TELEMETRY_PATH: &str = "/v1/telemetry";
 /// The path on which a worker asks for the published document of its domain; its query is
-/// `domain=<domain>&digest=<digest>` with the [digest](DOCUMENT_DIGEST) of the document that it
-/// has. The reply is a [`DocumentReply`].
+/// `domain=<domain>&digest=<digest>&number=<number>` with the [digest](DOCUMENT_DIGEST) of the
+/// document that it has, and the number that the store named. The reply is a [`DocumentReply`].
 pub const DOCUMENT_PATH: &str = "/v1/document";
 /// Largest published document, in bytes of JSON. A reply with it is at most
 /// [`MAX_BODY`](super::MAX_BODY) bytes long.

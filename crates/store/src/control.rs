@@ -208,6 +208,8 @@ pub struct Publication {
     pub number: u64,
     /// Its record.
     pub record: Vec<u8>,
+    /// The record of the last one from now on.
+    pub last: Vec<u8>,
     /// Its text; `None` to withdraw.
     pub text: Option<Vec<u8>>,
     /// The number whose record and text are deleted.

@@ -8,7 +8,7 @@ use serde_json::Value;
 use super::domain::DocumentsInForce;
 
 /// A document that an operator published, or the withdrawal of one.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DocumentRecord {
     /// Its number: 1, 2, ... in each domain.
     pub number: u64,
@@ -28,9 +28,21 @@ pub struct DocumentRecord {
     /// The number whose content it has again, if it is a rollback.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rollback_to: Option<u64>,
+    /// Which share of the proxies takes it up first, in percent. Absent: all do.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub percent: Option<u8>,
+    /// When its time is over, in milliseconds since the Unix epoch. Then the one before is in force
+    /// again.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub until_ms: Option<u64>,
 }
 
 impl DocumentRecord {
+    /// Whether it is for a share of the proxies or for a time.
+    pub fn is_limited(&self) -> bool {
+        self.percent.is_some() || self.until_ms.is_some()
+    }
+
     /// Whether it withdraws what was published.
     pub fn is_withdrawal(&self) -> bool {
         self.digest.is_empty()
@@ -49,7 +61,8 @@ pub struct PublishedDocuments {
     pub domain: String,
     /// Whether they survive a restart of this store.
     pub durable: bool,
-    /// The last 64, the newest first. The first one is published, unless it is a withdrawal.
+    /// The last 64, the newest first. The first one is published, unless it is a withdrawal. If it
+    /// is for a share of the proxies, the others have the one after it.
     pub documents: Vec<DocumentRecord>,
     /// Why nobody knows which one is published.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -75,7 +88,7 @@ pub struct DocumentText {
 }
 
 /// Publishes a document for the proxies of its domain whose own document says `live: true`.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct PublishDocument {
     /// The domain: that of the document.
@@ -84,13 +97,20 @@ pub struct PublishDocument {
     /// The document; or else [`rollback_to`](Self::rollback_to).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub document: Option<Value>,
-    /// The number of an earlier document, whose content is published again.
+    /// The number of an earlier document, whose content is published again. That of a document for
+    /// a share of the proxies or for a time promotes it: all proxies take it up, for good.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rollback_to: Option<u64>,
     /// The number of the last document that the operator has seen; 0 for none. If another one was
     /// published since, the store refuses this one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub after: Option<u64>,
+    /// Publishes it for this share of the proxies, 1 to 99 percent. Only with a document.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub percent: Option<u8>,
+    /// Publishes it for so many milliseconds. Only with a document.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub for_ms: Option<u64>,
     /// A note for those who look at the list.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub note: Option<String>,

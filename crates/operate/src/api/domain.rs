@@ -146,6 +146,12 @@ pub struct DocumentInfo {
     pub number: u64,
     /// The proxies that reported it.
     pub proxies: u64,
+    /// Their requests in the last five minutes. One counts for each policy that applied to it.
+    #[serde(default)]
+    pub requests: u64,
+    /// How many of those were refused.
+    #[serde(default)]
+    pub refused: u64,
 }
 
 impl DocumentsInForce {
@@ -186,7 +192,7 @@ impl DocumentsInForce {
             return None;
         }
         let all = self.proxies;
-        let of = |DocumentInfo { digest, number, proxies }: &DocumentInfo| {
+        let of = |DocumentInfo { digest, number, proxies, .. }: &DocumentInfo| {
             let verb = if *proxies == 1 { "has" } else { "have" };
             let number = if *number == 0 { String::new() } else { format!(" (number {number})") };
             format!("{proxies} of {all} proxies {verb} {digest}{number}")

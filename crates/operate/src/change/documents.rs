@@ -13,16 +13,20 @@ use serde::de::IgnoredAny;
 use serde_json::Value;
 use tokio::sync::OnceCell;
 
+use super::author::Author;
+use super::dials::check_time;
 use super::history::{History, Made};
 use crate::api::{
-    Changed, DocumentRecord, DocumentText, DocumentsInForce, Event, MAX_REASON, PublishDocument,
-    PublishedDocuments, WithdrawDocument, domain_of,
+    Changed, DocumentRecord, DocumentText, DocumentsInForce, Event, MAX_REASON, NOBODY,
+    PublishDocument, PublishedDocuments, WithdrawDocument, domain_of,
 };
 use crate::control::ControlHandle;
 use crate::document::unknown_zones;
 use crate::domain::directory::{Directory, clean, clean_text};
-use crate::record::documents::{LOST_RECORD, LastRecord, last, published, records};
-use crate::record::write;
+use crate::record::documents::{
+    LOST_RECORD, LastRecord, PublishedState, before, last, published, records,
+};
+use crate::record::{span, write};
 use crate::{Fault, MAX_DOMAINS, millis};
 use quotagate_store::control::{HashName, LAST_DOCUMENT, MAX_DOCUMENTS, Publication, Snapshot};
 use quotagate_store::store::StoreError;
@@ -37,7 +41,8 @@ pub struct Documents {
 }
 
 /// Replies to proxies, and which document each of them has. Those who ask at once share one read.
-type LastReplies = HashMap<String, (DocumentVersion, Arc<OnceCell<Arc<[u8]>>>)>;
+/// A domain has two while a document is published for a share of its proxies.
+type LastReplies = HashMap<String, Vec<(DocumentVersion, Arc<OnceCell<Arc<[u8]>>>)>>;
 
 /// What is published.
 struct Wish<'w> {
@@ -48,6 +53,8 @@ struct Wish<'w> {
     /// The document and what it means; `None` to withdraw.
     content: Option<(Value, Config)>,
     rollback_to: Option<u64>,
+    percent: Option<u8>,
+    for_ms: Option<u64>,
 }
 
 impl Documents {
@@ -61,6 +68,7 @@ impl Documents {
     /// All faults of the document; or that another one was published since the operator looked, or
     /// the backend fails.
     pub async fn publish(&self, wish: &PublishDocument) -> Result<Changed, Fault> {
+        check_limits(wish)?;
         let (document, named) = match (&wish.document, wish.rollback_to) {
             (Some(document), None) => {
                 let named = domain_of(document).map(str::to_owned);
@@ -89,6 +97,8 @@ impl Documents {
             by: &wish.by,
             content: Some(content),
             rollback_to: wish.rollback_to,
+            percent: wish.percent,
+            for_ms: wish.for_ms,
         };
         self.make(wish).await
     }
@@ -101,65 +111,119 @@ impl Documents {
     pub async fn withdraw(&self, wish: &WithdrawDocument) -> Result<Changed, Fault> {
         let domain = self.domain(wish.domain.as_deref()).await?;
         let WithdrawDocument { after, note, by, .. } = wish;
-        let (content, rollback_to) = (None, None);
-        let note = note.as_deref();
-        self.make(Wish { domain: &domain, after: *after, note, by, content, rollback_to }).await
+        let (content, rollback_to, percent, for_ms) = (None, None, None, None);
+        let (domain, after, note) = (&*domain, *after, note.as_deref());
+        self.make(Wish { domain, after, note, by, content, rollback_to, percent, for_ms }).await
     }
 
     async fn make(&self, wish: Wish<'_>) -> Result<Changed, Fault> {
-        let Wish { domain, after, note, by, content, rollback_to } = wish;
+        let domain = wish.domain;
+        self.end(domain).await?;
         let snapshot = self.control.read(HashName::Documents, domain).await?;
-        let old = snapshot.get(LAST_DOCUMENT).map(<[u8]>::to_vec);
         let records = records(&snapshot);
-        // Of a record that was lost, nobody knows the number.
         let last_number = records.first().map_or(0, |record| record.number);
-        if after.is_some_and(|after| after != last_number) {
+        if wish.after.is_some_and(|after| after != last_number) {
             return Err(overtaken(domain, records.first()));
         }
-        let digest = content.as_ref().map(|(_, config)| config.digest.to_string());
-        match (&digest, last(&snapshot)) {
-            (None, LastRecord::Absent) => {
-                return Err(Fault::Absent(format!("no document is published in {domain}")));
-            }
-            (None, LastRecord::Known(last)) if last.is_withdrawal() => {
-                return Err(Fault::Absent(format!("no document is published in {domain}")));
-            }
-            (Some(digest), LastRecord::Known(last)) if *digest == last.digest => {
-                return Err(Fault::InUse(format!(
-                    "{domain} has this very document published, as number {} ({digest}): nothing \
-                     would change",
-                    last.number
-                )));
-            }
-            _ => {}
+        wish.check(&last(&snapshot))?;
+        let Some(made) = self.write(wish, &snapshot).await? else {
+            let snapshot = self.control.read(HashName::Documents, domain).await?;
+            return Err(overtaken(domain, self::records(&snapshot).first()));
+        };
+        let remark = self.remark(domain).await;
+        Ok(Changed { remark, ..self.history.reply(domain.to_owned(), made, None) })
+    }
+
+    /// If the time of the last document is over, publishes again what was in force before it. Of
+    /// several stores, one does.
+    ///
+    /// # Errors
+    /// If that cannot be read any more, or the backend fails.
+    pub(crate) async fn end(&self, domain: &str) -> Result<(), Fault> {
+        let snapshot = self.control.read(HashName::Documents, domain).await?;
+        let is_over = published(&snapshot).is_some_and(|named| named.has_ended_at(snapshot.now));
+        let LastRecord::Known(state) = last(&snapshot) else { return Ok(()) };
+        if !is_over {
+            return Ok(());
         }
+        let number = state.newest().number;
+        let before = match state.share {
+            Some(_) => Some(state.all.version()),
+            None => before(&snapshot, number),
+        };
+        let before = before.filter(|before| !before.digest.is_empty()).map(|of| of.number);
+        let content = match before {
+            Some(before) => {
+                let text = self.text(Some(domain), Some(before)).await?;
+                Some(checked(&text.document)?)
+            }
+            None => None,
+        };
+        let note = format!("the time of number {number} is over");
+        let wish = Wish {
+            domain,
+            after: None,
+            note: Some(&note),
+            by: NOBODY,
+            content,
+            rollback_to: before,
+            percent: None,
+            for_ms: None,
+        };
+        Author::time().makes(self.write(wish, &snapshot)).await.map(drop)
+    }
+
+    /// Makes the next number. Returns `None` if another one was made after `snapshot`.
+    async fn write(&self, wish: Wish<'_>, snapshot: &Snapshot) -> Result<Option<Made>, Fault> {
+        let Wish { domain, note, by, content, rollback_to, percent, for_ms, .. } = wish;
+        let old = snapshot.get(LAST_DOCUMENT).map(<[u8]>::to_vec);
+        // Of a record that was lost, nobody knows the number.
+        let last_number = records(snapshot).first().map_or(0, |record| record.number);
+        let now = millis(snapshot.now);
         let record = DocumentRecord {
             number: last_number.saturating_add(1),
-            digest: digest.unwrap_or_default(),
+            digest: content
+                .as_ref()
+                .map(|(_, config)| config.digest.to_string())
+                .unwrap_or_default(),
             policies: content.as_ref().map_or(0, |(_, config)| config.policies.len() as u64),
             by: clean(by),
-            at_ms: millis(snapshot.now),
+            at_ms: now,
             note: note.map(|note| clean_text(note, MAX_REASON)).filter(|note| !note.is_empty()),
             rollback_to,
+            percent,
+            until_ms: for_ms.map(|for_ms| now.saturating_add(for_ms)),
         };
-        let event = Event::new(record.at_ms, &record.by, done(&record))
+        let before = match last(snapshot) {
+            LastRecord::Known(state) => Some(state),
+            LastRecord::Absent | LastRecord::Unreadable => None,
+        };
+        let promoted = before.as_ref().and_then(PublishedState::limited);
+        let promoted = promoted.filter(|of| rollback_to == Some(of.number)).is_some();
+        let event = Event::new(now, &record.by, done(&record, promoted, for_ms))
             .values(old.as_deref(), Some(&write(&record)));
+        let state = match percent {
+            Some(_) => {
+                // Nothing is in force for the others, as of number 0.
+                let all = before.map(|state| state.all);
+                PublishedState { all: all.unwrap_or_default(), share: Some(record.clone()) }
+            }
+            None => PublishedState { all: record.clone(), share: None },
+        };
         let publication = Publication {
             old,
             number: record.number,
             record: write(&record),
+            last: write(&state),
             text: content.as_ref().map(|(document, _)| document.to_string().into_bytes()),
-            dropped: dropped(&snapshot, record.number),
+            dropped: dropped(snapshot, record.number),
             event: write(&event),
         };
         let Some(version) = self.control.publish(domain, &publication).await? else {
-            let snapshot = self.control.read(HashName::Documents, domain).await?;
-            return Err(overtaken(domain, self::records(&snapshot).first()));
+            return Ok(None);
         };
         self.history.changed(domain, &event).await;
-        let made = Made { version, done: event.done };
-        let remark = self.remark(domain).await;
-        Ok(Changed { remark, ..self.history.reply(domain.to_owned(), made, None) })
+        Ok(Some(Made { version, done: event.done }))
     }
 
     /// Why nobody takes it up, if that is known.
@@ -230,7 +294,8 @@ impl Documents {
         Ok(DocumentText { domain, record: record.clone(), document })
     }
 
-    /// The reply to a proxy that has the document with this digest, as JSON.
+    /// The reply to a proxy that should have `published` and has the document with this digest, as
+    /// JSON.
     ///
     /// # Errors
     /// If the backend fails, or the text is lost.
@@ -256,13 +321,16 @@ impl Documents {
     /// The reply with this document, or the place for it.
     fn shared_reply(&self, domain: &str, published: &DocumentVersion) -> Arc<OnceCell<Arc<[u8]>>> {
         let mut replies = self.replies();
-        if let Some((_, reply)) = replies.get(domain).filter(|(known, _)| known == published) {
+        let is_full = replies.len() >= MAX_DOMAINS && !replies.contains_key(domain);
+        let mut other = Vec::new();
+        let of_domain =
+            if is_full { &mut other } else { replies.entry(domain.to_owned()).or_default() };
+        if let Some((_, reply)) = of_domain.iter().find(|(known, _)| known == published) {
             return Arc::clone(reply);
         }
         let reply = Arc::<OnceCell<_>>::default();
-        if replies.len() < MAX_DOMAINS || replies.contains_key(domain) {
-            replies.insert(domain.to_owned(), (published.clone(), Arc::clone(&reply)));
-        }
+        of_domain.insert(0, (published.clone(), Arc::clone(&reply)));
+        of_domain.truncate(2);
         reply
     }
 
@@ -298,6 +366,66 @@ impl Documents {
     }
 }
 
+impl Wish<'_> {
+    /// # Errors
+    /// If it changes nothing, or something else must be decided first.
+    fn check(&self, last: &LastRecord) -> Result<(), Fault> {
+        let domain = self.domain;
+        let digest = self.content.as_ref().map(|(_, config)| &*config.digest);
+        match last {
+            LastRecord::Unreadable if self.percent.is_some() || self.for_ms.is_some() => {
+                let reason = "nobody knows what is in force before it, because the record of the \
+                    last document cannot be read: publish one for all proxies first";
+                let field = if self.percent.is_some() { "percent" } else { "for_ms" };
+                Err(Fault::invalid(field, reason))
+            }
+            LastRecord::Unreadable => Ok(()),
+            LastRecord::Known(state) if let Some(limited) = state.limited() => {
+                // What an earlier number says ends it, and so does a withdrawal.
+                if self.content.is_none() || self.rollback_to.is_some() {
+                    return Ok(());
+                }
+                Err(Fault::InUse(format!(
+                    "number {} is published in {domain} {} now: `quotagate document promote` keeps \
+                     it for all proxies, and `quotagate document rollback` goes back to the one \
+                     before. Then publish again",
+                    limited.number,
+                    limits(limited, None)
+                )))
+            }
+            LastRecord::Known(PublishedState { all, .. }) => match digest {
+                Some(digest) if digest == all.digest => Err(Fault::InUse(format!(
+                    "{domain} has this very document published, as number {} ({digest}): nothing \
+                     would change",
+                    all.number
+                ))),
+                None if all.is_withdrawal() => {
+                    Err(Fault::Absent(format!("no document is published in {domain}")))
+                }
+                _ => Ok(()),
+            },
+            LastRecord::Absent if digest.is_none() => {
+                Err(Fault::Absent(format!("no document is published in {domain}")))
+            }
+            LastRecord::Absent => Ok(()),
+        }
+    }
+}
+
+/// # Errors
+/// If a share or a time is out of its bounds, or has no document.
+fn check_limits(wish: &PublishDocument) -> Result<(), Fault> {
+    check_time(wish.for_ms)?;
+    if wish.percent.is_some_and(|percent| !(1..=99).contains(&percent)) {
+        return Err(Fault::invalid("percent", "is 1 to 99: without it, all proxies take it up"));
+    }
+    let limited = wish.percent.map(|_| "percent").or(wish.for_ms.map(|_| "for_ms"));
+    match limited.filter(|_| wish.document.is_none()) {
+        Some(field) => Err(Fault::invalid(field, "goes with a document, and not with rollback_to")),
+        None => Ok(()),
+    }
+}
+
 /// The document as it is published, and what it means.
 ///
 /// # Errors
@@ -329,16 +457,31 @@ fn overtaken(domain: &str, last: Option<&DocumentRecord>) -> Fault {
 }
 
 /// What was done, in a sentence.
-fn done(record: &DocumentRecord) -> String {
+fn done(record: &DocumentRecord, is_promotion: bool, for_ms: Option<u64>) -> String {
     let DocumentRecord { number, digest, policies, rollback_to, .. } = record;
     let note = record.note.as_ref().map_or_else(String::new, |note| format!(": {note}"));
     if record.is_withdrawal() {
         return format!("withdrew the published document, as number {number}{note}");
     }
-    let back =
-        rollback_to.map_or_else(String::new, |to| format!(" with the content of number {to}"));
+    let back = rollback_to.map_or_else(String::new, |to| {
+        let verb = if is_promotion { "promotes" } else { "has the content of" };
+        format!(", which {verb} number {to}")
+    });
     let word = if *policies == 1 { "policy" } else { "policies" };
-    format!("published document number {number} ({digest}, {policies} {word}){back}{note}")
+    let limits =
+        if record.is_limited() { format!(" {}", limits(record, for_ms)) } else { String::new() };
+    format!("published document number {number} ({digest}, {policies} {word}){limits}{back}{note}")
+}
+
+/// For whom and for how long a document is published, in words; without `for_ms`, its time has
+/// begun.
+fn limits(record: &DocumentRecord, for_ms: Option<u64>) -> String {
+    let share = record.percent.map(|percent| format!("for {percent} % of the proxies"));
+    let time = record.until_ms.map(|_| match for_ms {
+        Some(for_ms) => format!("for {}", span(for_ms)),
+        None => "for a time".to_owned(),
+    });
+    share.into_iter().chain(time).collect::<Vec<_>>().join(" and ")
 }
 
 #[cfg(test)]
@@ -349,16 +492,8 @@ mod tests {
 
     fn snapshot(numbers: std::ops::RangeInclusive<u64>) -> Snapshot {
         let record = |number: u64| {
-            let by = "ann".to_owned();
-            let record = DocumentRecord {
-                number,
-                digest: "0123456789ab".to_owned(),
-                policies: 1,
-                by,
-                at_ms: number,
-                note: None,
-                rollback_to: None,
-            };
+            let digest = "0123456789ab".to_owned();
+            let record = DocumentRecord { number, digest, ..DocumentRecord::default() };
             (number.to_string(), write(&record))
         };
         let mut fields: Vec<_> = numbers.map(record).collect();

@@ -1,6 +1,6 @@
-//! Records in history which dials and overrides have ended by their time.
+//! Records in history which dials, overrides and published documents have ended by their time.
 //!
-//! They end without it: proxies and the backend follow the time. A store looks for those that are
+//! They end without it: proxies, stores and the backend follow the time. A store looks for those that are
 //! over and removes what is left of them, in one step with the entry in history. So of several
 //! stores, one makes the entry. A store that starts later makes up for it.
 
@@ -11,6 +11,7 @@ use quotagate_store::control::HashName;
 use tokio::time::{MissedTickBehavior, interval};
 
 use super::author::Author;
+use super::documents::Documents;
 use super::history::{Edit, History};
 use super::overrides::Overrides;
 use crate::Fault;
@@ -26,6 +27,7 @@ pub struct Expiry {
     history: Arc<History>,
     overrides: Arc<Overrides>,
     boards: Arc<Boards>,
+    documents: Arc<Documents>,
 }
 
 impl Expiry {
@@ -33,8 +35,9 @@ impl Expiry {
         history: Arc<History>,
         overrides: Arc<Overrides>,
         boards: Arc<Boards>,
+        documents: Arc<Documents>,
     ) -> Self {
-        Self { history, overrides, boards }
+        Self { history, overrides, boards, documents }
     }
 
     /// Looks again and again. Never returns.
@@ -49,6 +52,9 @@ impl Expiry {
                 for (policy, _) in dials {
                     // The next look tries again.
                     let _ = self.record_dial(&domain, policy).await;
+                }
+                if view.documents().is_some_and(|documents| documents.has_ended_at(now)) {
+                    let _ = self.documents.end(&domain).await;
                 }
                 if view.overrides.has_ended_at(now) {
                     let _ = self.overrides.drop_ended(&domain).await;

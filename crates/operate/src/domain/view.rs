@@ -9,14 +9,14 @@ use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use quotagate_protocol::dials::{
-    ALL_POLICIES, Dial, DialFields, DialsReply, DocumentVersion, MAX_REPLY,
+    ALL_POLICIES, Dial, DialFields, DialsReply, DocumentVersion, MAX_REPLY, Report,
 };
 
 use quotagate_protocol::{Mode, is_policy};
 
 use crate::millis;
 use crate::pattern::PatternOverrides;
-use crate::record::documents::{LOST_RECORD, published};
+use crate::record::documents::{LOST_RECORD, NamedDocuments, published};
 use crate::record::{DialRecord, OverrideRecord, left_at, write};
 use quotagate_store::control::{ControlStore, HashName, Snapshot};
 use quotagate_store::store::StoreError;
@@ -47,8 +47,8 @@ pub struct View {
     pub at: Instant,
     dials: Vec<(String, DialRecord)>,
     pub overrides: Arc<Index>,
-    /// Which document is published; `None` if that is not known.
-    document: Option<DocumentVersion>,
+    /// Which documents are published; `None` if that is not known.
+    documents: Option<NamedDocuments>,
     /// What is wrong with it, for the log; empty if nothing is.
     pub complaint: String,
 }
@@ -133,7 +133,7 @@ impl View {
             at: Instant::now(),
             dials: Vec::new(),
             overrides,
-            document: None,
+            documents: None,
             complaint: String::new(),
         }
     }
@@ -184,15 +184,30 @@ impl View {
         }
     }
 
-    /// The reply to proxies, cut to the length that they read.
-    pub fn reply(&self) -> DialsReply {
-        self.cut_reply().0
+    /// The published documents; `None` if they are not known.
+    pub const fn documents(&self) -> Option<&NamedDocuments> {
+        self.documents.as_ref()
+    }
+
+    /// The reply to a proxy with this report, cut to the length that it reads.
+    pub fn reply(&self, report: Option<&Report>) -> DialsReply {
+        self.cut_reply(report).0
+    }
+
+    /// Which document the proxy should have. Without a report that can be read, it is not known
+    /// which share of the proxies it belongs to.
+    fn document(&self, report: Option<&Report>, now: Duration) -> Option<DocumentVersion> {
+        let documents = self.documents.as_ref()?;
+        match report {
+            Some(report) => Some(documents.of(&report.proxy, now).clone()),
+            None => (!documents.differ(now)).then(|| documents.of("", now).clone()),
+        }
     }
 
     /// The reply, and whether it is complete.
-    fn cut_reply(&self) -> (DialsReply, bool) {
+    fn cut_reply(&self, report: Option<&Report>) -> (DialsReply, bool) {
         let now = self.now();
-        let (version, document) = (self.snapshot.version, self.document.clone());
+        let (version, document) = (self.snapshot.version, self.document(report, now));
         let (mut reply, mut room) = (DialsReply { version, document, ..<_>::default() }, ROOM);
         let mut takes = |bytes: usize| {
             let left = room.checked_sub(bytes);
@@ -232,20 +247,20 @@ impl View {
             last.version() == snapshot.version && Arc::ptr_eq(&last.overrides, &overrides)
         });
         let mut lost = false;
-        let document = match same.and_then(|last| last.document.clone()) {
-            Some(document) => Some(document),
+        let documents = match same.and_then(|last| last.documents.clone()) {
+            Some(documents) => Some(documents),
             None => store.read(HashName::Documents, domain).await.ok().and_then(|read| {
-                let document = published(&read);
-                lost = document.is_none();
-                document
+                let documents = published(&read);
+                lost = documents.is_none();
+                documents
             }),
         };
-        let mut view = Self { snapshot, at, dials, overrides, document, complaint };
+        let mut view = Self { snapshot, at, dials, overrides, documents, complaint };
         if lost {
             let part = if view.complaint.is_empty() { "" } else { "; " };
             view.complaint += &format!("{part}{LOST_RECORD}");
         }
-        if !view.cut_reply().1 {
+        if !view.cut_reply(None).1 {
             let part = if view.complaint.is_empty() { "" } else { "; " };
             view.complaint += &format!(
                 "{part}a reply of {MAX_REPLY} bytes is too short for all: filters receive only some"
@@ -333,13 +348,13 @@ mod tests {
             let overrides = Arc::new(Index::of(1, &overrides));
             let dials = understand(&snapshot).0;
             let (at, complaint) = (Instant::now(), String::new());
-            View { snapshot, at, dials, overrides, document: Some(<_>::default()), complaint }
+            View { snapshot, at, dials, overrides, documents: Some(<_>::default()), complaint }
         };
         // As many as a filter has policies.
-        let (reply, whole) = view(64, 64).cut_reply();
+        let (reply, whole) = view(64, 64).cut_reply(None);
         assert_eq!((reply.dials.len(), reply.overridden.len(), whole), (64, 64, true));
         for (dials, names) in [(1024, 0), (0, 1024), (200, 1024), (1024, 1024)] {
-            let (reply, whole) = view(dials, names).cut_reply();
+            let (reply, whole) = view(dials, names).cut_reply(None);
             let length = serde_json::to_vec(&reply).unwrap().len();
             assert!(
                 length <= MAX_REPLY && length > MAX_REPLY - 512 && !whole,

@@ -339,7 +339,7 @@ mod tests {
     fn in_force(domain: &str) -> DocumentSighting {
         let proxies = vec!["0123456789abcdef".to_owned(); MAX_SHOWN_PROXIES];
         let (domain, digest) = (domain.to_owned(), "0123456789ab".to_owned());
-        DocumentSighting { domain, digest, number: 0, proxies }
+        DocumentSighting { domain, digest, number: 0, proxies, requests: [9, 2] }
     }
 
     #[test]

@@ -1,13 +1,14 @@
 //! The policy documents that proxies have in force, as their workers report them.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use quotagate_protocol::dials::Report;
-use quotagate_protocol::is_domain;
+use quotagate_protocol::{MAX_UNITS, is_domain};
 use serde::{Deserialize, Serialize};
 
+use super::policy::{Step, add, counts_of, refused_of};
 use crate::record::{is_document_digest, is_process_id};
 
 /// Most documents over all domains.
@@ -37,6 +38,10 @@ pub struct DocumentSighting {
     pub number: u64,
     /// The names of the processes.
     pub proxies: Vec<String>,
+    /// Their requests in the last five minutes, and how many of them were refused. A request counts
+    /// for each policy that applied to it.
+    #[serde(default)]
+    pub requests: [u64; 2],
 }
 
 /// Whether this is the number of embedded documents.
@@ -44,11 +49,16 @@ pub const fn is_embedded(number: &u64) -> bool {
     *number == 0
 }
 
-/// When each proxy last reported a document.
-type Proxies = HashMap<Box<str>, Instant>;
+/// What was reported of a document.
+#[derive(Default)]
+struct Reported {
+    /// When each proxy last reported it.
+    proxies: HashMap<Box<str>, Instant>,
+    requests: VecDeque<Step>,
+}
 
 /// Documents by domain, digest and number.
-type ProxiesOfDocuments = BTreeMap<(Box<str>, Box<str>, u64), Proxies>;
+type ProxiesOfDocuments = BTreeMap<(Box<str>, Box<str>, u64), Reported>;
 
 /// The documents in force.
 #[derive(Default)]
@@ -66,12 +76,15 @@ impl ReportedDocuments {
         let mut documents = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let name = (Box::from(domain), Box::from(&*report.digest), report.number);
         if documents.len() >= MAX_DOCUMENTS && !documents.contains_key(&name) {
-            documents.retain(|_, proxies| proxies.values().any(|at| is_recent(*at, now)));
+            documents.retain(|_, of| of.proxies.values().any(|at| is_recent(*at, now)));
             if documents.len() >= MAX_DOCUMENTS {
                 return;
             }
         }
-        let proxies = documents.entry(name).or_default();
+        let Reported { proxies, requests } = documents.entry(name).or_default();
+        for policy in &report.policies {
+            add(requests, counts_of(policy), now);
+        }
         if proxies.len() >= MAX_PROXIES && !proxies.contains_key(&*report.proxy) {
             proxies.retain(|_, at| is_recent(*at, now));
             if proxies.len() >= MAX_PROXIES {
@@ -88,8 +101,8 @@ impl ReportedDocuments {
         let documents = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let of_domain = documents.iter().filter(|((of, ..), _)| **of == *domain);
         let mut last: BTreeMap<&str, (Instant, u64)> = BTreeMap::new();
-        for ((.., number), proxies) in of_domain {
-            for (proxy, at) in proxies {
+        for ((.., number), of) in of_domain {
+            for (proxy, at) in &of.proxies {
                 let last = last.entry(proxy).or_insert((*at, *number));
                 *last = (*last).max((*at, *number));
             }
@@ -106,8 +119,8 @@ impl ReportedDocuments {
         let documents = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         // The last report of each proxy that has had a published document.
         let mut last: BTreeMap<(&str, &str), Instant> = BTreeMap::new();
-        for ((domain, ..), proxies) in documents.iter() {
-            for (proxy, at) in proxies {
+        for ((domain, ..), of) in documents.iter() {
+            for (proxy, at) in &of.proxies {
                 let last = last.entry((domain, proxy)).or_insert(*at);
                 *last = (*last).max(*at);
             }
@@ -115,21 +128,23 @@ impl ReportedDocuments {
         let live: BTreeSet<(&str, &str)> = documents
             .iter()
             .filter(|((.., number), _)| *number > 0)
-            .flat_map(|((domain, ..), proxies)| proxies.keys().map(|proxy| (&**domain, &**proxy)))
+            .flat_map(|((domain, ..), of)| of.proxies.keys().map(|proxy| (&**domain, &**proxy)))
             .collect();
-        let sightings = documents.iter().map(|((domain, digest, number), proxies)| {
+        let sightings = documents.iter().map(|((domain, digest, number), of)| {
             let is_replaced = |proxy: &str, at: Instant| {
                 let name = (&**domain, proxy);
                 let last = last.get(&name).filter(|_| live.contains(&name));
                 last.is_some_and(|last| last.saturating_duration_since(at) > REPLACED)
             };
-            let recent = proxies
+            let recent = of
+                .proxies
                 .iter()
                 .filter(|(proxy, at)| is_recent(**at, now) && !is_replaced(proxy, **at));
             let mut proxies: Vec<_> = recent.map(|(proxy, _)| proxy.to_string()).collect();
             proxies.sort_unstable();
             let (domain, digest) = (domain.to_string(), digest.to_string());
-            DocumentSighting { domain, digest, number: *number, proxies }
+            let requests = refused_of(&of.requests, now);
+            DocumentSighting { domain, digest, number: *number, proxies, requests }
         });
         sightings.filter(|sighting| !sighting.proxies.is_empty()).collect()
     }
@@ -142,6 +157,7 @@ impl DocumentSighting {
             && is_document_digest(&self.digest)
             && self.proxies.len() <= MAX_SHOWN_PROXIES
             && self.proxies.iter().all(|proxy| is_process_id(proxy))
+            && self.requests.iter().all(|requests| *requests <= MAX_UNITS)
     }
 }
 
@@ -174,6 +190,31 @@ mod tests {
         assert_eq!(counts(64), [(a, 1), (b.clone(), 2)]);
         assert_eq!(counts(70), [(b, 1)]);
         assert_eq!(counts(80), []);
+    }
+
+    #[test]
+    fn requests_of_each_document_are_those_of_the_last_five_minutes() {
+        let (documents, start) = (ReportedDocuments::default(), Instant::now());
+        let at = |s| start + Duration::from_secs(s);
+        let report = |proxy, digest, refused: u64| {
+            let policy = |name: &str| {
+                serde_json::json!({"name": name, "quota": 1, "window_s": 1, "stagger": false,
+                    "mode": "enforce", "on_failure": "allow", "admitted": 10, "refused": refused,
+                    "missing_identity": 4})
+            };
+            let policies = [policy("a"), policy("b")].map(|policy| serde_json::from_value(policy));
+            Report { policies: policies.map(Result::unwrap).into(), ..report(proxy, digest) }
+        };
+        documents.reported("shop", &report(1, "aaaaaaaaaaaa", 5), at(0));
+        for s in [290, 320] {
+            documents.reported("shop", &report(1, "aaaaaaaaaaaa", 1), at(s));
+            documents.reported("shop", &report(2, "bbbbbbbbbbbb", 0), at(s));
+        }
+        let requests = |s| -> Vec<[u64; 2]> {
+            documents.seen(at(s)).into_iter().map(|sighting| sighting.requests).collect()
+        };
+        assert_eq!(requests(299), [[52, 12], [20, 0]]);
+        assert_eq!(requests(321), [[44, 4], [40, 0]]);
     }
 
     #[test]

@@ -41,6 +41,10 @@ async fn suite(store: Arc<dyn Store>) {
     documents::tells_the_slower_of_two_publishers(&store).await;
     documents::keeps_what_proxies_have_while_the_last_record_cannot_be_read(&store).await;
     documents::keeps_64_documents(&store).await;
+    documents::publishes_for_a_stable_share_of_the_proxies(&store).await;
+    documents::first_document_may_be_for_a_share(&store).await;
+    documents::goes_back_when_the_time_is_over(&store).await;
+    documents::share_ends_with_its_time(&store).await;
     windows::operates_each_kind_of_window(&store).await;
 }
 

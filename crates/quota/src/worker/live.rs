@@ -262,6 +262,7 @@ impl<W> Worker<W> {
             report: None,
             timeout: TIMEOUT,
             has_digest: Some(self.config.digest.clone()),
+            number: self.live.published.number,
         })
     }
 
@@ -300,6 +301,6 @@ impl<W> Worker<W> {
 }
 
 /// The path and the query of a fetch of the published document.
-pub(super) fn path(domain: &str, digest: &str) -> String {
-    format!("{DOCUMENT_PATH}?domain={domain}&digest={digest}")
+pub(super) fn path(domain: &str, digest: &str, number: u64) -> String {
+    format!("{DOCUMENT_PATH}?domain={domain}&digest={digest}&number={number}")
 }

@@ -109,15 +109,15 @@ impl Hashes {
     }
 
     fn publish(&mut self, domain: &str, publication: &Publication) -> Option<u64> {
-        let Publication { old, number, record, text, dropped, event } = publication;
-        let last = Change {
+        let Publication { old, number, record, last, text, dropped, event } = publication;
+        let change = Change {
             hash: HashName::Documents,
             field: LAST_DOCUMENT.to_owned(),
             old: old.clone(),
-            new: Some(record.clone()),
+            new: Some(last.clone()),
             event: Some(event.clone()),
         };
-        let version = self.change(domain, &last)?;
+        let version = self.change(domain, &change)?;
         let name = (HashName::Documents, domain.to_owned());
         let (records, texts) = (
             self.fields.entry(name).or_default(),

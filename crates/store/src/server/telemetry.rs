@@ -1,5 +1,5 @@
 //! `POST /v1/telemetry?domain=..`: what proxies report, and the dials they get.
-//! `POST /v1/document?domain=..&digest=..`: the published document.
+//! `POST /v1/document?domain=..&digest=..&number=..`: the published document.
 
 use std::sync::Arc;
 
@@ -45,9 +45,11 @@ pub async fn serve_document<B>(
     request: Request<B>,
 ) -> Result<Response<Payload>, Refusal> {
     endpoint.authorize(request.headers())?;
-    let (domain, digest) =
-        (parameter(request.uri(), "domain="), parameter(request.uri(), "digest="));
-    Ok(json(StatusCode::OK, endpoint.document(domain, digest).await?, None))
+    let of = |name| parameter(request.uri(), name);
+    // Without a number, it is the document that all proxies take up.
+    let (domain, digest, number) = (of("domain="), of("digest="), of("number=").parse());
+    let reply = endpoint.document(domain, digest, number.unwrap_or_default()).await?;
+    Ok(json(StatusCode::OK, reply, None))
 }
 
 /// The value of a parameter; empty if it is absent. `name` ends with `=`.

@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use quotagate_protocol::dials::{RefusedDocument, Report};
+use quotagate_protocol::dials::{PolicyReport, RefusedDocument, Report};
 use serde_json::{Value, json};
 
 use super::fleet::{Done, Fleet, command, policy, row, run};
@@ -196,6 +196,61 @@ fn status_says_who_has_the_published_document_and_who_refuses_it() {
     let line =
         format!("quotagate_document{{domain=\"shop\",digest=\"{}\",number=\"2\"}} 2", digest(0));
     assert!(metrics.text().contains(&line), "{}", metrics.text());
+}
+
+#[test]
+fn share_of_the_proxies_is_compared_with_the_others_and_promoted_or_ended() {
+    let folder = Folder::with(Fleet::memory());
+    folder.publish(&document(5, "1m"));
+    let file = folder.file("next.yaml", &document(6, "1m"));
+    let first = ["document", "publish", &file, "--percent", "10", "--yes", "--note", "a try"];
+    let done = folder.fleet.done(&first);
+    assert!(done.out.contains("policy) for 10 % of the proxies: a try"), "{done:?}");
+    let second = folder.fleet.run(&first);
+    assert!(second.status == 1 && second.err.contains("document promote"), "{second:?}");
+    let listed = folder.fleet.json(&["document", "list"]);
+    let digest = |index: usize| listed["documents"][index]["digest"].as_str().unwrap().to_owned();
+    let reports = |proxy: &str, digest: &str, number, refused| {
+        let policies =
+            vec![PolicyReport { admitted: 40 - refused, refused, ..policy("per-caller") }];
+        let (proxy, digest) = (proxy.to_owned(), digest.to_owned());
+        let report = Report { proxy, digest, number, policies, ..Report::default() };
+        folder.fleet.send("shop", &report);
+    };
+    reports("0000000000000001", &digest(0), 2, 10);
+    reports("0000000000000002", &digest(1), 1, 1);
+    reports("0000000000000003", &digest(1), 1, 3);
+    let status = folder.fleet.done(&["document", "status"]).out;
+    assert!(status.contains("by ") && status.contains(") for 10 % of the proxies: a try"));
+    assert!(status.contains(&format!("The other proxies: number 1 ({}", digest(1))), "{status}");
+    assert_eq!(row(&status, "2")[3..], ["the others"], "{status}");
+    assert_eq!(row(&status, "1")[1..], [&*digest(0), "2", "published for 10 %"], "{status}");
+    let compared = "Refused in the last five minutes: 25.0 % of 40 requests with number 2, 5.0 % of \
+                    80 requests of the other proxies";
+    assert!(status.contains(compared), "{status}");
+    let list = folder.fleet.done(&["document", "list"]).out;
+    assert_eq!(row(&list, "2")[5], "for 10 % of the proxies; a try", "{list}");
+
+    let promoted = folder.fleet.done(&["document", "promote", "--yes"]);
+    assert!(promoted.out.contains("number 3 (") && promoted.out.contains("promotes number 2"));
+    assert!(promoted.err.contains("quota: 5 -> 6"), "{promoted:?}");
+    let list = folder.fleet.done(&["document", "list"]).out;
+    assert_eq!(row(&list, "3")[5], "promotes 2", "{list}");
+    let nothing = folder.fleet.run(&["document", "promote", "--yes"]);
+    assert!(
+        nothing.status == 1 && nothing.err.contains("for a share of the proxies"),
+        "{nothing:?}"
+    );
+    let file = folder.file("third.yaml", &document(7, "1m"));
+    folder.fleet.done(&["document", "publish", &file, "--percent", "99", "--for", "1h", "--yes"]);
+    let list = folder.fleet.done(&["document", "list"]).out;
+    assert!(row(&list, "4")[5].starts_with("for 99 % of the proxies until 2"), "{list}");
+    let back = folder.fleet.done(&["document", "rollback", "--yes"]).out;
+    assert!(back.contains("number 5 (") && back.contains("the content of number 3"), "{back}");
+    folder.fleet.done(&["document", "withdraw", "--yes"]);
+    folder.fleet.done(&["document", "publish", &file, "--for", "1h", "--yes"]);
+    let back = folder.fleet.done(&["document", "rollback", "--yes"]).out;
+    assert_eq!(back, "withdrew the published document, as number 8\n", "nothing was before it");
 }
 
 #[test]

@@ -3,14 +3,16 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use quotagate_operate::api::{PublishDocument, WithdrawDocument};
+use quotagate_operate::api::{DocumentRecord, NOBODY, PublishDocument, WithdrawDocument};
 use quotagate_operate::{Fault, Operate};
+use quotagate_protocol::dials::{DocumentVersion, Report};
 use quotagate_store::control::{HashName, LAST_DOCUMENT, Upsert};
 use quotagate_store::server::Hooks;
 use quotagate_store::store::Store;
 use serde_json::{Value, json};
 
-use crate::operators::{reply, reported};
+use crate::common::until;
+use crate::operators::{reply, report, reported};
 
 fn document(domain: &str, quota: u64) -> Value {
     let policy = json!({"name": "p", "partition_by": [], "quota": quota, "window": "1h"});
@@ -21,10 +23,9 @@ fn publish(domain: &str, quota: u64) -> PublishDocument {
     PublishDocument {
         domain: Some(domain.to_owned()),
         document: Some(document(domain, quota)),
-        rollback_to: None,
-        after: None,
         note: Some(format!("quota {quota}")),
         by: "ann".to_owned(),
+        ..PublishDocument::default()
     }
 }
 
@@ -35,7 +36,12 @@ async fn numbers(operate: &Operate, domain: &str) -> Vec<u64> {
 
 /// What a proxy gets that has the document with this digest.
 async fn fetched(operate: &Operate, domain: &str, digest: &str) -> Value {
-    let reply = Hooks::document(operate, domain, digest).await.unwrap();
+    fetched_number(operate, domain, digest, 0).await
+}
+
+/// The same of a proxy to which the store has named this number.
+async fn fetched_number(operate: &Operate, domain: &str, digest: &str, number: u64) -> Value {
+    let reply = Hooks::document(operate, domain, digest, number).await.unwrap();
     serde_json::from_slice(&reply).unwrap()
 }
 
@@ -207,4 +213,177 @@ pub async fn keeps_64_documents(store: &Arc<dyn Store>) {
     assert_eq!(text, None, "its text is gone, too");
     let oldest = operate.documents.text(Some("many"), Some(3)).await.unwrap();
     assert_eq!(oldest.document["policies"][0]["quota"], 3);
+}
+
+fn again(domain: &str, number: u64) -> PublishDocument {
+    PublishDocument { document: None, rollback_to: Some(number), ..publish(domain, 0) }
+}
+
+/// What the store names to a proxy with this name.
+async fn named(operate: &Operate, domain: &str, proxy: &str) -> Option<DocumentVersion> {
+    let mut sent: Report = serde_json::from_slice(&report(&["p"])).unwrap();
+    proxy.clone_into(&mut sent.proxy);
+    operate.dials(domain, &serde_json::to_vec(&sent).unwrap()).await.unwrap().document
+}
+
+/// The number for each of 200 proxies.
+async fn numbers_of_proxies(operate: &Operate, domain: &str) -> Vec<u64> {
+    let mut numbers = Vec::new();
+    for proxy in 0..200 {
+        let named = named(operate, domain, &format!("{proxy:016x}")).await.unwrap();
+        numbers.push(named.number);
+    }
+    numbers
+}
+
+/// What a store whose build knows no shares reads in the last record.
+async fn known_to_an_older_store(store: &Arc<dyn Store>, domain: &str) -> (u64, String) {
+    let read = store.control().read(HashName::Documents, domain).await.unwrap();
+    let last: Value = serde_json::from_slice(read.get(LAST_DOCUMENT).unwrap()).unwrap();
+    let digest = last["digest"].as_str().unwrap_or_default();
+    (last["number"].as_u64().unwrap(), digest.to_owned())
+}
+
+pub async fn publishes_for_a_stable_share_of_the_proxies(store: &Arc<dyn Store>) {
+    let operate = reported(store, "share", &["p"]).await;
+    operate.documents.publish(&publish("share", 1)).await.unwrap();
+    let base = reply(&operate, "share").await.document.unwrap();
+    let tenth = PublishDocument { percent: Some(10), ..publish("share", 2) };
+    let made = operate.documents.publish(&tenth).await.unwrap();
+    assert!(made.done.contains(", 1 policy) for 10 % of the proxies: quota 2"), "{made:?}");
+    let ten = numbers_of_proxies(&operate, "share").await;
+    let first = ten.iter().filter(|number| **number == 2).count();
+    assert!((10..=30).contains(&first) && ten.iter().all(|n| [1, 2].contains(n)), "{ten:?}");
+    let other = Operate::new(Arc::clone(store));
+    assert_eq!(numbers_of_proxies(&other, "share").await, ten, "each store says the same");
+    assert_eq!(named(&operate, "share", "").await, Some(base.clone()), "a proxy without a name");
+    let unreadable = operate.dials("share", b"").await.unwrap();
+    assert_eq!(unreadable.document, None, "it keeps what it has, whichever that is");
+    assert_eq!(known_to_an_older_store(store, "share").await, (1, base.digest.clone()));
+    assert_eq!(numbers(&operate, "share").await, [2, 1]);
+
+    // Both documents can be fetched, each by its number.
+    for (number, quota) in [(2, 2), (1, 1), (0, 1), (9, 1)] {
+        let reply = fetched_number(&operate, "share", "", number).await;
+        assert_eq!(reply["document"]["policies"][0]["quota"], quota, "{number}: {reply}");
+    }
+    let second = operate.documents.publish(&publish("share", 3)).await.unwrap_err().to_string();
+    for word in ["number 2", "for 10 % of the proxies", "promote", "rollback"] {
+        assert!(second.contains(word), "{second}");
+    }
+
+    // Back to the one before, and then to more of them.
+    let back = operate.documents.publish(&again("share", 1)).await.unwrap();
+    assert!(back.done.contains("number 3 (") && back.done.contains("content of number 1"));
+    assert_eq!(numbers_of_proxies(&operate, "share").await, [3; 200]);
+    let half = PublishDocument { percent: Some(50), ..publish("share", 2) };
+    operate.documents.publish(&half).await.unwrap();
+    let fifty = numbers_of_proxies(&operate, "share").await;
+    assert!(ten.iter().zip(&fifty).all(|(ten, fifty)| *ten == 1 || *fifty == 4), "{fifty:?}");
+    let promoted = operate.documents.publish(&again("share", 4)).await.unwrap();
+    assert!(promoted.done.contains("number 5 (") && promoted.done.contains("promotes number 4"));
+    assert_eq!(numbers_of_proxies(&operate, "share").await, [5; 200]);
+    assert_eq!(known_to_an_older_store(store, "share").await.0, 5);
+
+    for percent in [0, 100] {
+        let wish = PublishDocument { percent: Some(percent), ..publish("share", 9) };
+        let fault = operate.documents.publish(&wish).await.unwrap_err();
+        assert!(matches!(fault, Fault::Invalid { field: "percent", .. }), "{fault:?}");
+    }
+    let both = PublishDocument { percent: Some(5), ..again("share", 1) };
+    let fault = operate.documents.publish(&both).await.unwrap_err().to_string();
+    assert_eq!(fault, "percent: goes with a document, and not with rollback_to");
+}
+
+pub async fn first_document_may_be_for_a_share(store: &Arc<dyn Store>) {
+    let operate = reported(store, "new-share", &["p"]).await;
+    let wish = PublishDocument { percent: Some(50), ..publish("new-share", 2) };
+    operate.documents.publish(&wish).await.unwrap();
+    let named = numbers_of_proxies(&operate, "new-share").await;
+    assert!(named.contains(&0) && named.contains(&1), "{named:?}");
+    assert_eq!(known_to_an_older_store(store, "new-share").await, (0, String::new()));
+    assert_eq!(numbers(&operate, "new-share").await, [1]);
+    let forget = operate.documents.list(Some("new-share")).await.unwrap();
+    assert_eq!((forget.incomplete, forget.documents[0].percent), (None, Some(50)));
+    let withdraw = WithdrawDocument {
+        domain: Some("new-share".into()),
+        after: Some(1),
+        note: None,
+        by: "ann".into(),
+    };
+    operate.documents.withdraw(&withdraw).await.unwrap();
+    assert_eq!(numbers_of_proxies(&operate, "new-share").await, [2; 200]);
+    assert_eq!(reply(&operate, "new-share").await.document.unwrap().digest, "");
+}
+
+/// Two stores run beside each other until this number is made. Returns its record.
+async fn until_made(store: &Arc<dyn Store>, domain: &str, number: u64) -> DocumentRecord {
+    let stores = [Operate::new(Arc::clone(store)), Operate::new(Arc::clone(store))];
+    for operate in &stores {
+        operate.views.wanted(domain).await.unwrap();
+    }
+    let made = until("it goes back", Duration::from_secs(20), async || {
+        let listed = stores[0].documents.list(Some(domain)).await.unwrap();
+        listed.documents.into_iter().find(|record| record.number == number)
+    });
+    let run = async { tokio::join!(stores[0].run(), stores[1].run()) };
+    tokio::select! {
+        record = made => record,
+        _ = run => unreachable!("they never return"),
+    }
+}
+
+pub async fn goes_back_when_the_time_is_over(store: &Arc<dyn Store>) {
+    let operate = reported(store, "for-a-time", &["p"]).await;
+    operate.documents.publish(&publish("for-a-time", 1)).await.unwrap();
+    let first = reply(&operate, "for-a-time").await.document.unwrap();
+    let second = PublishDocument { for_ms: Some(3000), ..publish("for-a-time", 2) };
+    let made = operate.documents.publish(&second).await.unwrap();
+    assert!(made.done.ends_with("policy) for 3s: quota 2"), "{made:?}");
+    assert_eq!(reply(&operate, "for-a-time").await.document.unwrap().number, 2);
+    let third = operate.documents.publish(&publish("for-a-time", 3)).await.unwrap_err().to_string();
+    assert!(third.contains("number 2 is published in for-a-time for a time now"), "{third}");
+    // Proxies go back although nobody has made a number of it.
+    until("it goes back", Duration::from_secs(10), async || {
+        let named = reply(&operate, "for-a-time").await.document.unwrap();
+        (named == first).then_some(())
+    })
+    .await;
+    assert_eq!(numbers(&operate, "for-a-time").await, [2, 1]);
+    let made = until_made(store, "for-a-time", 3).await;
+    assert_eq!(
+        (made.rollback_to, made.by.as_str(), &made.digest),
+        (Some(1), NOBODY, &first.digest)
+    );
+    assert_eq!(made.note.as_deref(), Some("the time of number 2 is over"));
+    assert_eq!(numbers(&operate, "for-a-time").await, [3, 2, 1], "one of the stores did it, once");
+    let events = operate.history.list(Some("for-a-time"), 9).await.unwrap();
+    assert_eq!(events.len(), 3, "{events:?}");
+    assert!(events[0].done.ends_with("number 1: the time of number 2 is over"), "{events:?}");
+
+    // A promotion keeps what is published for a time.
+    let wish = PublishDocument { for_ms: Some(3_600_000), ..publish("for-a-time", 4) };
+    operate.documents.publish(&wish).await.unwrap();
+    operate.documents.publish(&again("for-a-time", 4)).await.unwrap();
+    let listed = operate.documents.list(Some("for-a-time")).await.unwrap();
+    assert_eq!((listed.documents[0].number, listed.documents[0].until_ms), (5, None));
+    let short = PublishDocument { for_ms: Some(1), ..publish("for-a-time", 5) };
+    let fault = operate.documents.publish(&short).await.unwrap_err();
+    assert!(matches!(fault, Fault::Invalid { field: "for_ms", .. }), "{fault:?}");
+}
+
+pub async fn share_ends_with_its_time(store: &Arc<dyn Store>) {
+    let operate = reported(store, "timed-share", &["p"]).await;
+    let wish =
+        PublishDocument { percent: Some(50), for_ms: Some(1000), ..publish("timed-share", 1) };
+    operate.documents.publish(&wish).await.unwrap();
+    // Whoever publishes next need not wait until a store has recorded the end.
+    until("a publication", Duration::from_secs(10), async || {
+        operate.documents.publish(&publish("timed-share", 2)).await.ok()
+    })
+    .await;
+    assert_eq!(numbers(&operate, "timed-share").await, [3, 2, 1]);
+    let listed = operate.documents.list(Some("timed-share")).await.unwrap();
+    assert!(listed.documents[1].is_withdrawal(), "nothing was published before");
+    assert_eq!(numbers_of_proxies(&operate, "timed-share").await, [3; 200]);
 }

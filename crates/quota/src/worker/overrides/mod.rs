@@ -79,13 +79,15 @@ pub struct OutgoingFetch {
     pub timeout: Duration,
     /// If it fetches the published document: the digest of the document that the worker has.
     pub has_digest: Option<Box<str>>,
+    /// And the number of the document that it fetches.
+    pub number: u64,
 }
 
 impl OutgoingFetch {
     /// The path and the query.
     pub fn path(&self) -> String {
         match &self.has_digest {
-            Some(digest) => live::path(&self.domain, digest),
+            Some(digest) => live::path(&self.domain, digest, self.number),
             None => format!("{TELEMETRY_PATH}?domain={}", self.domain),
         }
     }
@@ -260,7 +262,7 @@ impl<W> Worker<W> {
         let report =
             report::write(configured, &counts, [refusals.take(), let_through.take()], turn);
         *reported = counts;
-        Some(OutgoingFetch { id, domain, report, timeout, has_digest: None })
+        Some(OutgoingFetch { id, domain, report, timeout, has_digest: None, number: 0 })
     }
 
     /// Whether a fetch needs a tick to leave: while a policy is off, or the document was refused,

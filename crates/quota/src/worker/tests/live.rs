@@ -77,7 +77,10 @@ fn published_document_replaces_policies_and_the_embedded_one_says_where_the_stor
     assert_eq!(in_force(&w), "0 a,b");
     let published = document(&["c", "b"]);
     let fetch = hears(&mut w, 1, &digest(&published), 0).unwrap();
-    assert_eq!(fetch.path(), format!("/v1/document?domain=d&digest={}", w.config().digest));
+    assert_eq!(
+        fetch.path(),
+        format!("/v1/document?domain=d&digest={}&number=1", w.config().digest)
+    );
     assert!(w.next_fetch(at(1)).is_none(), "one at a time");
     let reply = json!({"number": 1, "digest": digest(&published), "document": published});
     w.replied(fetch.id, reply.to_string().as_bytes(), at(1));

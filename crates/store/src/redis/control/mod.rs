@@ -166,7 +166,7 @@ impl ControlStore for Redis {
                 self.texts_key(domain),
                 format!("{}:history:{{{domain}}}", self.prefix),
             ];
-            let Publication { old, number, record, text, dropped, event } = publication;
+            let Publication { old, number, record, last, text, dropped, event } = publication;
             let (number, max_history) = (number.to_string(), MAX_HISTORY.to_string());
             let dropped = dropped.map_or_else(String::new, |dropped| dropped.to_string());
             let max_value = MAX_VALUE.to_string();
@@ -176,6 +176,7 @@ impl ControlStore for Redis {
                 old.as_deref().unwrap_or_default(),
                 number.as_bytes(),
                 record,
+                last,
                 text.as_deref().unwrap_or_default(),
                 dropped.as_bytes(),
                 event,

@@ -102,14 +102,19 @@ impl CallEndpoint {
         self.hooks.dials(domain, report).await.map_err(Refusal::Down)
     }
 
-    /// The reply to a proxy that asks for the published document of this domain and has the one
-    /// with this digest, as JSON.
+    /// The reply to a proxy that asks for the document of this domain that was published under this
+    /// number, and has the one with this digest, as JSON.
     ///
     /// # Errors
     /// When `domain` cannot be the name of a domain, or its document is not known.
-    pub async fn document(&self, domain: &str, digest: &str) -> Result<Vec<u8>, Refusal> {
+    pub async fn document(
+        &self,
+        domain: &str,
+        digest: &str,
+        number: u64,
+    ) -> Result<Vec<u8>, Refusal> {
         check_domain(domain)?;
-        self.hooks.document(domain, digest).await.map_err(Refusal::Down)
+        self.hooks.document(domain, digest, number).await.map_err(Refusal::Down)
     }
 
     /// The permit for one call.
