@@ -170,7 +170,7 @@ impl Hooks for Operate {
     ) -> BoxFuture<'a, Result<DialsReply, String>> {
         async move {
             let cached = self.views.wanted(domain).await.map_err(|full| full.to_string())?;
-            // Reports decide nothing, so an unreadable one is ignored.
+            // Nothing is counted by reports, so an unreadable one is ignored.
             let report = cached.learn(report);
             if let Some(report) = &report {
                 self.watch.reported(domain, report);

@@ -184,7 +184,8 @@ pub struct Dial {
     pub for_ms: Option<u64>,
 }
 
-/// The telemetry of a worker. The store shows it to operators and bases no decision on it.
+/// The telemetry of a worker. The store shows it to operators, and decides by [`Self::proxy`] which
+/// of two published documents it names.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Report {
     /// The [version of the protocol](super::PROTOCOL) that the worker speaks; 0 if it states none.

@@ -11,7 +11,7 @@ use crate::domain::directory::clean;
 use crate::record::DomainRecord;
 use crate::record::documents::published;
 use crate::{Fault, MAX_FORMS, MAX_NAMES, REMEMBERED, REPORTED, millis, record};
-use quotagate_store::control::{HashName, Upsert};
+use quotagate_store::control::{HashName, LAST_DOCUMENT, Upsert};
 
 /// The list of domains.
 pub struct Domains {
@@ -105,10 +105,15 @@ impl Domains {
                  unseen: withdraw it first"
             )));
         }
+        if !self.control.forget_documents(&domain, documents.get(LAST_DOCUMENT)).await? {
+            return Err(Fault::InUse(format!(
+                "a document was published in {domain} at the same moment, so nothing was changed: \
+                 look at `quotagate document list`"
+            )));
+        }
         let policies = self.control.read(HashName::Policies, &domain).await?;
         let names = policies.fields.into_iter().map(|(name, _)| name).collect();
         self.remove(HashName::Policies, &domain, names, MAX_FORMS).await?;
-        self.control.forget_documents(&domain).await?;
         self.remove(HashName::Domains, "", vec![domain.clone()], MAX_NAMES).await?;
         self.boards.forget(&domain);
         if let Some(cached) = self.boards.views.get(&domain) {

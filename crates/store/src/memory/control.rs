@@ -311,11 +311,16 @@ impl ControlStore for Memory {
         ready(Ok(text)).boxed()
     }
 
-    fn forget_documents<'a>(&'a self, domain: &'a str) -> Reply<'a, ()> {
+    fn forget_documents<'a>(&'a self, domain: &'a str, last: Option<&'a [u8]>) -> Reply<'a, bool> {
         let mut hashes = self.operators.hashes();
-        hashes.fields.remove(&(HashName::Documents, domain.to_owned()));
-        hashes.documents.remove(domain);
-        ready(Ok(())).boxed()
+        let name = (HashName::Documents, domain.to_owned());
+        let held = hashes.fields.get(&name).and_then(|records| records.get(LAST_DOCUMENT));
+        let is_last = held.map(Vec::as_slice) == last;
+        if is_last {
+            hashes.fields.remove(&name);
+            hashes.documents.remove(domain);
+        }
+        ready(Ok(is_last)).boxed()
     }
 
     fn upsert<'a>(&'a self, hash: HashName, domain: &'a str, upsert: &'a Upsert) -> Reply<'a, ()> {

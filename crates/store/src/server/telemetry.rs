@@ -28,7 +28,7 @@ where
     let (head, body) = request.into_parts();
     let domain = parameter(&head.uri, "domain=");
     let report = match receive(body, MAX_REPORT).await {
-        // A report decides nothing, so one that is too long is ignored.
+        // Nothing is counted by reports, so one that is too long is ignored.
         Err(Refusal::TooLarge(_)) => Bytes::new(),
         report => report?,
     };

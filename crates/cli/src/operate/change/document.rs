@@ -198,6 +198,12 @@ async fn withdraw(consent: &Consent, mut session: Session) -> Result<(), Failure
     consent.check("withdraw")?;
     let listed = known(&session).await?;
     session.client.domain = Some(listed.domain.clone());
+    let last = listed.documents.first();
+    // Where nobody knows what is published, a withdrawal says that nothing is.
+    if listed.incomplete.is_none() && last.is_none_or(|last| last.is_withdrawal()) {
+        let why = format!("no document is published in {}", listed.domain);
+        return Err(Failure::Absent(why));
+    }
     session.withdraw(&listed, consent).await
 }
 

@@ -3,7 +3,7 @@
 //! If a report is too long, the worker leaves out the requests that were let through first, and
 //! then the refusals. Then it leaves out the counts of all but the busier half of the policies, of
 //! all but the busiest quarter, and so on. It does not report them later: the store only shows
-//! reports, and decides nothing by them.
+//! counts, and decides nothing by them.
 //!
 //! A report names at most [`MAX_NAMED`] policies, and half as many if these are too long for a
 //! report. With more of them, half of a report belongs to the busiest ones, and all policies take

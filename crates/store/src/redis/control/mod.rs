@@ -206,16 +206,18 @@ impl ControlStore for Redis {
         .boxed()
     }
 
-    fn forget_documents<'a>(&'a self, domain: &'a str) -> Reply<'a, ()> {
+    fn forget_documents<'a>(&'a self, domain: &'a str, last: Option<&'a [u8]>) -> Reply<'a, bool> {
         async move {
-            let (records, texts) =
-                (self.hash_key(HashName::Documents, domain), self.texts_key(domain));
-            let delete = |_| {
-                let mut delete = redis::cmd("DEL");
-                delete.arg(&records).arg(&texts);
-                delete
-            };
-            self.execute(&records, delete).await.map(drop)
+            let keys = [self.hash_key(HashName::Documents, domain), self.texts_key(domain)];
+            let max_value = MAX_VALUE.to_string();
+            let arguments = [
+                &b"forget"[..],
+                LAST_DOCUMENT.as_bytes(),
+                last.unwrap_or_default(),
+                max_value.as_bytes(),
+            ];
+            let (_, values) = self.run(&keys, &arguments).await?;
+            new_version(&values).map(|done| done.is_some())
         }
         .boxed()
     }

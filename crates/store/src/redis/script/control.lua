@@ -19,6 +19,10 @@
 --          counts as none.
 --          {now_ms, version}, or {now_ms, -1} if the field holds something else: nothing was
 --          changed.
+-- forget:  KEYS: the records and the texts of published documents. ARGV: the field of the last
+--          record; the record that it must still hold (empty: none); the most bytes of a record, as
+--          above.
+--          {now_ms, 0}, or {now_ms, -1} if the field holds something else: nothing was deleted.
 -- upsert:  KEYS: a hash. ARGV: the most fields; how many milliseconds the hash is kept; how many
 --          names follow; the names of fields to delete first; name, value, ... A new field beyond
 --          the most is not set.
@@ -142,6 +146,18 @@ function operations.publish()
     pcall('HDEL', texts, dropped)
   end
   return {now_ms, new_version(dials, version, history, ARGV[9], ARGV[10])}
+end
+
+function operations.forget()
+  local held = held_by(KEYS[1], ARGV[2], ARGV[4])
+  if failed(held) then
+    return held
+  end
+  if (held or '') ~= ARGV[3] then
+    return {now_ms, -1}
+  end
+  local done = pcall('DEL', KEYS[1], KEYS[2])
+  return failed(done) and done or {now_ms, 0}
 end
 
 function operations.upsert()

@@ -97,7 +97,7 @@ impl CallEndpoint {
     /// When `domain` cannot be the name of a domain, or its dials are not known.
     pub async fn dials(&self, domain: &str, report: &[u8]) -> Result<DialsReply, Refusal> {
         check_domain(domain)?;
-        // A report decides nothing, so one that is too long is ignored.
+        // Nothing is counted by reports, so one that is too long is ignored.
         let report = if report.len() > MAX_REPORT { &[] } else { report };
         self.hooks.dials(domain, report).await.map_err(Refusal::Down)
     }
