@@ -79,6 +79,8 @@ pub struct Metrics {
     dials: Family<Domain, Gauge>,
     overrides: Family<Domain, Gauge>,
     documents: Family<Document, Gauge>,
+    /// Files of the folder of documents that are not published as they are.
+    pub faulty_files: Gauge,
     longest_dial: Family<Domain, Gauge>,
     longest_override: Family<Domain, Gauge>,
     silent: Family<Domain, Gauge>,
@@ -108,6 +110,7 @@ impl Metrics {
             dials: Family::default(),
             overrides: Family::default(),
             documents: Family::default(),
+            faulty_files: Gauge::default(),
             longest_dial: Family::default(),
             longest_override: Family::default(),
             silent: Family::default(),
@@ -154,6 +157,8 @@ impl Metrics {
         let help = "Reports of workers whose policy document was refused";
         let refused = operate.watch.documents.reports.clone();
         all.register("quotagate_documents_refused", help, refused);
+        let help = "Files of --documents that are not published as they are";
+        all.register("quotagate_document_files_faulty", help, metrics.faulty_files.clone());
         let help = "Proxies that reported the policy document to this store within the last minute";
         all.register("quotagate_document", help, metrics.documents.clone());
         Self { registry: all, ..metrics }

@@ -42,6 +42,7 @@ pub use self::change::counters::Counters;
 pub use self::change::dials::Dials;
 pub use self::change::documents::Documents;
 pub use self::change::domains::Domains;
+pub use self::change::folder::FolderDocuments;
 pub use self::change::history::{History, HistoryFilter, OnChange};
 pub use self::change::overrides::Overrides;
 pub use self::domain::boards::{Boards, DomainGauges, PolicyGauge};

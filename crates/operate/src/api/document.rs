@@ -5,7 +5,7 @@ use quotagate_protocol::is_domain;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::domain::DocumentsInForce;
+use super::domain::{DocumentsInForce, is_false};
 
 /// A document that an operator published, or the withdrawal of one.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -35,6 +35,9 @@ pub struct DocumentRecord {
     /// again.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub until_ms: Option<u64>,
+    /// Whether a store published it that has it in its folder.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub of_folder: bool,
 }
 
 impl DocumentRecord {

@@ -46,6 +46,11 @@ impl Author {
         Self { action: Some(EXPIRY.to_owned()), ..Self::default() }
     }
 
+    /// A store that publishes the files of its folder.
+    pub(crate) fn folder() -> Self {
+        Self { action: Some("folder".to_owned()), ..Self::default() }
+    }
+
     /// Makes changes as this author.
     pub async fn makes<F: Future>(self, changes: F) -> F::Output {
         AUTHOR.scope(self, changes).await

@@ -31,6 +31,9 @@ use crate::{Fault, MAX_DOMAINS, millis};
 use quotagate_store::control::{HashName, LAST_DOCUMENT, MAX_DOCUMENTS, Publication, Snapshot};
 use quotagate_store::store::StoreError;
 
+/// Who publishes the files of a store's folder.
+const FOLDER: &str = "--documents";
+
 /// The published documents of all domains.
 pub struct Documents {
     control: ControlHandle,
@@ -45,6 +48,7 @@ pub struct Documents {
 type LastReplies = HashMap<String, Vec<(DocumentVersion, Arc<OnceCell<Arc<[u8]>>>)>>;
 
 /// What is published.
+#[derive(Default)]
 struct Wish<'w> {
     domain: &'w str,
     after: Option<u64>,
@@ -55,6 +59,7 @@ struct Wish<'w> {
     rollback_to: Option<u64>,
     percent: Option<u8>,
     for_ms: Option<u64>,
+    is_of_folder: bool,
 }
 
 impl Documents {
@@ -99,8 +104,29 @@ impl Documents {
             rollback_to: wish.rollback_to,
             percent: wish.percent,
             for_ms: wish.for_ms,
+            is_of_folder: false,
         };
         self.make(wish).await
+    }
+
+    /// Publishes the document of a file in the folder of a store.
+    pub(super) async fn publish_file(
+        &self,
+        content: (Value, Config),
+        after: u64,
+        file: &str,
+    ) -> Result<Changed, Fault> {
+        let domain = content.1.domain.to_string();
+        let wish = Wish {
+            domain: &domain,
+            after: Some(after),
+            note: Some(file),
+            by: FOLDER,
+            content: Some(content),
+            is_of_folder: true,
+            ..Wish::default()
+        };
+        Author::folder().makes(self.make(wish)).await
     }
 
     /// Withdraws the published document.
@@ -111,9 +137,8 @@ impl Documents {
     pub async fn withdraw(&self, wish: &WithdrawDocument) -> Result<Changed, Fault> {
         let domain = self.domain(wish.domain.as_deref()).await?;
         let WithdrawDocument { after, note, by, .. } = wish;
-        let (content, rollback_to, percent, for_ms) = (None, None, None, None);
         let (domain, after, note) = (&*domain, *after, note.as_deref());
-        self.make(Wish { domain, after, note, by, content, rollback_to, percent, for_ms }).await
+        self.make(Wish { domain, after, note, by, ..Wish::default() }).await
     }
 
     async fn make(&self, wish: Wish<'_>) -> Result<Changed, Fault> {
@@ -162,20 +187,19 @@ impl Documents {
         let note = format!("the time of number {number} is over");
         let wish = Wish {
             domain,
-            after: None,
             note: Some(&note),
             by: NOBODY,
             content,
             rollback_to: before,
-            percent: None,
-            for_ms: None,
+            ..Wish::default()
         };
         Author::time().makes(self.write(wish, &snapshot)).await.map(drop)
     }
 
     /// Makes the next number. Returns `None` if another one was made after `snapshot`.
     async fn write(&self, wish: Wish<'_>, snapshot: &Snapshot) -> Result<Option<Made>, Fault> {
-        let Wish { domain, note, by, content, rollback_to, percent, for_ms, .. } = wish;
+        let Wish { domain, note, by, content, rollback_to, percent, for_ms, is_of_folder, .. } =
+            wish;
         let old = snapshot.get(LAST_DOCUMENT).map(<[u8]>::to_vec);
         // Of a record that was lost, nobody knows the number.
         let last_number = records(snapshot).first().map_or(0, |record| record.number);
@@ -193,6 +217,7 @@ impl Documents {
             rollback_to,
             percent,
             until_ms: for_ms.map(|for_ms| now.saturating_add(for_ms)),
+            of_folder: is_of_folder,
         };
         let before = match last(snapshot) {
             LastRecord::Known(state) => Some(state),
@@ -430,7 +455,7 @@ fn check_limits(wish: &PublishDocument) -> Result<(), Fault> {
 ///
 /// # Errors
 /// All its faults.
-fn checked(document: &Value) -> Result<(Value, Config), Fault> {
+pub(super) fn checked(document: &Value) -> Result<(Value, Config), Fault> {
     let invalid = |faults: String| Fault::invalid("document", format!("has faults:\n{faults}"));
     let (document, config) =
         PublishedDocument::check(document).map_err(|faults| invalid(faults.to_string()))?;

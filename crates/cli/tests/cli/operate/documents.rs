@@ -5,7 +5,12 @@ use std::fs;
 use quotagate_protocol::dials::{PolicyReport, RefusedDocument, Report};
 use serde_json::{Value, json};
 
-use super::fleet::{Done, Fleet, command, policy, row, run};
+use quotagate_support::http;
+use quotagate_support::redis::Redis;
+use quotagate_support::store::StoreOptions;
+use quotagate_support::wait;
+
+use super::fleet::{Done, Fleet, PATIENCE, command, policy, row, run};
 
 /// A folder with documents.
 struct Folder {
@@ -251,6 +256,53 @@ fn share_of_the_proxies_is_compared_with_the_others_and_promoted_or_ended() {
     folder.fleet.done(&["document", "publish", &file, "--for", "1h", "--yes"]);
     let back = folder.fleet.done(&["document", "rollback", "--yes"]).out;
     assert_eq!(back, "withdrew the published document, as number 8\n", "nothing was before it");
+}
+
+#[test]
+fn folder_of_documents_is_published_and_its_faults_are_told() {
+    let folder = tempfile::tempdir().unwrap();
+    let write = |name: &str, text: &str| {
+        // As editors and Git do, so that no file is read half written.
+        let hidden = folder.path().join(".new");
+        fs::write(&hidden, text).unwrap();
+        fs::rename(hidden, folder.path().join(name)).unwrap();
+    };
+    let of = |quota: u64| serde_json::to_string_pretty(&document(quota, "1m")).unwrap();
+    write("shop.yaml", &of(5));
+    write("README.md", "no document");
+    let redis = Redis::start().unwrap();
+    let path = folder.path().to_str().unwrap().to_owned();
+    let options = StoreOptions::new(&redis.url()).arguments(&["--documents", &path]);
+    let fleet = Fleet::with(&options, Some(redis));
+    let until = |what: &str, is: &dyn Fn() -> bool| {
+        wait::until_true(what, PATIENCE, || Ok(is())).unwrap();
+    };
+    let last = || fleet.json(&["document", "list", "--domain", "shop"])["documents"][0].clone();
+    let faulty = |count: &str| {
+        let metrics = http::get(fleet.store.admin_port(), "/metrics").unwrap().text();
+        metrics.contains(&format!("quotagate_document_files_faulty {count}\n"))
+    };
+    until("the file", &|| last()["number"] == 1);
+    assert_eq!((&last()["note"], &last()["by"]), (&json!("shop.yaml"), &json!("--documents")));
+    write("shop.yaml", &of(6));
+    until("the change", &|| last()["number"] == 2);
+    // Faults leave the last good one in force, and are told with their position.
+    write("shop.yaml", &of(7).replace("\"window\": \"1m\"", "\"window\": \"61\""));
+    until("the fault", &|| fleet.store.log().contains("policies[0].window"));
+    until("the gauge", &|| faulty("1"));
+    assert!(fleet.store.log().contains("shop.yaml:"), "{}", fleet.store.log());
+    write("shop.yaml", &of(7));
+    until("the mended file", &|| last()["number"] == 3 && faulty("0"));
+    write("twin.yaml", &of(8));
+    until("the second file", &|| fleet.store.log().contains("in shop.yaml and twin.yaml"));
+    assert_eq!(last()["number"], 3);
+    fs::remove_file(folder.path().join("twin.yaml")).unwrap();
+    // Redis loses it, as after a restart without persistence.
+    fleet.redis.as_ref().unwrap().cli(&["FLUSHALL"]).unwrap();
+    until("the same again", &|| last()["number"] == 1);
+    fs::remove_file(folder.path().join("shop.yaml")).unwrap();
+    fleet.done(&["document", "withdraw", "--yes", "--domain", "shop"]);
+    assert_eq!(last()["number"], 2);
 }
 
 #[test]

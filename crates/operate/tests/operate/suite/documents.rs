@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use quotagate_operate::api::{DocumentRecord, NOBODY, PublishDocument, WithdrawDocument};
-use quotagate_operate::{Fault, Operate};
+use quotagate_operate::{Fault, FolderDocuments, Operate};
 use quotagate_protocol::dials::{DocumentVersion, Report};
 use quotagate_store::control::{HashName, LAST_DOCUMENT, Upsert};
 use quotagate_store::server::Hooks;
@@ -386,4 +386,60 @@ pub async fn share_ends_with_its_time(store: &Arc<dyn Store>) {
     let listed = operate.documents.list(Some("timed-share")).await.unwrap();
     assert!(listed.documents[1].is_withdrawal(), "nothing was published before");
     assert_eq!(numbers_of_proxies(&operate, "timed-share").await, [3; 200]);
+}
+
+pub async fn publishes_a_folder_unless_a_change_by_hand_is_later(store: &Arc<dyn Store>) {
+    const DOMAIN: &str = "folder";
+    let operate = reported(store, DOMAIN, &["p"]).await;
+    let new_store = || FolderDocuments::new(Arc::clone(&operate.documents));
+    let (mut one, mut other) = (new_store(), new_store());
+    /// The number that is made of it, 0 if none is.
+    async fn offers(folder: &mut FolderDocuments, operate: &Operate, quota: u64) -> u64 {
+        let made = folder.offer(&document(DOMAIN, quota), "shop.yaml").await.unwrap();
+        let newest = numbers(operate, DOMAIN).await[0];
+        if made.is_some() { newest } else { 0 }
+    }
+    assert_eq!(offers(&mut one, &operate, 1).await, 1);
+    assert_eq!(offers(&mut one, &operate, 1).await, 0);
+    assert_eq!(offers(&mut other, &operate, 1).await, 0, "the first store did it");
+    let newest = operate.documents.list(Some(DOMAIN)).await.unwrap().documents.remove(0);
+    assert!(newest.of_folder && newest.note.as_deref() == Some("shop.yaml"), "{newest:?}");
+
+    // One store sees a new file before the other one does.
+    assert_eq!(offers(&mut one, &operate, 2).await, 2);
+    assert_eq!(offers(&mut other, &operate, 1).await, 0, "the older file has not changed");
+    assert_eq!(offers(&mut other, &operate, 2).await, 0);
+    // By hand, until the file changes: also for a store that has just started.
+    operate.documents.publish(&publish(DOMAIN, 3)).await.unwrap();
+    assert_eq!(offers(&mut one, &operate, 2).await, 0);
+    assert_eq!(offers(&mut new_store(), &operate, 2).await, 0);
+    assert_eq!(offers(&mut other, &operate, 1).await, 4, "a file of before is a change, too");
+    assert_eq!(offers(&mut one, &operate, 1).await, 0);
+
+    // What is published for a share must end first.
+    let tenth = PublishDocument { percent: Some(10), ..publish(DOMAIN, 5) };
+    operate.documents.publish(&tenth).await.unwrap();
+    assert_eq!(offers(&mut one, &operate, 1).await, 0);
+    let fault = one.offer(&document(DOMAIN, 6), "shop.yaml").await.unwrap_err().to_string();
+    assert!(fault.contains("number 5 is published in folder for 10 %"), "{fault}");
+    operate.documents.publish(&again(DOMAIN, 5)).await.unwrap();
+    assert_eq!(offers(&mut one, &operate, 6).await, 7);
+
+    // The backend has lost everything.
+    let records = store.control().read(HashName::Documents, DOMAIN).await.unwrap();
+    let (last, earlier) = (records.get(LAST_DOCUMENT), records.get("6"));
+    for seen in [None, earlier] {
+        let forgot = store.control().forget_documents(DOMAIN, seen).await.unwrap();
+        assert!(!forgot, "something else was published meanwhile");
+    }
+    assert_eq!(numbers(&operate, DOMAIN).await[0], 7);
+    assert!(store.control().forget_documents(DOMAIN, last).await.unwrap());
+    assert_eq!(store.control().document(DOMAIN, 7).await.unwrap(), None);
+    assert!(store.control().forget_documents(DOMAIN, None).await.unwrap(), "there is none");
+    assert_eq!(offers(&mut one, &operate, 6).await, 1);
+    assert_eq!(offers(&mut other, &operate, 6).await, 0);
+    let faulty = one.offer(&json!({"domain": DOMAIN}), "shop.yaml").await.unwrap_err();
+    assert!(matches!(faulty, Fault::Invalid { field: "document", .. }), "{faulty:?}");
+    let history = operate.history.list(Some(DOMAIN), 1).await.unwrap().remove(0);
+    assert_eq!((&*history.by, history.author.action.as_deref()), ("--documents", Some("folder")));
 }
