@@ -55,8 +55,8 @@ pub struct ServeArgs {
     /// separated by commas
     #[arg(long, env = "QUOTAGATE_ADMIN_HOSTS", value_name = "NAME", value_delimiter = ',', value_parser = host)]
     admin_host: Vec<String>,
-    /// A folder with policy documents, *.yaml, *.yml or *.json: each is published for its domain when
-    /// it changes, and again if the store has lost it
+    /// A folder with policy documents, *.yaml, *.yml or *.json: each is published for its domain
+    /// when it changes, and again if the store has lost it
     #[arg(long, env = "QUOTAGATE_DOCUMENTS", value_name = "DIR")]
     documents: Option<PathBuf>,
     /// The name, such as production, that the live page shows in its title, its colour and every

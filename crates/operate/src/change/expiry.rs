@@ -1,8 +1,8 @@
 //! Records in history which dials, overrides and published documents have ended by their time.
 //!
-//! They end without it: proxies, stores and the backend follow the time. A store looks for those that are
-//! over and removes what is left of them, in one step with the entry in history. So of several
-//! stores, one makes the entry. A store that starts later makes up for it.
+//! They end without it: proxies, stores and the backend follow the time. A store looks for those
+//! that are over and removes what is left of them, in one step with the entry in history. So of
+//! several stores, one makes the entry. A store that starts later makes up for it.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -63,8 +63,8 @@ struct Publish {
     /// A policy document, or a configuration that contains some; `-` reads standard input. `store`,
     /// `digest_key` and `live` may be left out: they are not published
     file: PathBuf,
-    /// Only for this share of the proxies, 1 to 99 percent, until `promote` or `rollback`. A greater
-    /// share has the proxies of a smaller one
+    /// Only for this share of the proxies, 1 to 99 percent, until `promote` or `rollback`. A
+    /// greater share has the proxies of a smaller one
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u8).range(1..=99))]
     percent: Option<u8>,
     /// Go back to what was in force before, after this time: 30m, 1h, 7d [default: do not]
@@ -76,8 +76,8 @@ struct Publish {
 
 #[derive(Debug, clap::Args)]
 struct Rollback {
-    /// The number [default: the last one with other content; after a rollback, one before that; if
-    /// the last one is for a share of the proxies or for a time, the one before]
+    /// The number [default: the last one with other content; after a rollback, one before that; the
+    /// one before, if the last one is for a share of the proxies or for a time]
     number: Option<u64>,
     #[command(flatten)]
     consent: Consent,

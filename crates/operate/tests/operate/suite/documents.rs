@@ -377,7 +377,7 @@ pub async fn share_ends_with_its_time(store: &Arc<dyn Store>) {
     let wish =
         PublishDocument { percent: Some(50), for_ms: Some(1000), ..publish("timed-share", 1) };
     operate.documents.publish(&wish).await.unwrap();
-    // Whoever publishes next need not wait until a store has recorded the end.
+    // The next publisher need not wait until a store has recorded the end.
     until("a publication", Duration::from_secs(10), async || {
         operate.documents.publish(&publish("timed-share", 2)).await.ok()
     })
