@@ -39,19 +39,22 @@ impl Folder {
         self.fleet.done(&["document", "publish", &file, "--yes"])
     }
 
-    /// A proxy reports this document.
+    /// The first worker of a live proxy reports this document, which it has had for a minute.
     fn reports(&self, proxy: &str, digest: &str, number: u64, refused: Option<RefusedDocument>) {
-        let policies = vec![policy("per-caller")];
-        let (proxy, digest) = (proxy.to_owned(), digest.to_owned());
-        let report = Report {
-            proxy,
-            digest,
-            number,
-            policies,
-            wrong_document: refused,
-            ..Report::default()
-        };
-        self.fleet.send("shop", &report);
+        let report = report(proxy, digest, number);
+        self.fleet.send("shop", &Report { wrong_document: refused, ..report });
+    }
+}
+
+fn report(proxy: &str, digest: &str, number: u64) -> Report {
+    Report {
+        proxy: proxy.to_owned(),
+        digest: digest.to_owned(),
+        number,
+        in_force_s: 60,
+        live: true,
+        policies: vec![policy("per-caller")],
+        ..Report::default()
     }
 }
 
