@@ -25,6 +25,7 @@ mod others;
 mod proxies;
 mod publish;
 mod requests;
+mod status;
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
@@ -38,6 +39,7 @@ use self::others::{Others, Reading};
 use self::proxies::NativeProxies;
 use self::publish::PicturePublisher;
 pub use self::requests::{PolicySteps, Requests};
+pub(crate) use self::status::DocumentStatus;
 use crate::api::{DocumentInfo, DocumentsInForce, MinuteRequests, PublisherKind, Refused, Top};
 use crate::control::ControlHandle;
 use crate::watch::{
@@ -46,6 +48,7 @@ use crate::watch::{
 };
 use crate::{MAX_POLICIES, millis};
 use prometheus_client::registry::Registry;
+use quotagate_protocol::dials::DocumentVersion;
 use quotagate_store::server::DomainScope;
 
 /// Most partitions in a list.
@@ -191,6 +194,11 @@ impl FleetSight<'_> {
         }
     }
 
+    /// Why some processes are missing.
+    pub(crate) fn incomplete(&self) -> Option<String> {
+        self.others.incomplete.clone()
+    }
+
     /// The documents that filters refused, a sentence for each domain of `scope`.
     pub fn refused_documents(&self, scope: &DomainScope) -> Vec<String> {
         let mut latest = BTreeMap::new();
@@ -233,6 +241,18 @@ impl FleetSight<'_> {
             (domain, DocumentsInForce { proxies, documents, differ: Vec::new(), silent })
         });
         counted.collect()
+    }
+
+    /// What the proxies of a domain made of its published document, as of `now` of the backend's
+    /// clock.
+    pub(crate) fn document_status(
+        &self,
+        domain: &str,
+        published: Option<&DocumentVersion>,
+        now: Duration,
+    ) -> DocumentStatus {
+        let sightings = self.documents().remove(domain).unwrap_or_default();
+        DocumentStatus::of(&sightings, self.silent(domain, &sightings), published, now)
     }
 
     /// What proxies reported, to any process, within the last minute, by domain.

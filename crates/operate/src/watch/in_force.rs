@@ -25,6 +25,8 @@ const SHOWN: Duration = Duration::from_secs(60);
 /// Each worker of a live proxy reports every 5 s, with traffic or without. A document that it has
 /// not reported for this long before its last report was replaced.
 const REPLACED_S: u64 = 8;
+/// How often room is made for further workers.
+const SWEPT: Duration = Duration::from_secs(1);
 /// A proxy that is silent for longer is gone.
 const REMEMBERED: Duration = Duration::from_secs(600);
 
@@ -102,7 +104,11 @@ type WorkersOfDocuments = BTreeMap<(Box<str>, Box<str>, u64), Workers>;
 
 /// The documents in force.
 #[derive(Default)]
-pub struct ReportedDocuments(Mutex<WorkersOfDocuments>);
+pub struct ReportedDocuments {
+    workers: Mutex<WorkersOfDocuments>,
+    /// When there was no room, and workers that report no more were dropped.
+    swept: Mutex<Option<Instant>>,
+}
 
 impl ReportedDocuments {
     /// Records a report, if it names its proxy and its document.
@@ -125,12 +131,19 @@ impl ReportedDocuments {
         }
         let worker = (Box::from(&*report.proxy), report.worker);
         let is_known = documents.get(&name).is_some_and(|workers| workers.contains_key(&worker));
-        if !is_known && documents.values().map(HashMap::len).sum::<usize>() >= MAX_WORKERS {
-            documents.retain(|_, workers| {
-                workers.retain(|_, report| is_recent(report.at, now));
-                !workers.is_empty()
-            });
-            if documents.values().map(HashMap::len).sum::<usize>() >= MAX_WORKERS {
+        let is_full = |documents: &WorkersOfDocuments| {
+            documents.values().map(HashMap::len).sum::<usize>() >= MAX_WORKERS
+        };
+        if !is_known && is_full(&documents) {
+            let mut swept = self.swept.lock().unwrap_or_else(PoisonError::into_inner);
+            if swept.is_none_or(|at| now.saturating_duration_since(at) >= SWEPT) {
+                *swept = Some(now);
+                documents.retain(|_, workers| {
+                    workers.retain(|_, report| is_recent(report.at, now));
+                    !workers.is_empty()
+                });
+            }
+            if is_full(&documents) {
                 return;
             }
         }
@@ -206,7 +219,7 @@ impl ReportedDocuments {
 
     /// Nothing panics while it is locked.
     fn lock(&self) -> MutexGuard<'_, WorkersOfDocuments> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.workers.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -485,7 +498,7 @@ mod tests {
         assert_eq!(documents.seen(start), []);
         for domain in 0..8 {
             for number in 0..100 {
-                let now = start + Duration::from_millis(number);
+                let now = start + Duration::from_millis(100 * domain + number);
                 documents.reported(&format!("d{domain}"), &live(1, 0, A, number, 0), now);
             }
         }
