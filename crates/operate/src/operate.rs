@@ -3,12 +3,14 @@
 
 use std::sync::Arc;
 
+use bytes::Bytes;
 use futures_util::future::{BoxFuture, FutureExt};
 use quotagate_protocol::dials::DialsReply;
 use quotagate_store::server::{Event, Hooks};
 use quotagate_store::store::Store;
 
-use crate::api::PublisherKind;
+use crate::Fault;
+use crate::api::{PublishedDocuments, PublisherKind};
 use crate::change::counters::Counters;
 use crate::change::dials::Dials;
 use crate::change::documents::Documents;
@@ -83,6 +85,17 @@ impl Operate {
         Self::of(store, PublisherKind::Proxy)
     }
 
+    /// The published documents of a domain, and what its proxies made of them: [`TakenUp`] says how
+    /// many of them run which number, since when.
+    ///
+    /// [`TakenUp`]: crate::api::TakenUp
+    ///
+    /// # Errors
+    /// If the domain is not known, or the backend fails.
+    pub async fn document_status(&self, domain: Option<&str>) -> Result<PublishedDocuments, Fault> {
+        self.documents.list(domain, &self.fleet.look().await).await
+    }
+
     fn of(store: Arc<dyn Store>, kind: PublisherKind) -> Self {
         let watch = Arc::new(Watch::default());
         let control = ControlHandle::new(store);
@@ -125,8 +138,8 @@ impl Operate {
 
     /// Reads the domains that proxies ask for every second; drops windows that have ended;
     /// publishes what this process sees. A store, which has gauges of all domains, also reads the
-    /// others every ten seconds, records which dials and overrides have ended, reads what proxies
-    /// publish, and counts requests by minute. Never returns.
+    /// others every ten seconds, records which dials, overrides and documents have ended, reads
+    /// what proxies publish, and counts requests by minute. Never returns.
     pub async fn run(&self) {
         let quiet = async {
             if self.kind == PublisherKind::Store {
@@ -170,7 +183,7 @@ impl Hooks for Operate {
     ) -> BoxFuture<'a, Result<DialsReply, String>> {
         async move {
             let cached = self.views.wanted(domain).await.map_err(|full| full.to_string())?;
-            // Nothing is counted by reports, so an unreadable one is ignored.
+            // One that cannot be read counts nothing, and says not which share the proxy belongs to.
             let report = cached.learn(report);
             if let Some(report) = &report {
                 self.watch.reported(domain, report);
@@ -189,14 +202,12 @@ impl Hooks for Operate {
         domain: &'a str,
         digest: &'a str,
         number: u64,
-    ) -> BoxFuture<'a, Result<Vec<u8>, String>> {
+    ) -> BoxFuture<'a, Result<Bytes, String>> {
         async move {
             let cached = self.views.wanted(domain).await.map_err(|full| full.to_string())?;
-            let view = cached.view();
-            let named = view.as_ref().and_then(|view| Some((view.documents()?, view.now())));
-            let (documents, now) = named.ok_or("the published documents cannot be read")?;
-            let published = documents.numbered(number, now).clone();
-            self.documents.reply(domain, published, digest).await
+            let documents = cached.view().and_then(|view| view.documents());
+            let (documents, _) = documents.ok_or("the published documents cannot be read")?;
+            self.documents.reply(domain, documents.numbered(number).clone(), digest).await
         }
         .boxed()
     }

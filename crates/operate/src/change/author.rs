@@ -41,7 +41,7 @@ pub struct Author {
 }
 
 impl Author {
-    /// Time, which ends dials and overrides.
+    /// Time, which ends dials, overrides and documents.
     pub(crate) fn time() -> Self {
         Self { action: Some(EXPIRY.to_owned()), ..Self::default() }
     }

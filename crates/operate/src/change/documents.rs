@@ -5,7 +5,9 @@
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
+use bytes::Bytes;
 use quotagate_protocol::dials::{DocumentReply, DocumentVersion};
 use quotagate_protocol::is_domain;
 use quotagate_quota::config::{Config, PublishedDocument};
@@ -17,18 +19,18 @@ use super::author::Author;
 use super::dials::check_time;
 use super::history::{History, Made};
 use crate::api::{
-    Changed, DocumentRecord, DocumentText, DocumentsInForce, Event, MAX_REASON, NOBODY,
-    PublishDocument, PublishedDocuments, WithdrawDocument, domain_of,
+    Changed, DocumentRecord, DocumentText, Event, MAX_REASON, NOBODY, PublishDocument,
+    PublishedDocuments, WithdrawDocument, domain_of,
 };
 use crate::control::ControlHandle;
 use crate::document::unknown_zones;
 use crate::domain::directory::{Directory, clean, clean_text};
-use crate::record::documents::{
-    LOST_RECORD, LastRecord, PublishedState, before, last, published, records,
-};
+use crate::fleet::{DocumentStatus, FleetSight};
+use crate::record::documents::{LOST_RECORD, LastRecord, PublishedState, last, published, records};
 use crate::record::{span, write};
 use crate::{Fault, MAX_DOMAINS, millis};
 use quotagate_store::control::{HashName, LAST_DOCUMENT, MAX_DOCUMENTS, Publication, Snapshot};
+use quotagate_store::server::DomainScope;
 use quotagate_store::store::StoreError;
 
 /// Who publishes the files of a store's folder.
@@ -45,7 +47,7 @@ pub struct Documents {
 
 /// Replies to proxies, and which document each of them has. Those who ask at once share one read.
 /// A domain has two while a document is published for a share of its proxies.
-type LastReplies = HashMap<String, Vec<(DocumentVersion, Arc<OnceCell<Arc<[u8]>>>)>>;
+type LastReplies = HashMap<String, Vec<(DocumentVersion, Arc<OnceCell<Bytes>>)>>;
 
 /// What is published.
 #[derive(Default)]
@@ -143,15 +145,15 @@ impl Documents {
 
     async fn make(&self, wish: Wish<'_>) -> Result<Changed, Fault> {
         let domain = wish.domain;
-        self.end(domain).await?;
-        let snapshot = self.control.read(HashName::Documents, domain).await?;
+        // What was before need not be readable for what comes next.
+        let (snapshot, _) = self.read(domain).await?;
         let records = records(&snapshot);
         let last_number = records.first().map_or(0, |record| record.number);
         if wish.after.is_some_and(|after| after != last_number) {
             return Err(overtaken(domain, records.first()));
         }
-        wish.check(&last(&snapshot))?;
-        let Some(made) = self.write(wish, &snapshot).await? else {
+        wish.check(&last(&snapshot), snapshot.now)?;
+        let Some(made) = self.publish_next(wish, &snapshot).await? else {
             let snapshot = self.control.read(HashName::Documents, domain).await?;
             return Err(overtaken(domain, self::records(&snapshot).first()));
         };
@@ -159,45 +161,64 @@ impl Documents {
         Ok(Changed { remark, ..self.history.reply(domain.to_owned(), made, None) })
     }
 
+    /// The records, after the end of a time was written down; and why that could not be.
+    async fn read(&self, domain: &str) -> Result<(Snapshot, Option<String>), Fault> {
+        let snapshot = self.control.read(HashName::Documents, domain).await?;
+        match last(&snapshot) {
+            LastRecord::Known(state) if state.is_over_at(snapshot.now) => {
+                let failed = self.end(domain, &snapshot, &state).await.err();
+                let why = failed.map(|fault| {
+                    format!(
+                        "the time of number {} is over, and what was before it cannot be published \
+                         again, so proxies keep what they have: {fault}. Publish a document, or \
+                         withdraw",
+                        state.newest().number
+                    )
+                });
+                Ok((self.control.read(HashName::Documents, domain).await?, why))
+            }
+            _ => Ok((snapshot, None)),
+        }
+    }
+
     /// If the time of the last document is over, publishes again what was in force before it. Of
-    /// several stores, one does.
+    /// several stores, one does. Returns why that could not be.
     ///
     /// # Errors
-    /// If that cannot be read any more, or the backend fails.
-    pub(crate) async fn end(&self, domain: &str) -> Result<(), Fault> {
-        let snapshot = self.control.read(HashName::Documents, domain).await?;
-        let is_over = published(&snapshot).is_some_and(|named| named.has_ended_at(snapshot.now));
-        let LastRecord::Known(state) = last(&snapshot) else { return Ok(()) };
-        if !is_over {
-            return Ok(());
-        }
-        let number = state.newest().number;
-        let before = match state.share {
-            Some(_) => Some(state.all.version()),
-            None => before(&snapshot, number),
+    /// If the backend fails.
+    pub(crate) async fn end_if_over(&self, domain: &str) -> Result<Option<String>, Fault> {
+        Ok(self.read(domain).await?.1)
+    }
+
+    async fn end(
+        &self,
+        domain: &str,
+        snapshot: &Snapshot,
+        state: &PublishedState,
+    ) -> Result<(), Fault> {
+        let base = state.base();
+        let content = match base.is_withdrawal() {
+            true => None,
+            false => Some(checked(&self.text_of(domain, base).await?)?),
         };
-        let before = before.filter(|before| !before.digest.is_empty()).map(|of| of.number);
-        let content = match before {
-            Some(before) => {
-                let text = self.text(Some(domain), Some(before)).await?;
-                Some(checked(&text.document)?)
-            }
-            None => None,
-        };
-        let note = format!("the time of number {number} is over");
+        let note = format!("the time of number {} is over", state.newest().number);
         let wish = Wish {
             domain,
             note: Some(&note),
             by: NOBODY,
+            rollback_to: content.as_ref().map(|_| base.number),
             content,
-            rollback_to: before,
             ..Wish::default()
         };
-        Author::time().makes(self.write(wish, &snapshot)).await.map(drop)
+        Author::time().makes(self.publish_next(wish, snapshot)).await.map(drop)
     }
 
     /// Makes the next number. Returns `None` if another one was made after `snapshot`.
-    async fn write(&self, wish: Wish<'_>, snapshot: &Snapshot) -> Result<Option<Made>, Fault> {
+    async fn publish_next(
+        &self,
+        wish: Wish<'_>,
+        snapshot: &Snapshot,
+    ) -> Result<Option<Made>, Fault> {
         let Wish { domain, note, by, content, rollback_to, percent, for_ms, is_of_folder, .. } =
             wish;
         let old = snapshot.get(LAST_DOCUMENT).map(<[u8]>::to_vec);
@@ -219,22 +240,15 @@ impl Documents {
             until_ms: for_ms.map(|for_ms| now.saturating_add(for_ms)),
             of_folder: is_of_folder,
         };
-        let before = match last(snapshot) {
-            LastRecord::Known(state) => Some(state),
-            LastRecord::Absent | LastRecord::Unreadable => None,
+        let state = match last(snapshot) {
+            LastRecord::Known(state) => state,
+            LastRecord::Absent | LastRecord::Unreadable => PublishedState::default(),
         };
-        let promoted = before.as_ref().and_then(PublishedState::limited);
-        let promoted = promoted.filter(|of| rollback_to == Some(of.number)).is_some();
-        let event = Event::new(now, &record.by, done(&record, promoted, for_ms))
+        let limited = state.limited_at(snapshot.now).map(|of| of.number);
+        let is_promotion = limited.is_some() && limited == rollback_to;
+        let event = Event::new(now, &record.by, done(&record, is_promotion, for_ms))
             .values(old.as_deref(), Some(&write(&record)));
-        let state = match percent {
-            Some(_) => {
-                // Nothing is in force for the others, as of number 0.
-                let all = before.map(|state| state.all);
-                PublishedState { all: all.unwrap_or_default(), share: Some(record.clone()) }
-            }
-            None => PublishedState { all: record.clone(), share: None },
-        };
+        let state = PublishedState::after(record.clone(), state.base().clone());
         let publication = Publication {
             old,
             number: record.number,
@@ -263,24 +277,44 @@ impl Documents {
         })
     }
 
-    /// The published documents of a domain. What proxies made of them is for the caller to add.
+    /// The published documents of a domain, and what its proxies made of them.
     ///
     /// # Errors
     /// If the domain is not known, or the backend fails.
-    pub async fn list(&self, domain: Option<&str>) -> Result<PublishedDocuments, Fault> {
+    pub async fn list(
+        &self,
+        domain: Option<&str>,
+        sight: &FleetSight<'_>,
+    ) -> Result<PublishedDocuments, Fault> {
         let domain = self.domain(domain).await?;
-        let snapshot = self.control.read(HashName::Documents, &domain).await?;
+        let (snapshot, failed) = self.read(&domain).await?;
+        let published = published(&snapshot).map(|of| of.at(snapshot.now));
+        let lost = published.is_none().then(|| LOST_RECORD.to_owned());
+        let DocumentStatus { proxies, silent, left_out, taken_up } =
+            sight.document_status(&domain, published.as_ref(), snapshot.now);
         Ok(PublishedDocuments {
-            domain,
             durable: self.control.durable(),
             documents: records(&snapshot),
-            incomplete: published(&snapshot).is_none().then(|| LOST_RECORD.to_owned()),
-            in_force: DocumentsInForce::default(),
-            refused: Vec::new(),
+            incomplete: lost.or(failed).or_else(|| sight.incomplete()),
+            in_force: sight.in_force().remove(&domain).unwrap_or_default(),
+            taken_up,
+            proxies,
+            silent,
+            left_out,
+            refused: sight.refused_documents(&DomainScope::Some([domain.clone()].into())),
+            domain,
         })
     }
 
-    /// A document that was published: the one with this number, or the one in force.
+    /// The records of a domain, the newest first.
+    ///
+    /// # Errors
+    /// If the backend fails.
+    pub async fn records(&self, domain: &str) -> Result<Vec<DocumentRecord>, Fault> {
+        Ok(records(&self.read(domain).await?.0))
+    }
+
+    /// A document that was published: the one with this number, or the last one.
     ///
     /// # Errors
     /// If there is none, the domain is not known, or the backend fails.
@@ -290,8 +324,7 @@ impl Documents {
         number: Option<u64>,
     ) -> Result<DocumentText, Fault> {
         let domain = self.domain(domain).await?;
-        let snapshot = self.control.read(HashName::Documents, &domain).await?;
-        let records = records(&snapshot);
+        let records = self.records(&domain).await?;
         let absent = |why: String| Err(Fault::Absent(why));
         let Some(newest) = records.first() else {
             return absent(format!("no document was published in {domain}"));
@@ -311,12 +344,15 @@ impl Documents {
                 record.number
             ));
         }
-        let text = self.control.document(&domain, record.number).await?;
-        let document = text.and_then(|text| serde_json::from_slice(&text).ok());
-        let Some(document) = document else {
-            return absent(format!("the text of number {} is lost", record.number));
-        };
+        let document = self.text_of(&domain, record).await?;
         Ok(DocumentText { domain, record: record.clone(), document })
+    }
+
+    async fn text_of(&self, domain: &str, record: &DocumentRecord) -> Result<Value, Fault> {
+        let text = self.control.document(domain, record.number).await?;
+        let document = text.and_then(|text| serde_json::from_slice(&text).ok());
+        document
+            .ok_or_else(|| Fault::Absent(format!("the text of number {} is lost", record.number)))
     }
 
     /// The reply to a proxy that should have `published` and has the document with this digest, as
@@ -329,22 +365,22 @@ impl Documents {
         domain: &str,
         published: DocumentVersion,
         digest: &str,
-    ) -> Result<Vec<u8>, String> {
+    ) -> Result<Bytes, String> {
         let is_withdrawn = published.digest.is_empty();
         if is_withdrawn {
             self.replies().remove(domain);
         }
         if is_withdrawn || published.digest == digest {
             let DocumentVersion { number, digest } = published;
-            return Ok(write(&DocumentReply::<()> { number, digest, document: None }));
+            return Ok(write(&DocumentReply::<()> { number, digest, document: None }).into());
         }
         let shared = self.shared_reply(domain, &published);
         let reply = shared.get_or_try_init(|| self.read_reply(domain, &published)).await?;
-        Ok(reply.to_vec())
+        Ok(reply.clone())
     }
 
     /// The reply with this document, or the place for it.
-    fn shared_reply(&self, domain: &str, published: &DocumentVersion) -> Arc<OnceCell<Arc<[u8]>>> {
+    fn shared_reply(&self, domain: &str, published: &DocumentVersion) -> Arc<OnceCell<Bytes>> {
         let mut replies = self.replies();
         let is_full = replies.len() >= MAX_DOMAINS && !replies.contains_key(domain);
         let mut other = Vec::new();
@@ -359,11 +395,7 @@ impl Documents {
         reply
     }
 
-    async fn read_reply(
-        &self,
-        domain: &str,
-        published: &DocumentVersion,
-    ) -> Result<Arc<[u8]>, String> {
+    async fn read_reply(&self, domain: &str, published: &DocumentVersion) -> Result<Bytes, String> {
         let DocumentVersion { number, digest } = published.clone();
         let text = self.control.document(domain, number).await;
         let text = text.map_err(|error: StoreError| error.to_string())?;
@@ -394,7 +426,7 @@ impl Documents {
 impl Wish<'_> {
     /// # Errors
     /// If it changes nothing, or something else must be decided first.
-    fn check(&self, last: &LastRecord) -> Result<(), Fault> {
+    fn check(&self, last: &LastRecord, now: Duration) -> Result<(), Fault> {
         let domain = self.domain;
         let digest = self.content.as_ref().map(|(_, config)| &*config.digest);
         match last {
@@ -405,19 +437,24 @@ impl Wish<'_> {
                 Err(Fault::invalid(field, reason))
             }
             LastRecord::Unreadable => Ok(()),
-            LastRecord::Known(state) if let Some(limited) = state.limited() => {
+            LastRecord::Known(state) if let Some(limited) = state.limited_at(now) => {
                 // What an earlier number says ends it, and so does a withdrawal.
                 if self.content.is_none() || self.rollback_to.is_some() {
                     return Ok(());
                 }
                 Err(Fault::InUse(format!(
-                    "number {} is published in {domain} {} now: `quotagate document promote` keeps \
+                    "number {} is published in {domain} {}: `quotagate document promote` keeps \
                      it for all proxies, and `quotagate document rollback` goes back to the one \
                      before. Then publish again",
                     limited.number,
-                    limits(limited, None)
+                    limits(
+                        limited,
+                        limited.until_ms.map(|until| until.saturating_sub(millis(now)))
+                    )
                 )))
             }
+            // Whatever was before one whose time is over: its end could not be written down.
+            LastRecord::Known(state) if state.is_over_at(now) => Ok(()),
             LastRecord::Known(PublishedState { all, .. }) => match digest {
                 Some(digest) if digest == all.digest => Err(Fault::InUse(format!(
                     "{domain} has this very document published, as number {} ({digest}): nothing \
@@ -498,14 +535,10 @@ fn done(record: &DocumentRecord, is_promotion: bool, for_ms: Option<u64>) -> Str
     format!("published document number {number} ({digest}, {policies} {word}){limits}{back}{note}")
 }
 
-/// For whom and for how long a document is published, in words; without `for_ms`, its time has
-/// begun.
+/// For whom and for how much longer a document is published, in words.
 fn limits(record: &DocumentRecord, for_ms: Option<u64>) -> String {
     let share = record.percent.map(|percent| format!("for {percent} % of the proxies"));
-    let time = record.until_ms.map(|_| match for_ms {
-        Some(for_ms) => format!("for {}", span(for_ms)),
-        None => "for a time".to_owned(),
-    });
+    let time = for_ms.map(|for_ms| format!("for {}", span(for_ms)));
     share.into_iter().chain(time).collect::<Vec<_>>().join(" and ")
 }
 

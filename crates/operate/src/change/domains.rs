@@ -99,7 +99,7 @@ impl Domains {
             }
         };
         let documents = self.control.read(HashName::Documents, &domain).await?;
-        if published(&documents).is_none_or(|named| named.any_at(documents.now)) {
+        if published(&documents).is_none_or(|of| of.at(documents.now).is_any()) {
             return Err(Fault::InUse(format!(
                 "{domain} has a published document, which a proxy that comes back would take up \
                  unseen: withdraw it first"

@@ -1,9 +1,10 @@
 //! Records in history which dials, overrides and published documents have ended by their time.
 //!
 //! They end without it: proxies, stores and the backend follow the time. A store looks for those
-//! that are over and removes what is left of them, in one step with the entry in history. So of
-//! several stores, one makes the entry. A store that starts later makes up for it.
+//! that are over and removes what is left of them, in one step with the entry in history; what was
+//! published before a document is a new number then. So of several stores, one makes the entry. A store that starts later makes up for it.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -42,6 +43,8 @@ impl Expiry {
 
     /// Looks again and again. Never returns.
     pub(crate) async fn keep_recorded(&self) {
+        // What the log said last of a document that cannot end. Forgotten domains are few.
+        let mut complaints = BTreeMap::new();
         let mut ticks = interval(EVERY);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
@@ -53,8 +56,13 @@ impl Expiry {
                     // The next look tries again.
                     let _ = self.record_dial(&domain, policy).await;
                 }
-                if view.documents().is_some_and(|documents| documents.has_ended_at(now)) {
-                    let _ = self.documents.end(&domain).await;
+                let failed = match view.has_ended_document() {
+                    true => self.documents.end_if_over(&domain).await.ok().flatten(),
+                    false => None,
+                };
+                if let Some(why) = failed.filter(|why| complaints.get(&domain) != Some(why)) {
+                    tracing::warn!("documents of {domain}: {why}");
+                    complaints.insert(domain.clone(), why);
                 }
                 if view.overrides.has_ended_at(now) {
                     let _ = self.overrides.drop_ended(&domain).await;

@@ -40,7 +40,7 @@ impl FolderDocuments {
     pub async fn offer(&mut self, document: &Value, file: &str) -> Result<Option<Changed>, Fault> {
         let content = checked(document)?;
         let (domain, digest) = (content.1.domain.to_string(), content.1.digest.to_string());
-        let records = self.documents.list(Some(&domain)).await?.documents;
+        let records = self.documents.records(&domain).await?;
         let last = records.first();
         let number = last.map_or(0, |last| last.number);
         // A backend that was emptied or restored has a smaller number. Then its records decide, as

@@ -16,7 +16,7 @@ use quotagate_protocol::{Mode, is_policy};
 
 use crate::millis;
 use crate::pattern::PatternOverrides;
-use crate::record::documents::{LOST_RECORD, NamedDocuments, published};
+use crate::record::documents::{LOST_RECORD, NamedDocuments, Publications, published};
 use crate::record::{DialRecord, OverrideRecord, left_at, write};
 use quotagate_store::control::{ControlStore, HashName, Snapshot};
 use quotagate_store::store::StoreError;
@@ -47,8 +47,8 @@ pub struct View {
     pub at: Instant,
     dials: Vec<(String, DialRecord)>,
     pub overrides: Arc<Index>,
-    /// Which documents are published; `None` if that is not known.
-    documents: Option<NamedDocuments>,
+    /// What is published, and since when that is known; `None` if it is not known.
+    documents: Option<(Publications, Instant)>,
     /// What is wrong with it, for the log; empty if nothing is.
     pub complaint: String,
 }
@@ -184,9 +184,18 @@ impl View {
         }
     }
 
-    /// The published documents; `None` if they are not known.
-    pub const fn documents(&self) -> Option<&NamedDocuments> {
-        self.documents.as_ref()
+    /// Which documents proxies should have, and for how long that is known; `None` if it is not
+    /// known.
+    pub fn documents(&self) -> Option<(NamedDocuments, Duration)> {
+        let (documents, since) = self.documents.as_ref()?;
+        let now = self.now();
+        let known = since.elapsed();
+        Some((documents.at(now), documents.ended_for(now).map_or(known, |for_| for_.min(known))))
+    }
+
+    /// Whether the time of the last document is over.
+    pub fn has_ended_document(&self) -> bool {
+        self.documents.as_ref().is_some_and(|(documents, _)| documents.has_ended_at(self.now()))
     }
 
     /// The reply to a proxy with this report, cut to the length that it reads.
@@ -196,18 +205,18 @@ impl View {
 
     /// Which document the proxy should have. Without a report that can be read, it is not known
     /// which share of the proxies it belongs to.
-    fn document(&self, report: Option<&Report>, now: Duration) -> Option<DocumentVersion> {
-        let documents = self.documents.as_ref()?;
+    fn document(&self, report: Option<&Report>) -> Option<DocumentVersion> {
+        let (documents, _) = self.documents()?;
         match report {
-            Some(report) => Some(documents.of(&report.proxy, now).clone()),
-            None => (!documents.differ(now)).then(|| documents.of("", now).clone()),
+            Some(report) => Some(documents.of_proxy(&report.proxy).clone()),
+            None => documents.of_all().cloned(),
         }
     }
 
     /// The reply, and whether it is complete.
     fn cut_reply(&self, report: Option<&Report>) -> (DialsReply, bool) {
         let now = self.now();
-        let (version, document) = (self.snapshot.version, self.document(report, now));
+        let (version, document) = (self.snapshot.version, self.document(report));
         let (mut reply, mut room) = (DialsReply { version, document, ..<_>::default() }, ROOM);
         let mut takes = |bytes: usize| {
             let left = room.checked_sub(bytes);
@@ -247,12 +256,14 @@ impl View {
             last.version() == snapshot.version && Arc::ptr_eq(&last.overrides, &overrides)
         });
         let mut lost = false;
-        let documents = match same.and_then(|last| last.documents.clone()) {
+        let known = last.and_then(|last| last.documents.clone());
+        let documents = match same.and(known.clone()) {
             Some(documents) => Some(documents),
             None => store.read(HashName::Documents, domain).await.ok().and_then(|read| {
                 let documents = published(&read);
                 lost = documents.is_none();
-                documents
+                let documents = documents?;
+                Some(known.filter(|(known, _)| *known == documents).unwrap_or((documents, at)))
             }),
         };
         let mut view = Self { snapshot, at, dials, overrides, documents, complaint };
@@ -348,7 +359,7 @@ mod tests {
             let overrides = Arc::new(Index::of(1, &overrides));
             let dials = understand(&snapshot).0;
             let (at, complaint) = (Instant::now(), String::new());
-            View { snapshot, at, dials, overrides, documents: Some(<_>::default()), complaint }
+            View { snapshot, at, dials, overrides, documents: None, complaint }
         };
         // As many as a filter has policies.
         let (reply, whole) = view(64, 64).cut_reply(None);

@@ -11,9 +11,9 @@ use crate::api::DocumentRecord;
 use crate::millis;
 
 /// What the last publication left in force. As JSON it is the record of the document that all
-/// proxies take up, with the one of a share beside it: a store whose build knows no shares names
-/// the former to all.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+/// proxies take up, with others beside it: a store whose build knows no shares names the former to
+/// all.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PublishedState {
     /// What all proxies take up, if nothing is published for a share.
     #[serde(flatten)]
@@ -21,17 +21,40 @@ pub struct PublishedState {
     /// What a share of them takes up instead.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub share: Option<DocumentRecord>,
+    /// What is in force again when the time of [`all`](Self::all) is over. Number 0: nothing.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub before: Option<DocumentRecord>,
 }
 
 impl PublishedState {
+    /// After this publication, where `base` was in force for all proxies.
+    pub fn after(record: DocumentRecord, base: DocumentRecord) -> Self {
+        match (record.percent, record.until_ms) {
+            (Some(_), _) => Self { all: base, share: Some(record), before: None },
+            (None, Some(_)) => Self { all: record, share: None, before: Some(base) },
+            (None, None) => Self { all: record, share: None, before: None },
+        }
+    }
+
     /// The record of the last publication.
     pub fn newest(&self) -> &DocumentRecord {
         self.share.as_ref().unwrap_or(&self.all)
     }
 
-    /// The last publication, if it is for a share of the proxies or for a time.
-    pub fn limited(&self) -> Option<&DocumentRecord> {
-        Some(self.newest()).filter(|record| record.is_limited())
+    /// The last publication, if it is for a share of the proxies or for a time, and that is not
+    /// over.
+    pub fn limited_at(&self, now: Duration) -> Option<&DocumentRecord> {
+        Some(self.newest()).filter(|record| record.is_limited() && !record.is_over(millis(now)))
+    }
+
+    /// Whether the time of the last publication is over.
+    pub fn is_over_at(&self, now: Duration) -> bool {
+        self.newest().is_over(millis(now))
+    }
+
+    /// What is in force without a limited publication, and when its time is over.
+    pub fn base(&self) -> &DocumentRecord {
+        self.before.as_ref().unwrap_or(&self.all)
     }
 }
 
@@ -58,15 +81,15 @@ pub fn last(snapshot: &Snapshot) -> LastRecord {
 pub const LOST_RECORD: &str = "the record of the published document cannot be read, so \
     proxies keep the document that they have: publish one again, or withdraw it";
 
-/// Which documents the store names to the proxies of a domain.
+/// What is published in a domain, and for how long.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct NamedDocuments {
-    all: DocumentVersion,
+pub struct Publications {
+    base: DocumentVersion,
     limited: Option<Limited>,
 }
 
 /// A document that is published for a share of the proxies or for a time. Else, and when its time
-/// is over, [`NamedDocuments::all`] is in force.
+/// is over, [`Publications::base`] is in force.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Limited {
     version: DocumentVersion,
@@ -74,70 +97,84 @@ struct Limited {
     until_ms: Option<u64>,
 }
 
+/// Which documents the proxies of a domain should have now.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct NamedDocuments {
+    all: DocumentVersion,
+    /// What so many percent of them should have instead.
+    share: Option<(DocumentVersion, u8)>,
+}
+
 /// What proxies of a domain should have in force; `None` if nobody knows. Then they keep what they
 /// have.
-pub fn published(snapshot: &Snapshot) -> Option<NamedDocuments> {
-    let state = match last(snapshot) {
-        LastRecord::Absent => return Some(NamedDocuments::default()),
-        LastRecord::Known(state) => state,
-        LastRecord::Unreadable => return None,
-    };
-    let newest = state.newest();
-    // Without the record of the one before, that of a time stays.
-    let before = match &state.share {
-        Some(_) => Some(state.all.version()),
-        None => newest.until_ms.and_then(|_| before(snapshot, newest.number)),
-    };
-    let (percent, until_ms) = (newest.percent, newest.until_ms);
-    let limited = Limited { version: newest.version(), percent, until_ms };
-    Some(match before {
-        Some(all) => NamedDocuments { all, limited: Some(limited) },
-        None => NamedDocuments { all: limited.version, limited: None },
-    })
+pub fn published(snapshot: &Snapshot) -> Option<Publications> {
+    match last(snapshot) {
+        LastRecord::Absent => Some(Publications::default()),
+        LastRecord::Known(state) => {
+            let newest = state.newest();
+            let (percent, until_ms) = (newest.percent, newest.until_ms);
+            let limited = Limited { version: newest.version(), percent, until_ms };
+            let limited = Some(limited).filter(|_| newest.is_limited());
+            Some(Publications { base: state.base().version(), limited })
+        }
+        LastRecord::Unreadable => None,
+    }
 }
 
-/// What was in force before this number was published; `None` if its record is lost.
-pub fn before(snapshot: &Snapshot, number: u64) -> Option<DocumentVersion> {
-    let before = number.saturating_sub(1);
-    let record = records(snapshot).into_iter().find(|record| record.number == before);
-    let none = (before == 0).then(DocumentVersion::default);
-    record.map(|record| record.version()).or(none)
-}
-
-impl NamedDocuments {
-    /// The document that the proxy with this name should have; the name is empty if the proxy
-    /// states none.
-    pub fn of(&self, proxy: &str, now: Duration) -> &DocumentVersion {
-        let has = |percent: u8| !proxy.is_empty() && share_of(proxy) < u64::from(percent);
-        let limited = self.limited_at(now).filter(|of| of.percent.is_none_or(has));
-        limited.map_or(&self.all, |of| &of.version)
-    }
-
-    /// Whether proxies should have different documents.
-    pub fn differ(&self, now: Duration) -> bool {
-        self.limited_at(now).is_some_and(|of| of.percent.is_some())
-    }
-
-    /// The one with this number, or else the one that is not for a share.
-    pub fn numbered(&self, number: u64, now: Duration) -> &DocumentVersion {
-        let limited = self.limited_at(now);
-        let named = limited.filter(|of| of.percent.is_none() || of.version.number == number);
-        named.map_or(&self.all, |of| &of.version)
-    }
-
-    /// Whether a document is published, for all proxies or for a share.
-    pub fn any_at(&self, now: Duration) -> bool {
-        !self.all.digest.is_empty() || self.limited_at(now).is_some()
+impl Publications {
+    /// Which documents proxies should have at this time of the backend.
+    pub fn at(&self, now: Duration) -> NamedDocuments {
+        let limited = self.limited.as_ref().filter(|_| !self.has_ended_at(now));
+        match limited.map(|of| (of.version.clone(), of.percent)) {
+            Some((share, Some(percent))) => {
+                NamedDocuments { all: self.base.clone(), share: Some((share, percent)) }
+            }
+            Some((all, None)) => all.into(),
+            None => self.base.clone().into(),
+        }
     }
 
     /// Whether the time of the last one is over.
     pub fn has_ended_at(&self, now: Duration) -> bool {
-        self.limited.is_some() && self.limited_at(now).is_none()
+        self.ended_for(now).is_some()
     }
 
-    fn limited_at(&self, now: Duration) -> Option<&Limited> {
-        let has_time = |of: &&Limited| of.until_ms.is_none_or(|until| millis(now) < until);
-        self.limited.as_ref().filter(has_time)
+    /// For how long the time of the last one has been over.
+    pub fn ended_for(&self, now: Duration) -> Option<Duration> {
+        let until = self.limited.as_ref().and_then(|of| of.until_ms)?;
+        now.checked_sub(Duration::from_millis(until))
+    }
+}
+
+impl From<DocumentVersion> for NamedDocuments {
+    /// The same for all proxies.
+    fn from(all: DocumentVersion) -> Self {
+        Self { all, share: None }
+    }
+}
+
+impl NamedDocuments {
+    /// The document of the proxy with this name; the name is empty if the proxy states none.
+    pub fn of_proxy(&self, proxy: &str) -> &DocumentVersion {
+        let has = |percent: u8| !proxy.is_empty() && share_of(proxy) < u64::from(percent);
+        let share = self.share.as_ref().filter(|(_, percent)| has(*percent));
+        share.map_or(&self.all, |(version, _)| version)
+    }
+
+    /// The document of every proxy; `None` if they should have different ones.
+    pub const fn of_all(&self) -> Option<&DocumentVersion> {
+        if self.share.is_none() { Some(&self.all) } else { None }
+    }
+
+    /// The one with this number, or else the one that is not for a share.
+    pub fn numbered(&self, number: u64) -> &DocumentVersion {
+        let share = self.share.as_ref().filter(|(version, _)| version.number == number);
+        share.map_or(&self.all, |(version, _)| version)
+    }
+
+    /// Whether a document is published, for all proxies or for a share.
+    pub const fn is_any(&self) -> bool {
+        !self.all.digest.is_empty() || self.share.is_some()
     }
 }
 

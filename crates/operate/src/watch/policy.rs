@@ -245,7 +245,7 @@ impl PolicyMetrics {
             counter.inc_by(count.min(MOST));
         }
         let mut recent = self.recent.lock().unwrap_or_else(PoisonError::into_inner);
-        add(&mut recent, counts, now);
+        add_to(&mut recent, counts, now);
     }
 
     /// The requests of the last five minutes; `None` if no proxy reported any.
@@ -287,7 +287,7 @@ pub fn counts_of(report: &PolicyReport) -> OutcomeCounts {
 }
 
 /// Adds requests to the step that runs.
-pub fn add(recent: &mut VecDeque<Step>, counts: OutcomeCounts, now: Instant) {
+pub fn add_to(recent: &mut VecDeque<Step>, counts: OutcomeCounts, now: Instant) {
     advance(recent, now);
     if recent.is_empty() {
         recent.push_back(Step::at(now));

@@ -45,6 +45,8 @@ async fn suite(store: Arc<dyn Store>) {
     documents::first_document_may_be_for_a_share(&store).await;
     documents::goes_back_when_the_time_is_over(&store).await;
     documents::share_ends_with_its_time(&store).await;
+    documents::lost_document_of_before_locks_nothing(&store).await;
+    documents::domain_with_a_limited_document_is_not_forgotten(&store).await;
     documents::publishes_a_folder_unless_a_change_by_hand_is_later(&store).await;
     windows::operates_each_kind_of_window(&store).await;
 }

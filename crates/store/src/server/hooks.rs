@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use bytes::Bytes;
 use futures_util::future::{BoxFuture, FutureExt, ready};
 use quotagate_protocol::Adjustment;
 use quotagate_protocol::dials::DialsReply;
@@ -45,7 +46,7 @@ pub trait Hooks: Send + Sync + 'static {
         _domain: &'a str,
         _digest: &'a str,
         _number: u64,
-    ) -> BoxFuture<'a, Result<Vec<u8>, String>> {
+    ) -> BoxFuture<'a, Result<Bytes, String>> {
         ready(Err("this store has no published documents".to_owned())).boxed()
     }
 }

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 
 use hyper::Method;
 use quotagate_operate::api::{
-    self, Changed, DocumentInfo, DocumentRecord, DocumentText, PublishDocument, PublishedDocuments,
+    self, Changed, DocumentRecord, DocumentText, PublishDocument, PublishedDocuments,
     WithdrawDocument,
 };
 use quotagate_operate::comparison::{DocumentVersion, compare};
@@ -17,8 +17,9 @@ use super::confirm;
 use crate::check::to_publish;
 use crate::operate::display::{Table, Weight, say};
 use crate::operate::failure::Failure;
+use crate::operate::look::document_status::{self, limits, sentence};
 use crate::operate::session::{Common, Session};
-use crate::text::{clean, count, moment, number};
+use crate::text::{clean, count, duration, moment, number};
 use crate::values::for_ms;
 
 /// The flags of `quotagate document`.
@@ -107,7 +108,7 @@ pub(crate) async fn run(args: &DocumentArgs, session: Session) -> Result<(), Fai
         DocumentCommand::Promote(consent) => promote(consent, session).await,
         DocumentCommand::Rollback(args) => rollback(args, session).await,
         DocumentCommand::Withdraw(consent) => withdraw(consent, session).await,
-        DocumentCommand::Status => status(&session).await,
+        DocumentCommand::Status => document_status::show(&session).await,
     }
 }
 
@@ -121,9 +122,20 @@ async fn publish(args: &Publish, mut session: Session) -> Result<(), Failure> {
     session.client.domain = Some(new.config.domain.to_string());
     let listed = known(&session).await?;
     let last = listed.documents.first();
+    if let Some(limited) = last.filter(|last| last.is_limited()) {
+        return Err(Failure::Refused(format!(
+            "{} has {}: `quotagate document promote` keeps it for all proxies, and `quotagate \
+             document rollback` goes back to the one before. Then publish again",
+            listed.domain,
+            sentence(limited)
+        )));
+    }
     session.explain(last, &new).await?;
     if !args.consent.yes {
-        confirm("Publish it?")?;
+        let share = args.percent.map(|percent| format!(" for {percent} % of the proxies"));
+        let time = args.for_ms.map(|for_ms| format!(" for {}", duration(for_ms)));
+        let limits: String = share.into_iter().chain(time).collect();
+        confirm(&format!("Publish it{limits}?"))?;
     }
     let change = PublishDocument {
         domain: session.client.domain.clone(),
@@ -149,9 +161,9 @@ async fn promote(consent: &Consent, mut session: Session) -> Result<(), Failure>
             listed.domain
         )));
     };
-    let before = listed.documents.get(1).filter(|_| last.percent.is_some());
     let new = published(&text(&session, Some(last.number)).await?.document)?;
-    session.explain(before.or(Some(last)), &new).await?;
+    let before = if last.percent.is_some() { listed.documents.get(1) } else { Some(last) };
+    session.explain(before, &new).await?;
     session.again(last, last.number, consent).await
 }
 
@@ -162,7 +174,7 @@ async fn rollback(args: &Rollback, mut session: Session) -> Result<(), Failure> 
     let Some(last) = listed.documents.first() else {
         return Err(Failure::Absent(format!("no document was published in {}", listed.domain)));
     };
-    if let (None, true) = (args.number, last.is_limited()) {
+    if args.number.is_none() && last.is_limited() {
         return match listed.documents.get(1).filter(|before| !before.is_withdrawal()) {
             Some(before) => session.go_back(last, before.number, &args.consent).await,
             None => session.withdraw(&listed, &args.consent).await,
@@ -272,78 +284,6 @@ async fn diff(old: u64, new: u64, session: &Session) -> Result<(), Failure> {
     }
     let text = comparison.to_string();
     session.output.print(&text.lines().map(|line| clean(line) + "\n").collect::<String>())
-}
-
-async fn status(session: &Session) -> Result<(), Failure> {
-    let answer = session.client.get::<PublishedDocuments>(api::DOCUMENTS, &[]).await?;
-    if session.output.json {
-        return session.output.json(&answer.raw);
-    }
-    let PublishedDocuments { domain, durable, documents, incomplete, in_force, refused } =
-        answer.value;
-    incomplete.iter().for_each(|why| say(why));
-    let last = documents.first();
-    let published = last.filter(|last| !last.is_withdrawal());
-    let others = documents.get(1).filter(|_| last.is_some_and(|last| last.percent.is_some()));
-    session.output.sentence(&match last {
-        None => format!("{domain}: no document was published; the proxies' own decide"),
-        Some(last) => format!("{domain}: {}", sentence(last)),
-    })?;
-    if last.is_some_and(|last| last.percent.is_some()) {
-        session.output.sentence(&match others.filter(|others| !others.is_withdrawal()) {
-            Some(others) => format!("The other proxies: {}", sentence(others)),
-            None => "The other proxies: their own documents".to_owned(),
-        })?;
-    }
-    if !in_force.documents.is_empty() {
-        let mut table = Table::new(&["proxies", "document", "number", ""], &[0, 2]);
-        for of in &in_force.documents {
-            let is = |record: &DocumentRecord| {
-                (record.number, &record.digest) == (of.number, &of.digest)
-            };
-            let is_published = published.is_some_and(is);
-            let share = published.and_then(|last| last.percent);
-            let share = share.map(|percent| format!("published for {percent} %"));
-            let (what, weight) = match (of.number, is_published, published) {
-                (_, true, _) => (share.as_deref().unwrap_or("published"), Weight::Plain),
-                _ if others.is_some_and(is) => ("the others", Weight::Plain),
-                (0, _, None) => ("their own", Weight::Plain),
-                (0, ..) => ("their own: not live, or not taken up yet", Weight::Notable),
-                _ => ("behind", Weight::Notable),
-            };
-            let shown = if of.number == 0 { "-".to_owned() } else { of.number.to_string() };
-            table.row(weight, [number(of.proxies), of.digest.clone(), shown, what.to_owned()]);
-        }
-        session.output.print(&table.render(session.output.colour))?;
-    }
-    if let Some(last) = published.filter(|last| last.percent.is_some()) {
-        let of_share = |of: &&DocumentInfo| of.number == last.number;
-        let halves: [Vec<_>; 2] = in_force.documents.iter().partition(of_share).into();
-        let [share, others] = halves.map(|half| refused_share(&half));
-        session.output.sentence(&format!(
-            "Refused in the last five minutes: {share} with number {}, {others} of the other \
-             proxies",
-            last.number
-        ))?;
-    }
-    if in_force.silent > 0 {
-        session.output.sentence(&format!(
-            "{} silent for a minute",
-            count(in_force.silent, "proxy has been", "proxies have been")
-        ))?;
-    }
-    for sentence in &refused {
-        session.output.sentence(sentence)?;
-    }
-    if published.is_some() && in_force.documents.iter().all(|of| of.number == 0) {
-        say(
-            "No proxy has taken a published document up: each does whose own document says live: true, within 10 s.",
-        );
-    }
-    if !durable && published.is_some() {
-        say("This store keeps it in memory: it is gone when the process ends.");
-    }
-    Ok(())
 }
 
 impl Consent {
@@ -511,40 +451,4 @@ fn published(document: &Value) -> Result<DocumentVersion, Failure> {
     let checked = PublishedDocument::check(document);
     let (value, config) = checked.map_err(|faults| Failure::Refused(faults.to_string()))?;
     Ok(DocumentVersion { config, value })
-}
-
-/// How many of the requests of these proxies were refused.
-fn refused_share(documents: &[&DocumentInfo]) -> String {
-    let sum = |of: fn(&DocumentInfo) -> u64| documents.iter().map(|document| of(document)).sum();
-    let (requests, refused): (u64, u64) = (sum(|of| of.requests), sum(|of| of.refused));
-    match requests {
-        0 => "no requests".to_owned(),
-        _ => format!(
-            "{:.1} % of {}",
-            100.0 * refused as f64 / requests as f64,
-            count(requests, "request", "requests")
-        ),
-    }
-}
-
-/// For whom and until when a document is published.
-fn limits(record: &DocumentRecord) -> Option<String> {
-    let share = record.percent.map(|percent| format!("for {percent} % of the proxies"));
-    let until = record.until_ms.map(|until| format!("until {} UTC", moment(until)));
-    let limits: Vec<String> = share.into_iter().chain(until).collect();
-    (!limits.is_empty()).then(|| limits.join(" "))
-}
-
-fn sentence(record: &DocumentRecord) -> String {
-    let DocumentRecord { number, digest, by, at_ms, .. } = record;
-    let note = record.note.as_ref().map_or_else(String::new, |note| format!(": {note}"));
-    let back =
-        record.rollback_to.map_or_else(String::new, |to| format!(", the content of number {to}"));
-    let what = if record.is_withdrawal() {
-        "withdrawn".to_owned()
-    } else {
-        format!("{digest}{back}, published")
-    };
-    let limits = limits(record).map_or_else(String::new, |limits| format!(" {limits}"));
-    format!("number {number} ({what} at {} UTC by {by}){limits}{note}", moment(*at_ms))
 }

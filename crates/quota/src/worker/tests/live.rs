@@ -98,6 +98,28 @@ fn published_document_replaces_policies_and_the_embedded_one_says_where_the_stor
     };
     let report: Value = serde_json::from_str(&report).unwrap();
     assert_eq!((&report["number"], &report["digest"]), (&json!(1), &json!(digest(&published))));
+    assert_eq!((&report["live"], &report["in_force_s"]), (&json!(true), &json!(11)));
+}
+
+#[test]
+fn report_says_which_worker_it_is_and_since_when_its_document_has_its_number() {
+    let mut w = live().with_index(3);
+    let reported = |w: &mut TestWorker, number: u64, digest: &str, ms: u64| {
+        w.tick(at(ms));
+        let fetch = w.next_fetch(at(ms)).unwrap();
+        w.replied(fetch.id, &tells(number, number, digest), at(ms));
+        let report: Value = serde_json::from_str(&fetch.report.unwrap()).unwrap();
+        assert_eq!(report["worker"], 3);
+        (report["number"].as_u64().unwrap_or(0), report["in_force_s"].as_u64().unwrap_or(0))
+    };
+    let own = w.config().digest.to_string();
+    assert_eq!(reported(&mut w, 0, "", 1_000), (0, 0));
+    assert_eq!(reported(&mut w, 1, &own, 9_000), (0, 8), "since the first report");
+    assert_eq!(reported(&mut w, 1, &own, 15_000), (1, 6), "the same content under a number");
+    publishes(&mut w, 2, &["c"], 21_000);
+    assert_eq!(reported(&mut w, 2, "", 30_000), (2, 9));
+    w = w.successor(7);
+    assert_eq!(reported(&mut w, 2, "", 36_000).0, 2, "of the same index");
 }
 
 #[test]
@@ -224,6 +246,31 @@ fn request_that_waits_ends_by_the_document_under_which_it_arrived() {
 }
 
 #[test]
+fn requests_of_several_documents_are_counted_by_the_policies_that_are_left_of_each() {
+    let mut w = live();
+    let waits = |w: &mut TestWorker, who, policy| {
+        assert!(matches!(asks(w, who, &[policy], 0), Submitted::Waiting(_)));
+    };
+    let swap = |w: &mut TestWorker, policies: &[usize]| {
+        let mut config = (**w.config()).clone();
+        config.policies = policies.iter().map(|i| config.policies[*i].clone()).collect();
+        w.swap(config, at(0));
+    };
+    waits(&mut w, "a of a, b", 0);
+    swap(&mut w, &[1, 0]);
+    waits(&mut w, "a of b, a", 1);
+    waits(&mut w, "b of b, a", 0);
+    swap(&mut w, &[1]);
+    waits(&mut w, "a of a", 0);
+    w.tick(at(60));
+    assert_eq!(decisions(&mut w).len(), 4);
+    let all = w.take_tally();
+    let requests = all.iter().filter(|(counted, _)| matches!(counted, Counted::Requests(..)));
+    let requests: Vec<_> = requests.copied().collect();
+    assert_eq!(requests, [(Counted::Requests(0, Outcome::StoreError), 3)]);
+}
+
+#[test]
 fn leases_of_policies_that_stay_go_on_and_those_of_others_are_refunded() {
     let mut w = live();
     let grant = |granted, used| {
@@ -298,7 +345,7 @@ fn worker_inherits_what_its_filter_took_up() {
         json!({"number": 7, "digest": digest(&published), "document": published}).to_string()
     };
     let mut next = live();
-    next.inherit(PublishedDocument::read(kept.as_bytes()).unwrap().unwrap());
+    next.inherit(Arc::new(PublishedDocument::read(kept.as_bytes()).unwrap().unwrap()));
     assert!(taken_up(&mut next, 0));
     assert_eq!(in_force(&next), "7 c");
     // Until a store says otherwise, it has what is published.
@@ -339,7 +386,7 @@ fn document_that_is_withdrawn_while_it_is_checked_is_not_taken_up() {
 
 #[test]
 fn store_that_names_no_document_is_asked_no_more_often_than_others() {
-    for status in [200, 404] {
+    for status in [200, 404, 503] {
         let mut w = live();
         let mut asked = Vec::new();
         for ms in (0..20_000).step_by(10) {
@@ -368,4 +415,20 @@ fn order_of_members_changes_no_quota_as_it_changes_no_digest() {
     };
     let (one, other) = (of(r#"{"free":100,"premium":9}"#), of(r#"{"premium":9,"free":100}"#));
     assert_eq!(one, other);
+}
+
+#[test]
+fn embedded_document_that_is_live_has_no_order_as_published_ones_have_none() {
+    let quotas = |live: bool| {
+        let text = format!(
+            r#"{{"domain":"d","store":{{"cluster":"c"}},"live":{live},"identities":{{"u":[{{"jwt":{{"claim":"sub"}}}}]}},
+                "policies":[{{"name":"a","partition_by":["u"],"on_missing":"shared","quota":1,"window":"1m",
+                "tiers":{{"source":{{"jwt":{{"claim":"roles"}}}},"quotas":{{"free":9,"premium":100}}}}}}]}}"#
+        );
+        format!("{:?}", Config::parse(text.as_bytes()).unwrap().policies[0].quotas)
+    };
+    let (live, ordered) = (quotas(true), quotas(false));
+    // The position of a tier, and its quota.
+    assert!(live.contains("(0, 100)"), "the largest quota that matches counts: {live}");
+    assert!(ordered.contains("(0, 9)"), "the first one of the document counts: {ordered}");
 }

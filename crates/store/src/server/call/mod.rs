@@ -8,6 +8,7 @@ mod pending;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use bytes::Bytes;
 use quotagate_protocol::dials::{DialsReply, MAX_REPORT};
 use quotagate_protocol::{Adjustment, MAX_ITEMS, ReserveReply, ReserveRequest, is_domain};
 
@@ -112,7 +113,7 @@ impl CallEndpoint {
         domain: &str,
         digest: &str,
         number: u64,
-    ) -> Result<Vec<u8>, Refusal> {
+    ) -> Result<Bytes, Refusal> {
         check_domain(domain)?;
         self.hooks.document(domain, digest, number).await.map_err(Refusal::Down)
     }
