@@ -81,7 +81,9 @@ impl Plugin {
             root,
             authorization: store.as_ref().and_then(ClusterStore::authorization),
             cluster: store.map(|store| store.name).unwrap_or_default(),
-            driver: RefCell::new(Driver::new(Arc::new(config), random)),
+            driver: RefCell::new(
+                Driver::new(Arc::new(config), random).with_index(process::worker()),
+            ),
             statistics: RefCell::default(),
             reading: Cell::new(Reading::Single),
             scratch: RefCell::default(),

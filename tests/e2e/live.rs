@@ -50,6 +50,19 @@ fn until_taken_up(store: &StoreProcess, number: u64) -> Result<()> {
     })
 }
 
+/// What the store says of the published document and of its proxies.
+fn document_status(store: &StoreProcess) -> Result<Value> {
+    http::get(store.admin_port(), "/v1/documents?domain=shop")?.json()
+}
+
+/// Waits until the metrics of the store have this line.
+fn until_metric(store: &StoreProcess, line: &str) -> Result<()> {
+    wait::until_true(line, PATIENCE, || {
+        let page = http::get(store.admin_port(), "/metrics")?.text();
+        Ok(page.lines().any(|of| of == line))
+    })
+}
+
 fn status(port: u16, path: &str) -> Result<u16> {
     Ok(http::get(port, path)?.status)
 }
@@ -127,6 +140,24 @@ fn proxy_without_traffic_takes_up_what_is_published_and_goes_back() -> Result<()
     publish(&rig.store, json!([of_path("x", 1)]))?;
     println!("without traffic after {:?}", until_in_force(&rig.envoy, 1, 2)?);
     until_taken_up(&rig.store, 1)?;
+    let status_of = document_status(&rig.store)?;
+    let taken_up = &status_of["taken_up"];
+    assert_eq!((&taken_up["have"], &taken_up["live"]), (&json!(1), &json!(1)), "{status_of}");
+    let row = &status_of["proxies"][0];
+    assert_eq!((&row["state"], &row["number"]), (&json!("published"), &json!(1)), "{status_of}");
+    // In the Wasm form, Envoy's main thread has one, too.
+    let workers = row["workers"].as_array().context("no workers")?;
+    assert!(workers.len() >= 2, "{status_of}");
+    let since = workers.iter().map(|worker| worker["since_ms"].as_u64().unwrap_or_default());
+    let published = status_of["documents"][0]["at_ms"].as_u64().context("no time")?;
+    for since in since {
+        // Both times are to the second.
+        assert!((published - 2000..published + 60_000).contains(&since), "{status_of}");
+    }
+    let digest = status_of["documents"][0]["digest"].as_str().context("no digest")?;
+    let line = format!(r#"quotagate_document{{domain="shop",digest="{digest}",number="1"}} 1"#);
+    until_metric(&rig.store, &line)?;
+    until_metric(&rig.store, r#"quotagate_document_behind_seconds{domain="shop"} 0"#)?;
     let statuses = [status(port, "/x")?, status(port, "/x")?, status(port, "/y")?];
     assert_eq!(statuses, [200, 429, 200]);
     rig.store.operate("DELETE", "/v1/documents", &json!({"domain": "shop", "by": "a test"}))?;
@@ -169,6 +200,17 @@ fn document_that_a_proxy_cannot_take_up_is_refused_reported_and_replaced() -> Re
     let (_, digest) = sentence.split_once("has the digest ").context("the digest")?;
     let digest = digest.split(',').next().context("the digest")?;
     let sentence = refused(3, digest)?;
+    wait::until_true("the proxy to refuse it in the status", PATIENCE, || {
+        let status_of = document_status(&rig.store)?;
+        let row = &status_of["proxies"][0];
+        Ok((&row["state"], &row["number"], &row["refuses"])
+            == (&json!("behind"), &json!(1), &json!(3)))
+    })?;
+    wait::until_true("the proxy to be behind in the metrics", PATIENCE, || {
+        let page = http::get(rig.store.admin_port(), "/metrics")?.text();
+        let behind = page.lines().find(|line| line.starts_with("quotagate_document_behind_s"));
+        Ok(behind.is_some_and(|line| !line.ends_with(" 0")))
+    })?;
     assert!(sentence.contains("policies[0].speed: unknown field"), "{sentence}");
     let statuses = [status(port, "/x")?, status(port, "/x")?, status(port, "/x")?];
     assert_eq!(statuses, [200, 200, 429], "number 1 stays in force");

@@ -101,7 +101,7 @@ impl Setup {
     pub fn shard(&self, worker: usize) -> Option<&Arc<Shard>> {
         let make = || {
             let main = self.main.clone().filter(|_| process::counts_without_stream());
-            Shard::new(Arc::clone(&self.config), self.link.clone(), main)
+            Shard::new(worker, Arc::clone(&self.config), self.link.clone(), main)
         };
         Some(self.shards.get(worker)?.get_or_init(make))
     }

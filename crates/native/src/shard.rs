@@ -95,10 +95,16 @@ struct Core {
 type Decided = (Arc<Waiter>, Arc<Config>);
 
 impl Shard {
-    /// A shard that has counted nothing.
-    pub fn new(config: Arc<Config>, link: Link, main: Option<Arc<MainThread>>) -> Arc<Self> {
+    /// The shard of this Envoy worker, which has counted nothing.
+    pub fn new(
+        worker: usize,
+        config: Arc<Config>,
+        link: Link,
+        main: Option<Arc<MainThread>>,
+    ) -> Arc<Self> {
+        let index = u32::try_from(worker).unwrap_or(u32::MAX);
         let core = Core {
-            driver: Driver::new(config, seed()),
+            driver: Driver::new(config, seed()).with_index(index),
             aside: BTreeMap::new(),
             needs_all_headers: false,
             ticked: now(),

@@ -9,7 +9,8 @@ use quotagate_protocol::dials::DialsReply;
 use quotagate_store::server::{Event, Hooks};
 use quotagate_store::store::Store;
 
-use crate::api::PublisherKind;
+use crate::Fault;
+use crate::api::{PublishedDocuments, PublisherKind};
 use crate::change::counters::Counters;
 use crate::change::dials::Dials;
 use crate::change::documents::Documents;
@@ -82,6 +83,17 @@ impl Operate {
     /// The same in a proxy's process.
     pub fn in_proxy(store: Arc<dyn Store>) -> Self {
         Self::of(store, PublisherKind::Proxy)
+    }
+
+    /// The published documents of a domain, and what its proxies made of them: [`TakenUp`] says how
+    /// many of them run which number, since when.
+    ///
+    /// [`TakenUp`]: crate::api::TakenUp
+    ///
+    /// # Errors
+    /// If the domain is not known, or the backend fails.
+    pub async fn document_status(&self, domain: Option<&str>) -> Result<PublishedDocuments, Fault> {
+        self.documents.list(domain, &self.fleet.look().await).await
     }
 
     fn of(store: Arc<dyn Store>, kind: PublisherKind) -> Self {

@@ -33,7 +33,10 @@ use quotagate_store::store::{CheckedReservation, Reserved};
 use self::builds::Builds;
 pub use self::calls::{Calls, Totals};
 pub use self::documents::{MAX_REFUSED_DOCUMENTS, RefusedDocumentSighting, RefusedDocuments};
-pub use self::in_force::{DocumentSighting, MAX_SHOWN_PROXIES, ReportedDocuments, is_embedded};
+pub use self::in_force::{
+    DocumentSighting, ProxySighting, ReportedDocuments, SilentWorkers, WorkerSighting, is_embedded,
+    merged,
+};
 pub use self::picture::{Pace, PolicyTotals, Series, Sighting, StoreTotals, Wanted};
 use self::policy::{Debt, Families, PolicyMetrics};
 pub use self::policy::{STEP, STEPS};

@@ -204,6 +204,16 @@ pub struct Report {
     /// The number of that document, if it is a published one; 0 for the embedded document.
     #[serde(default, skip_serializing_if = "is_default")]
     pub number: u64,
+    /// For how many seconds the worker has had that document in force, under that number.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub in_force_s: u64,
+    /// Whether the worker takes published documents up, because its embedded document says
+    /// `live: true`. Such a worker reports without traffic, too.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub live: bool,
+    /// Which of the workers of its process it is.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub worker: u32,
     /// Every policy of its configuration, those with `mode: off` included. A worker with more than
     /// 64 reports some of them at a time. A store leaves out those that it cannot read.
     #[serde(deserialize_with = "lenient::items")]

@@ -146,12 +146,7 @@ async fn clear_override(State(app): AdminState, body: Body<api::ClearOverride>) 
 
 async fn documents(State(app): AdminState, asked: Asked) -> Reply<api::PublishedDocuments> {
     let domain = asked.of_documents(&app).await?;
-    let list = app.operate.documents.list(domain.as_deref()).await?;
-    let sight = app.operate.fleet.look().await;
-    let mut in_force = sight.in_force();
-    let in_force = in_force.remove(&list.domain).unwrap_or_default();
-    let refused = sight.refused_documents(&DomainScope::Some([list.domain.clone()].into()));
-    Ok(Json(api::PublishedDocuments { in_force, refused, ..list }))
+    Ok(Json(app.operate.document_status(domain.as_deref()).await?))
 }
 
 async fn document_text(State(app): AdminState, asked: Asked) -> Reply<api::DocumentText> {

@@ -56,9 +56,99 @@ pub struct PublishedDocuments {
     pub incomplete: Option<String>,
     /// What proxies have in force.
     pub in_force: DocumentsInForce,
+    /// How many of the live proxies have what is published.
+    #[serde(default)]
+    pub taken_up: TakenUp,
+    /// The same by proxy and worker, those that are behind first.
+    #[serde(default)]
+    pub proxies: Vec<ProxyDocument>,
+    /// The live proxies that have been silent for a minute.
+    #[serde(default)]
+    pub silent: Vec<SilentDocument>,
+    /// How many rows of `proxies` and `silent` are left out.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub left_out: u64,
     /// What proxies refuse, in sentences.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub refused: Vec<String>,
+}
+
+/// How many live proxies have the published document, or their own ones while none is published. A
+/// proxy is live if its own document says `live: true` and it reported within the last minute.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TakenUp {
+    /// Those that have it in all of their workers.
+    pub have: u64,
+    /// All of them.
+    pub live: u64,
+    /// When the last worker of those that have it took it up, as [`WorkerDocument::since_ms`];
+    /// absent if none has it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub since_ms: Option<u64>,
+}
+
+/// The workers of a proxy that have one document. If its workers have several, a proxy has several
+/// rows.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ProxyDocument {
+    /// The name of its process: 16 hexadecimal digits.
+    pub proxy: String,
+    /// The digest of the document.
+    pub digest: String,
+    /// Its number, if it is a published one.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub number: u64,
+    /// Whether its own document says `live: true`.
+    pub live: bool,
+    /// What that means.
+    pub state: DocumentState,
+    /// The number of the published document that it refuses; 0 for none.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub refuses: u64,
+    /// The workers that have it: 128 at most.
+    pub workers: Vec<WorkerDocument>,
+}
+
+/// A worker that has some document in force.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct WorkerDocument {
+    /// Its index in its process.
+    pub worker: u32,
+    /// Since when, to the second, in milliseconds since the Unix epoch. The worker says for how
+    /// long; the moment is by the clock of Redis, or of the store with `memory:`.
+    pub since_ms: u64,
+}
+
+/// What the document of a worker is. Those to look at come first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum DocumentState {
+    /// Another one than the published one.
+    Behind,
+    /// Nobody knows what is published.
+    Unknown,
+    /// The published one.
+    Published,
+    /// The proxy's own, because it is not live or nothing is published.
+    Own,
+}
+
+/// A live proxy that does not report.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SilentDocument {
+    /// The name of its process.
+    pub proxy: String,
+    /// The digest of the document that it reported last.
+    pub digest: String,
+    /// Its number, if it is a published one.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub number: u64,
+    /// When, as [`WorkerDocument::since_ms`].
+    pub last_ms: u64,
+}
+
+const fn is_zero(number: &u64) -> bool {
+    *number == 0
 }
 
 /// A published document with its content.

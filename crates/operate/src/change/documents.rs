@@ -16,16 +16,18 @@ use tokio::sync::OnceCell;
 
 use super::history::{History, Made};
 use crate::api::{
-    Changed, DocumentRecord, DocumentText, DocumentsInForce, Event, MAX_REASON, PublishDocument,
-    PublishedDocuments, WithdrawDocument, domain_of,
+    Changed, DocumentRecord, DocumentText, Event, MAX_REASON, PublishDocument, PublishedDocuments,
+    WithdrawDocument, domain_of,
 };
 use crate::control::ControlHandle;
 use crate::document::unknown_zones;
 use crate::domain::directory::{Directory, clean, clean_text};
+use crate::fleet::{DocumentStatus, FleetSight};
 use crate::record::documents::{LOST_RECORD, LastRecord, last, published, records};
 use crate::record::write;
 use crate::{Fault, MAX_DOMAINS, millis};
 use quotagate_store::control::{HashName, LAST_DOCUMENT, MAX_DOCUMENTS, Publication, Snapshot};
+use quotagate_store::server::DomainScope;
 use quotagate_store::store::StoreError;
 
 /// The published documents of all domains.
@@ -175,20 +177,32 @@ impl Documents {
         })
     }
 
-    /// The published documents of a domain. What proxies made of them is for the caller to add.
+    /// The published documents of a domain, and what its proxies made of them.
     ///
     /// # Errors
     /// If the domain is not known, or the backend fails.
-    pub async fn list(&self, domain: Option<&str>) -> Result<PublishedDocuments, Fault> {
+    pub async fn list(
+        &self,
+        domain: Option<&str>,
+        sight: &FleetSight<'_>,
+    ) -> Result<PublishedDocuments, Fault> {
         let domain = self.domain(domain).await?;
         let snapshot = self.control.read(HashName::Documents, &domain).await?;
+        let published = published(&snapshot);
+        let lost = published.is_none().then(|| LOST_RECORD.to_owned());
+        let DocumentStatus { proxies, silent, left_out, taken_up } =
+            sight.document_status(&domain, published.as_ref(), snapshot.now);
         Ok(PublishedDocuments {
-            domain,
             durable: self.control.durable(),
             documents: records(&snapshot),
-            incomplete: published(&snapshot).is_none().then(|| LOST_RECORD.to_owned()),
-            in_force: DocumentsInForce::default(),
-            refused: Vec::new(),
+            incomplete: lost.or_else(|| sight.incomplete()),
+            in_force: sight.in_force().remove(&domain).unwrap_or_default(),
+            taken_up,
+            proxies,
+            silent,
+            left_out,
+            refused: sight.refused_documents(&DomainScope::Some([domain.clone()].into())),
+            domain,
         })
     }
 

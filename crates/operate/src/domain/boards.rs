@@ -16,6 +16,7 @@ use super::views::Views;
 use crate::api::{Board, PolicyInfo};
 use crate::{Fault, MAX_DOMAINS, MAX_POLICIES};
 use quotagate_protocol::Mode;
+use quotagate_protocol::dials::DocumentVersion;
 use quotagate_store::control::{HashName, Snapshot};
 use quotagate_store::store::StoreError;
 
@@ -52,6 +53,9 @@ pub struct DomainGauges {
     /// How long ago a proxy reported; absent if none is known to have done so. Reports to other
     /// stores are known up to ten minutes late.
     pub silent: Option<Duration>,
+    /// Which document is published, and for how long this store has known that; absent if it does
+    /// not know it.
+    pub document: Option<(DocumentVersion, Duration)>,
     /// Its policies: [`MAX_POLICIES`] over all domains.
     pub policies: Vec<PolicyGauge>,
 }
@@ -281,6 +285,7 @@ impl Boards {
                 overrides: view.overrides.count_at(now),
                 longest_dial: view.longest_dial_at(now),
                 longest_override: view.overrides.longest_at(now),
+                document: view.document().map(|(version, known)| (version.clone(), known)),
                 silent: last.map(|at_ms| now.saturating_sub(Duration::from_millis(at_ms))),
                 policies,
                 domain,

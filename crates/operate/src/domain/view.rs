@@ -47,8 +47,8 @@ pub struct View {
     pub at: Instant,
     dials: Vec<(String, DialRecord)>,
     pub overrides: Arc<Index>,
-    /// Which document is published; `None` if that is not known.
-    document: Option<DocumentVersion>,
+    /// Which document is published, and since when that is known; `None` if it is not known.
+    document: Option<(DocumentVersion, Instant)>,
     /// What is wrong with it, for the log; empty if nothing is.
     pub complaint: String,
 }
@@ -184,6 +184,11 @@ impl View {
         }
     }
 
+    /// Which document is published, and for how long that is known; `None` if it is not known.
+    pub fn document(&self) -> Option<(&DocumentVersion, Duration)> {
+        self.document.as_ref().map(|(version, since)| (version, since.elapsed()))
+    }
+
     /// The reply to proxies, cut to the length that they read.
     pub fn reply(&self) -> DialsReply {
         self.cut_reply().0
@@ -192,7 +197,8 @@ impl View {
     /// The reply, and whether it is complete.
     fn cut_reply(&self) -> (DialsReply, bool) {
         let now = self.now();
-        let (version, document) = (self.snapshot.version, self.document.clone());
+        let version = self.snapshot.version;
+        let document = self.document.as_ref().map(|(document, _)| document.clone());
         let (mut reply, mut room) = (DialsReply { version, document, ..<_>::default() }, ROOM);
         let mut takes = |bytes: usize| {
             let left = room.checked_sub(bytes);
@@ -232,12 +238,14 @@ impl View {
             last.version() == snapshot.version && Arc::ptr_eq(&last.overrides, &overrides)
         });
         let mut lost = false;
-        let document = match same.and_then(|last| last.document.clone()) {
+        let known = last.and_then(|last| last.document.clone());
+        let document = match same.and(known.clone()) {
             Some(document) => Some(document),
             None => store.read(HashName::Documents, domain).await.ok().and_then(|read| {
                 let document = published(&read);
                 lost = document.is_none();
-                document
+                let document = document?;
+                Some(known.filter(|(known, _)| *known == document).unwrap_or((document, at)))
             }),
         };
         let mut view = Self { snapshot, at, dials, overrides, document, complaint };
@@ -333,7 +341,7 @@ mod tests {
             let overrides = Arc::new(Index::of(1, &overrides));
             let dials = understand(&snapshot).0;
             let (at, complaint) = (Instant::now(), String::new());
-            View { snapshot, at, dials, overrides, document: Some(<_>::default()), complaint }
+            View { snapshot, at, dials, overrides, document: None, complaint }
         };
         // As many as a filter has policies.
         let (reply, whole) = view(64, 64).cut_reply();

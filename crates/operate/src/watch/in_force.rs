@@ -1,27 +1,32 @@
 //! The policy documents that proxies have in force, as their workers report them.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
-use std::sync::{Mutex, PoisonError};
+use std::collections::{BTreeMap, HashMap};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use quotagate_protocol::dials::Report;
+use quotagate_protocol::dials::{DocumentVersion, Report};
 use quotagate_protocol::is_domain;
 use serde::{Deserialize, Serialize};
 
 use crate::record::{is_document_digest, is_process_id};
 
-/// Most documents over all domains.
+/// Most documents over all domains, and of one domain. Beyond that, the one that was reported
+/// longest ago makes room.
 const MAX_DOCUMENTS: usize = 256;
-/// Most proxies of a document.
-const MAX_PROXIES: usize = 4096;
-/// Most proxies of a document that a process publishes.
+const MAX_OF_DOMAIN: usize = 64;
+/// Most workers over all documents.
+const MAX_WORKERS: usize = 65_536;
+/// Most proxies of a document that a process publishes, and most workers of each.
 pub const MAX_SHOWN_PROXIES: usize = 128;
+const MAX_SHOWN_WORKERS: usize = 128;
 /// How long one counts after the last report of it. Workers with traffic report every 5 s, each
 /// time to one of several stores.
 const SHOWN: Duration = Duration::from_secs(60);
-/// Each worker of a live proxy reports every 5 s, with traffic or without. A document that none has
-/// reported for this long before the last report was replaced.
-const REPLACED: Duration = Duration::from_secs(8);
+/// Each worker of a live proxy reports every 5 s, with traffic or without. A document that it has
+/// not reported for this long before its last report was replaced.
+const REPLACED_S: u64 = 8;
+/// How often room is made for further workers.
+const SWEPT: Duration = Duration::from_secs(1);
 /// A proxy that is silent for longer is gone.
 const REMEMBERED: Duration = Duration::from_secs(600);
 
@@ -35,8 +40,42 @@ pub struct DocumentSighting {
     /// Its number, if it is a published one.
     #[serde(default, skip_serializing_if = "is_embedded")]
     pub number: u64,
-    /// The names of the processes.
-    pub proxies: Vec<String>,
+    /// The proxies.
+    pub proxies: Vec<ProxySighting>,
+    /// Whether the process that publishes this leaves something out.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub is_cut: bool,
+}
+
+/// A proxy, and those of its workers that report a document.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ProxySighting {
+    /// The name of its process.
+    pub proxy: String,
+    /// Whether it takes published documents up.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub live: bool,
+    /// The number of the published document that it refuses; 0 for none.
+    #[serde(default, skip_serializing_if = "is_embedded")]
+    pub refuses: u64,
+    /// The workers, by their index.
+    pub workers: Vec<WorkerSighting>,
+}
+
+/// A worker that reports a document: its index, how many seconds ago it took the document up, and
+/// how many seconds ago it reported that last.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct WorkerSighting(pub u32, pub u64, pub u64);
+
+/// A proxy that should report and does not.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SilentWorkers {
+    /// The name of its process.
+    pub proxy: String,
+    /// The document that it reported last.
+    pub document: DocumentVersion,
+    /// When it did.
+    pub at: Instant,
 }
 
 /// Whether this is the number of embedded documents.
@@ -44,15 +83,32 @@ pub const fn is_embedded(number: &u64) -> bool {
     *number == 0
 }
 
-/// When each proxy last reported a document.
-type Proxies = HashMap<Box<str>, Instant>;
+const fn is_false(truth: &bool) -> bool {
+    !*truth
+}
+
+/// The last report of a worker that has some document.
+#[derive(Clone, Copy)]
+struct WorkerReport {
+    at: Instant,
+    in_force_s: u64,
+    live: bool,
+    refuses: u64,
+}
+
+/// The last reports of a document, by the names of processes and the index of their worker.
+type Workers = HashMap<(Box<str>, u32), WorkerReport>;
 
 /// Documents by domain, digest and number.
-type ProxiesOfDocuments = BTreeMap<(Box<str>, Box<str>, u64), Proxies>;
+type WorkersOfDocuments = BTreeMap<(Box<str>, Box<str>, u64), Workers>;
 
 /// The documents in force.
 #[derive(Default)]
-pub struct ReportedDocuments(Mutex<ProxiesOfDocuments>);
+pub struct ReportedDocuments {
+    workers: Mutex<WorkersOfDocuments>,
+    /// When there was no room, and workers that report no more were dropped.
+    swept: Mutex<Option<Instant>>,
+}
 
 impl ReportedDocuments {
     /// Records a report, if it names its proxy and its document.
@@ -63,85 +119,251 @@ impl ReportedDocuments {
         {
             return;
         }
-        let mut documents = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut documents = self.lock();
         let name = (Box::from(domain), Box::from(&*report.digest), report.number);
-        if documents.len() >= MAX_DOCUMENTS && !documents.contains_key(&name) {
-            documents.retain(|_, proxies| proxies.values().any(|at| is_recent(*at, now)));
-            if documents.len() >= MAX_DOCUMENTS {
-                return;
+        if !documents.contains_key(&name) {
+            let of_domain = documents.keys().filter(|(of, ..)| *of == name.0).count();
+            if of_domain >= MAX_OF_DOMAIN {
+                drop_oldest(&mut documents, Some(domain));
+            } else if documents.len() >= MAX_DOCUMENTS {
+                drop_oldest(&mut documents, None);
             }
         }
-        let proxies = documents.entry(name).or_default();
-        if proxies.len() >= MAX_PROXIES && !proxies.contains_key(&*report.proxy) {
-            proxies.retain(|_, at| is_recent(*at, now));
-            if proxies.len() >= MAX_PROXIES {
-                return;
-            }
-        }
-        proxies.insert(Box::from(&*report.proxy), now);
-    }
-
-    /// The proxies of a domain that have been silent for a minute, of those that reported a
-    /// published document last, within ten minutes. Such a proxy reports every 5 s, with traffic or
-    /// without; others are silent without traffic.
-    pub fn silent(&self, domain: &str, now: Instant) -> BTreeSet<String> {
-        let documents = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let of_domain = documents.iter().filter(|((of, ..), _)| **of == *domain);
-        let mut last: BTreeMap<&str, (Instant, u64)> = BTreeMap::new();
-        for ((.., number), proxies) in of_domain {
-            for (proxy, at) in proxies {
-                let last = last.entry(proxy).or_insert((*at, *number));
-                *last = (*last).max((*at, *number));
-            }
-        }
-        let is_silent = |(at, number): (Instant, u64)| {
-            number > 0 && !is_recent(at, now) && now.saturating_duration_since(at) < REMEMBERED
+        let worker = (Box::from(&*report.proxy), report.worker);
+        let is_known = documents.get(&name).is_some_and(|workers| workers.contains_key(&worker));
+        let is_full = |documents: &WorkersOfDocuments| {
+            documents.values().map(HashMap::len).sum::<usize>() >= MAX_WORKERS
         };
-        let silent = last.into_iter().filter(|(_, last)| is_silent(*last));
-        silent.map(|(proxy, _)| proxy.to_owned()).collect()
-    }
-
-    /// The documents that proxies reported within the last minute.
-    pub fn seen(&self, now: Instant) -> Vec<DocumentSighting> {
-        let documents = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        // The last report of each proxy that has had a published document.
-        let mut last: BTreeMap<(&str, &str), Instant> = BTreeMap::new();
-        for ((domain, ..), proxies) in documents.iter() {
-            for (proxy, at) in proxies {
-                let last = last.entry((domain, proxy)).or_insert(*at);
-                *last = (*last).max(*at);
+        if !is_known && is_full(&documents) {
+            let mut swept = self.swept.lock().unwrap_or_else(PoisonError::into_inner);
+            if swept.is_none_or(|at| now.saturating_duration_since(at) >= SWEPT) {
+                *swept = Some(now);
+                documents.retain(|_, workers| {
+                    workers.retain(|_, report| is_recent(report.at, now));
+                    !workers.is_empty()
+                });
+            }
+            if is_full(&documents) {
+                return;
             }
         }
-        let live: BTreeSet<(&str, &str)> = documents
-            .iter()
-            .filter(|((.., number), _)| *number > 0)
-            .flat_map(|((domain, ..), proxies)| proxies.keys().map(|proxy| (&**domain, &**proxy)))
-            .collect();
-        let sightings = documents.iter().map(|((domain, digest, number), proxies)| {
-            let is_replaced = |proxy: &str, at: Instant| {
-                let name = (&**domain, proxy);
-                let last = last.get(&name).filter(|_| live.contains(&name));
-                last.is_some_and(|last| last.saturating_duration_since(at) > REPLACED)
-            };
-            let recent = proxies
-                .iter()
-                .filter(|(proxy, at)| is_recent(**at, now) && !is_replaced(proxy, **at));
-            let mut proxies: Vec<_> = recent.map(|(proxy, _)| proxy.to_string()).collect();
-            proxies.sort_unstable();
-            let (domain, digest) = (domain.to_string(), digest.to_string());
-            DocumentSighting { domain, digest, number: *number, proxies }
+        let refused = report.wrong_document.as_ref();
+        let report = WorkerReport {
+            at: now,
+            in_force_s: report.in_force_s,
+            live: report.live,
+            refuses: refused.map_or(0, |refused| refused.number),
+        };
+        documents.entry(name).or_default().insert(worker, report);
+    }
+
+    /// The proxies of a domain that have been silent for a minute, of those that take published
+    /// documents up and reported within ten minutes. Such a proxy reports every 5 s, with traffic
+    /// or without; others are silent without traffic.
+    pub fn silent(&self, domain: &str, now: Instant) -> Vec<SilentWorkers> {
+        let documents = self.lock();
+        let mut last: BTreeMap<&str, (Instant, bool, u64, &str)> = BTreeMap::new();
+        for ((_, digest, number), workers) in
+            documents.iter().filter(|((of, ..), _)| **of == *domain)
+        {
+            for ((proxy, _), WorkerReport { at, live, .. }) in workers {
+                let report = (*at, *live, *number, &**digest);
+                let last = last.entry(proxy).or_insert(report);
+                *last = (*last).max(report);
+            }
+        }
+        let is_silent =
+            |at: Instant| !is_recent(at, now) && now.saturating_duration_since(at) < REMEMBERED;
+        let silent = last.into_iter().filter(|(_, (at, live, ..))| *live && is_silent(*at));
+        let silent = silent.map(|(proxy, (at, _, number, digest))| SilentWorkers {
+            proxy: proxy.to_owned(),
+            document: DocumentVersion { number, digest: digest.to_owned() },
+            at,
+        });
+        silent.collect()
+    }
+
+    /// The documents that proxies reported within the last minute. One that a live worker has
+    /// replaced may be among them: see [`merged`].
+    pub fn seen(&self, now: Instant) -> Vec<DocumentSighting> {
+        let documents = self.lock();
+        let sightings = documents.iter().map(|((domain, digest, number), workers)| {
+            let mut proxies: BTreeMap<&str, ProxySighting> = BTreeMap::new();
+            for ((proxy, worker), report) in workers {
+                if !is_recent(report.at, now) {
+                    continue;
+                }
+                let age_s = now.saturating_duration_since(report.at).as_secs();
+                let seen = proxies.entry(proxy).or_insert_with(|| ProxySighting {
+                    proxy: proxy.to_string(),
+                    live: false,
+                    refuses: 0,
+                    workers: Vec::new(),
+                });
+                seen.live |= report.live;
+                seen.refuses = seen.refuses.max(report.refuses);
+                let in_force_s = report.in_force_s.saturating_add(age_s);
+                seen.workers.push(WorkerSighting(*worker, in_force_s, age_s));
+            }
+            proxies.values_mut().for_each(|seen| seen.workers.sort_unstable());
+            DocumentSighting {
+                domain: domain.to_string(),
+                digest: digest.to_string(),
+                number: *number,
+                proxies: proxies.into_values().collect(),
+                is_cut: false,
+            }
         });
         sightings.filter(|sighting| !sighting.proxies.is_empty()).collect()
     }
+
+    /// Nothing panics while it is locked.
+    fn lock(&self) -> MutexGuard<'_, WorkersOfDocuments> {
+        self.workers.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Drops the document, of this domain or of all, that was reported longest ago.
+fn drop_oldest(documents: &mut WorkersOfDocuments, domain: Option<&str>) {
+    let of_domain =
+        documents.iter().filter(|((of, ..), _)| domain.is_none_or(|domain| **of == *domain));
+    let last = |workers: &Workers| workers.values().map(|report| report.at).max();
+    let oldest = of_domain.min_by_key(|(_, workers)| last(workers)).map(|(name, _)| name.clone());
+    if let Some(oldest) = oldest {
+        documents.remove(&oldest);
+    }
+}
+
+/// Adds what is known of the workers of one proxy. Of one worker, the latest report counts.
+fn add<'a>(proxies: &mut BTreeMap<&'a str, ProxySighting>, name: &'a str, seen: ProxySighting) {
+    let Some(known) = proxies.get_mut(name) else {
+        proxies.insert(name, seen);
+        return;
+    };
+    known.live |= seen.live;
+    known.refuses = known.refuses.max(seen.refuses);
+    known.workers.extend(seen.workers);
+    known.workers.sort_unstable_by_key(|WorkerSighting(worker, _, age_s)| (*worker, *age_s));
+    known.workers.dedup_by_key(|WorkerSighting(worker, ..)| *worker);
+}
+
+/// What several processes saw, by domain, without what a live worker has replaced.
+pub fn merged(sightings: &[DocumentSighting]) -> BTreeMap<String, Vec<DocumentSighting>> {
+    let mut documents: BTreeMap<(&str, &str, u64), BTreeMap<&str, ProxySighting>> = BTreeMap::new();
+    for DocumentSighting { domain, digest, number, proxies, .. } in sightings {
+        let document = documents.entry((domain, digest, *number)).or_default();
+        proxies.iter().for_each(|seen| add(document, &seen.proxy, seen.clone()));
+    }
+    // How long ago each worker reported that takes published documents up.
+    let mut last: HashMap<(&str, &str, u32), u64> = HashMap::new();
+    for ((domain, ..), proxies) in &documents {
+        for (proxy, seen) in proxies.iter().filter(|(_, seen)| seen.live) {
+            for WorkerSighting(worker, _, age_s) in &seen.workers {
+                let last = last.entry((domain, proxy, *worker)).or_insert(*age_s);
+                *last = (*last).min(*age_s);
+            }
+        }
+    }
+    let mut domains: BTreeMap<String, Vec<DocumentSighting>> = BTreeMap::new();
+    for ((domain, digest, number), proxies) in &documents {
+        let stays = |proxy: &str, WorkerSighting(worker, _, age_s): &WorkerSighting| {
+            let last = last.get(&(*domain, proxy, *worker));
+            last.is_none_or(|last| age_s.saturating_sub(*last) <= REPLACED_S)
+        };
+        let proxies = proxies.values().cloned().map(|mut seen| {
+            seen.workers.retain(|worker| stays(&seen.proxy, worker));
+            seen
+        });
+        let proxies: Vec<_> = proxies.filter(|seen| !seen.workers.is_empty()).collect();
+        if !proxies.is_empty() {
+            let sighting = DocumentSighting {
+                domain: (*domain).to_owned(),
+                digest: (*digest).to_owned(),
+                number: *number,
+                proxies,
+                is_cut: false,
+            };
+            domains.entry((*domain).to_owned()).or_default().push(sighting);
+        }
+    }
+    domains
 }
 
 impl DocumentSighting {
     /// Whether it may be shown: anything may have written it.
     pub fn is_sound(&self) -> bool {
+        let is_sound = |seen: &ProxySighting| {
+            is_process_id(&seen.proxy) && seen.workers.len() <= MAX_SHOWN_WORKERS
+        };
         is_domain(&self.domain)
             && is_document_digest(&self.digest)
             && self.proxies.len() <= MAX_SHOWN_PROXIES
-            && self.proxies.iter().all(|proxy| is_process_id(proxy))
+            && self.proxies.iter().all(is_sound)
+    }
+
+    /// The same `age_s` seconds later.
+    #[must_use]
+    pub fn aged(&self, age_s: u64) -> Self {
+        let mut aged = self.clone();
+        for WorkerSighting(_, in_force_s, last_s) in
+            aged.proxies.iter_mut().flat_map(|seen| &mut seen.workers)
+        {
+            *in_force_s = in_force_s.saturating_add(age_s);
+            *last_s = last_s.saturating_add(age_s);
+        }
+        aged
+    }
+
+    /// The same in parts of at most `bytes` bytes of JSON, and without what is beyond the bounds of
+    /// a sighting.
+    pub fn in_parts(mut self, bytes: usize) -> Vec<Self> {
+        let mut is_cut = self.proxies.len() > MAX_SHOWN_PROXIES;
+        self.proxies.truncate(MAX_SHOWN_PROXIES);
+        let proxies = std::mem::take(&mut self.proxies);
+        let of = |proxies| Self { proxies, is_cut: true, ..self.clone() };
+        let length = |value: &Self| serde_json::to_vec(value).map_or(usize::MAX, |text| text.len());
+        // The name of the item and its braces.
+        let bare = length(&of(Vec::new())).saturating_add(r#"{"in_force":}"#.len());
+        let (mut parts, mut part, mut used) = (Vec::new(), Vec::new(), bare);
+        for mut seen in proxies {
+            is_cut |= seen.workers.len() > MAX_SHOWN_WORKERS;
+            seen.workers.truncate(MAX_SHOWN_WORKERS);
+            let own = serde_json::to_vec(&seen).map_or(usize::MAX, |text| text.len());
+            let own = own.saturating_add(1);
+            if used.saturating_add(own) > bytes {
+                parts.push(of(std::mem::take(&mut part)));
+                used = bare;
+            }
+            used = used.saturating_add(own);
+            part.push(seen);
+        }
+        parts.push(of(part));
+        parts.iter_mut().for_each(|part| part.is_cut = is_cut);
+        parts
+    }
+
+    /// For how many seconds a proxy has had this document although another one was published, as of
+    /// its last report; `None` if none has. `published` is that document, and since how many
+    /// seconds it is known.
+    pub fn behind_s(&self, published: &DocumentVersion, known_s: u64) -> Option<u64> {
+        if self.is(published) {
+            return None;
+        }
+        let live = self.proxies.iter().filter(|seen| seen.live);
+        let workers = live.flat_map(|seen| &seen.workers);
+        let behind = workers.map(|WorkerSighting(_, in_force_s, last_s)| {
+            known_s.min(*in_force_s).saturating_sub(*last_s)
+        });
+        behind.max()
+    }
+
+    /// Whether it is the published document, or an embedded one while none is published.
+    pub fn is(&self, published: &DocumentVersion) -> bool {
+        if published.digest.is_empty() {
+            self.number == 0
+        } else {
+            (self.number, &self.digest) == (published.number, &published.digest)
+        }
     }
 }
 
@@ -153,9 +375,20 @@ fn is_recent(at: Instant, now: Instant) -> bool {
 mod tests {
     use super::*;
 
+    const A: &str = "aaaaaaaaaaaa";
+    const B: &str = "bbbbbbbbbbbb";
+
     fn report(proxy: usize, digest: &str) -> Report {
         let (proxy, digest) = (format!("{proxy:016x}"), digest.to_owned());
         Report { proxy, digest, ..Report::default() }
+    }
+
+    fn live(proxy: usize, worker: u32, digest: &str, number: u64, in_force_s: u64) -> Report {
+        Report { worker, number, in_force_s, live: true, ..report(proxy, digest) }
+    }
+
+    fn seen(documents: &ReportedDocuments, now: Instant) -> Vec<DocumentSighting> {
+        merged(&documents.seen(now)).remove("shop").unwrap_or_default()
     }
 
     #[test]
@@ -163,56 +396,159 @@ mod tests {
         let (documents, start) = (ReportedDocuments::default(), Instant::now());
         let at = |s| start + Duration::from_secs(s);
         let counts = |s| -> Vec<(String, usize)> {
-            let seen = documents.seen(at(s)).into_iter();
+            let seen = seen(&documents, at(s)).into_iter();
             seen.map(|sighting| (sighting.digest, sighting.proxies.len())).collect()
         };
-        documents.reported("shop", &report(1, "aaaaaaaaaaaa"), at(0));
-        documents.reported("shop", &report(1, "aaaaaaaaaaaa"), at(5));
-        documents.reported("shop", &report(2, "bbbbbbbbbbbb"), at(10));
-        documents.reported("shop", &report(3, "bbbbbbbbbbbb"), at(20));
-        let [a, b] = ["aaaaaaaaaaaa", "bbbbbbbbbbbb"].map(str::to_owned);
+        documents.reported("shop", &report(1, A), at(0));
+        documents.reported("shop", &report(1, A), at(5));
+        documents.reported("shop", &report(2, B), at(10));
+        documents.reported("shop", &report(3, B), at(20));
+        let [a, b] = [A, B].map(str::to_owned);
         assert_eq!(counts(64), [(a, 1), (b.clone(), 2)]);
         assert_eq!(counts(70), [(b, 1)]);
         assert_eq!(counts(80), []);
     }
 
     #[test]
-    fn proxy_with_a_published_document_is_silent_after_a_minute_and_gone_after_ten() {
-        let (documents, start) = (ReportedDocuments::default(), Instant::now());
+    fn worker_that_takes_documents_up_has_the_last_one_that_it_reported_to_any_store() {
+        let (one, other, start) =
+            (ReportedDocuments::default(), ReportedDocuments::default(), Instant::now());
         let at = |s| start + Duration::from_secs(s);
-        let report = |proxy, number| Report { number, ..report(proxy, "aaaaaaaaaaaa") };
-        documents.reported("shop", &report(1, 7), at(0));
-        documents.reported("shop", &report(2, 0), at(0));
-        // Back to the embedded document, and the other way round.
-        documents.reported("shop", &report(3, 7), at(0));
-        documents.reported("shop", &report(3, 0), at(1));
-        documents.reported("shop", &report(4, 0), at(0));
-        documents.reported("shop", &report(4, 8), at(1));
-        let silent = |s| -> Vec<String> { documents.silent("shop", at(s)).into_iter().collect() };
-        assert_eq!(silent(59), [""; 0]);
-        assert_eq!(silent(61), ["0000000000000001", "0000000000000004"]);
-        assert_eq!(silent(600), ["0000000000000004"]);
-        assert_eq!(documents.silent("other", at(61)).len(), 0);
+        one.reported("shop", &live(1, 0, A, 1, 100), at(0));
+        one.reported("shop", &live(1, 1, A, 1, 90), at(2));
+        other.reported("shop", &live(1, 0, B, 2, 3), at(20));
+        // One that takes nothing up may have two documents.
+        one.reported("shop", &report(2, A), at(0));
+        other.reported("shop", &report(2, B), at(20));
+        let both: Vec<_> = one.seen(at(21)).into_iter().chain(other.seen(at(21))).collect();
+        let workers = |sightings: Vec<DocumentSighting>| -> Vec<(u64, String, WorkerSighting)> {
+            let proxies = sightings
+                .into_iter()
+                .flat_map(|seen| seen.proxies.into_iter().map(move |proxy| (seen.number, proxy)));
+            let workers = proxies.flat_map(|(number, proxy)| {
+                let name = proxy.proxy;
+                proxy.workers.into_iter().map(move |worker| (number, name.clone(), worker))
+            });
+            workers.collect()
+        };
+        let name = |proxy: u64| format!("{proxy:016x}");
+        let expected = [
+            (0, name(2), WorkerSighting(0, 21, 21)),
+            (1, name(1), WorkerSighting(1, 109, 19)),
+            (0, name(2), WorkerSighting(0, 1, 1)),
+            (2, name(1), WorkerSighting(0, 4, 1)),
+        ];
+        assert_eq!(workers(merged(&both).remove("shop").unwrap()), expected);
+        assert_eq!(merged(&both), merged(&[both.clone(), both].concat()), "seen twice");
     }
 
     #[test]
-    fn hostile_reports_are_ignored_and_documents_are_bounded() {
+    fn proxy_is_behind_since_the_publication_and_as_of_its_last_report() {
         let (documents, now) = (ReportedDocuments::default(), Instant::now());
-        for (proxy, digest) in
-            [("", "aaaaaaaaaaaa"), ("1", "aaaaaaaaaaaa"), ("0123456789abcdef", "x")]
-        {
+        let version = |number, digest: &str| DocumentVersion { number, digest: digest.to_owned() };
+        documents.reported("shop", &live(1, 0, A, 1, 500), now);
+        documents.reported("shop", &live(1, 1, A, 1, 20), now);
+        let behind = |published: &DocumentVersion, known_s, later_s| {
+            let seen = seen(&documents, now + Duration::from_secs(later_s));
+            seen[0].behind_s(published, known_s)
+        };
+        assert_eq!(behind(&version(1, A), 400, 0), None);
+        assert_eq!(behind(&version(2, A), 400, 0), Some(400), "another number");
+        assert_eq!(behind(&version(2, B), 900, 0), Some(500));
+        assert_eq!(behind(&version(3, ""), 7, 0), Some(7), "it was withdrawn");
+        assert_eq!(behind(&version(2, B), 30, 30), Some(0), "it may be gone since");
+        let others = ReportedDocuments::default();
+        others.reported("shop", &report(1, A), now);
+        let others = seen(&others, now);
+        assert_eq!(others[0].behind_s(&version(2, B), 400), None, "it takes nothing up");
+        assert_eq!(others[0].behind_s(&version(0, ""), 400), None);
+    }
+
+    #[test]
+    fn proxy_that_takes_documents_up_is_silent_after_a_minute_and_gone_after_ten() {
+        let (documents, start) = (ReportedDocuments::default(), Instant::now());
+        let at = |s| start + Duration::from_secs(s);
+        documents.reported("shop", &live(1, 0, A, 7, 0), at(0));
+        documents.reported("shop", &report(2, A), at(0));
+        documents.reported("shop", &live(3, 0, A, 0, 0), at(0));
+        documents.reported("shop", &report(4, A), at(0));
+        documents.reported("shop", &live(4, 0, B, 8, 0), at(1));
+        // One of two workers still reports.
+        documents.reported("shop", &live(5, 0, A, 7, 0), at(0));
+        documents.reported("shop", &live(5, 1, A, 7, 0), at(60));
+        let silent = |s| -> Vec<(String, u64)> {
+            let silent = documents.silent("shop", at(s)).into_iter();
+            silent.map(|of| (of.proxy[15..].to_owned(), of.document.number)).collect()
+        };
+        let of = |proxy: &str, number| (proxy.to_owned(), number);
+        assert_eq!(silent(59), []);
+        assert_eq!(silent(61), [of("1", 7), of("3", 0), of("4", 8)]);
+        assert_eq!(silent(600), [of("4", 8), of("5", 7)]);
+        assert_eq!(documents.silent("other", at(61)), []);
+    }
+
+    #[test]
+    fn hostile_reports_are_ignored_and_documents_and_workers_are_bounded() {
+        let (documents, start) = (ReportedDocuments::default(), Instant::now());
+        for (proxy, digest) in [("", A), ("1", A), ("0123456789abcdef", "x")] {
             let (proxy, digest) = (proxy.to_owned(), digest.to_owned());
-            documents.reported("shop", &Report { proxy, digest, ..Report::default() }, now);
+            documents.reported("shop", &Report { proxy, digest, ..Report::default() }, start);
         }
-        documents.reported("No domain", &report(1, "aaaaaaaaaaaa"), now);
-        assert_eq!(documents.seen(now), []);
-        for number in 0..2 * MAX_DOCUMENTS {
-            documents.reported("shop", &report(1, &format!("{number:012x}")), now);
+        documents.reported("No domain", &report(1, A), start);
+        assert_eq!(documents.seen(start), []);
+        for domain in 0..8 {
+            for number in 0..100 {
+                let now = start + Duration::from_millis(100 * domain + number);
+                documents.reported(&format!("d{domain}"), &live(1, 0, A, number, 0), now);
+            }
         }
-        for proxy in 0..2 * MAX_PROXIES {
-            documents.reported("shop", &report(proxy, "000000000000"), now);
-        }
+        let now = start + Duration::from_secs(1);
         let seen = documents.seen(now);
-        assert_eq!((seen.len(), seen[0].proxies.len()), (MAX_DOCUMENTS, MAX_PROXIES));
+        let numbers = |domain: &str| -> Vec<u64> {
+            let of_domain = seen.iter().filter(|seen| seen.domain == domain);
+            of_domain.map(|seen| seen.number).collect()
+        };
+        assert_eq!(seen.len(), MAX_DOCUMENTS);
+        assert_eq!(numbers("d7"), (36..100).collect::<Vec<_>>(), "the latest of each domain");
+        for worker in 0..70_000 {
+            documents.reported("d7", &live(2, worker, A, 99, 0), now);
+        }
+        let workers = |seen: Vec<DocumentSighting>| -> usize {
+            let proxies = seen.iter().flat_map(|seen| &seen.proxies);
+            proxies.map(|proxy| proxy.workers.len()).sum()
+        };
+        assert_eq!(workers(documents.seen(now)), MAX_WORKERS);
+        let later = now + SHOWN;
+        documents.reported("d7", &live(3, 0, A, 99, 0), later);
+        assert_eq!(workers(documents.seen(later)), 1, "those of the past make room");
+    }
+
+    #[test]
+    fn sighting_is_published_in_parts_that_fit_into_a_value() {
+        let proxy = |n: u64, workers| ProxySighting {
+            proxy: format!("{n:016x}"),
+            live: true,
+            refuses: 0,
+            workers: (0..workers).map(|worker| WorkerSighting(worker, 86_400, 5)).collect(),
+        };
+        let (domain, digest) = ("shop".to_owned(), A.to_owned());
+        let of = |proxies: Vec<ProxySighting>| DocumentSighting {
+            domain: domain.clone(),
+            digest: digest.clone(),
+            number: 7,
+            proxies,
+            is_cut: false,
+        };
+        let whole = of((0..100).map(|n| proxy(n, 8)).collect());
+        let parts = whole.clone().in_parts(4096);
+        assert!(parts.len() > 2 && parts.iter().all(|part| !part.is_cut && part.is_sound()));
+        let item = |part: &DocumentSighting| serde_json::json!({"in_force": part}).to_string();
+        assert!(parts.iter().all(|part| item(part).len() <= 4096));
+        assert_eq!(merged(&parts), merged(&[whole]));
+        let many = of((0..129).map(|n| proxy(n, 1)).collect()).in_parts(4096);
+        assert!(many.iter().all(|part| part.is_cut));
+        let wide = of(vec![proxy(1, 500)]).in_parts(4096);
+        assert!(wide.len() == 1 && wide[0].is_cut && wide[0].is_sound());
+        assert_eq!(merged(&many)["shop"][0].proxies.len(), MAX_SHOWN_PROXIES);
     }
 }

@@ -289,6 +289,7 @@ impl DocumentFields<'_> {
 }
 
 const DOMAIN: Names = Names {
+    most: 64,
     allowed: |b| b.is_ascii_lowercase() || b.is_ascii_digit() || b"._-".contains(&b),
     pattern: "[a-z0-9._-]{1,64}",
 };

@@ -65,7 +65,7 @@ impl<W> Worker<W> {
             self.live.informed();
         }
         if let Some(published) = self.dials_fetch_ended(end, now) {
-            self.hear_document(published);
+            self.hear_document(published, now);
         }
         true
     }

@@ -54,6 +54,8 @@ pub(super) struct LiveState {
     is_informed: bool,
     /// The indexes that policies of the configuration of this generation have now.
     moved: Option<(u64, MovedPolicies)>,
+    /// When the document in force was taken up, or reported first.
+    since: Option<Monotonic>,
 }
 
 impl LiveState {
@@ -86,6 +88,11 @@ impl LiveState {
     /// The configuration under which the request at hand arrived, if it is not in force any more.
     pub(super) fn arrived_under(&self) -> Option<Arc<Config>> {
         self.arrived_under.clone()
+    }
+
+    /// For how many seconds the document in force has been that, under its number.
+    pub(super) fn in_force_s(&mut self, now: Monotonic) -> u64 {
+        now.since(*self.since.get_or_insert(now)).as_secs()
     }
 
     /// Whether a document must be fetched now.
@@ -179,6 +186,7 @@ impl<W> Worker<W> {
         if let Some(live) = &mut config.live {
             live.generation = self.config.generation() + 1;
         }
+        self.live.since = Some(now);
         let configured = Arc::new(config);
         let by_name = configured.by_name();
         let indexes = configured.indexes_from(&self.config);
@@ -235,7 +243,7 @@ impl<W> Worker<W> {
     }
 
     /// The store said which document is published.
-    pub(super) fn hear_document(&mut self, published: DocumentVersion) {
+    pub(super) fn hear_document(&mut self, published: DocumentVersion, now: Monotonic) {
         let Some(embedded) = self.live.embedded.clone() else { return };
         self.live.published = published.clone();
         // One that came before, and that is not published any more, is not taken up.
@@ -253,6 +261,7 @@ impl<W> Worker<W> {
             }
         } else if **digest == *self.config.digest {
             let number = *number;
+            self.live.since = Some(now);
             self.reconfigure(|config| {
                 config.refused = embedded.refused.clone();
                 if let Some(live) = &mut config.live {

@@ -148,6 +148,8 @@ pub struct Worker<W> {
     scratch: EvaluationScratch,
     /// The last number given to a ticket or a call.
     serial: u64,
+    /// Which of the workers of its process it is, for reports.
+    index: u32,
 }
 
 /// A request that waits for a call.
@@ -216,8 +218,15 @@ impl<W> Worker<W> {
             telemetry,
             scratch: EvaluationScratch::default(),
             serial: 0,
+            index: 0,
             config,
         }
+    }
+
+    /// The same worker, which reports that it is this one of the workers of its process.
+    #[must_use]
+    pub fn with_index(self, index: u32) -> Self {
+        Self { index, ..self }
     }
 
     /// A worker that takes over from this one, which panicked or is no longer needed: without its
@@ -227,7 +236,7 @@ impl<W> Worker<W> {
     pub fn successor(&self, seed: u64) -> Self {
         let configured = Arc::clone(self.overrides.configured());
         let live = self.live.inherited();
-        Self { serial: self.serial, live, ..Self::new(configured, seed) }
+        Self { serial: self.serial, index: self.index, live, ..Self::new(configured, seed) }
     }
 
     /// A request arrives. Returns the configuration to evaluate it with. Call this for every

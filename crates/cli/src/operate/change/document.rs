@@ -17,6 +17,7 @@ use super::confirm;
 use crate::check::to_publish;
 use crate::operate::display::{Table, Weight, say};
 use crate::operate::failure::Failure;
+use crate::operate::look::document_status::{self, sentence};
 use crate::operate::session::{Common, Session};
 use crate::text::{clean, count, moment, number};
 
@@ -95,7 +96,7 @@ pub(crate) async fn run(args: &DocumentArgs, session: Session) -> Result<(), Fai
         DocumentCommand::Diff { old, new } => diff(*old, *new, &session).await,
         DocumentCommand::Rollback(args) => rollback(args, session).await,
         DocumentCommand::Withdraw(consent) => withdraw(consent, session).await,
-        DocumentCommand::Status => status(&session).await,
+        DocumentCommand::Status => document_status::show(&session).await,
     }
 }
 
@@ -252,56 +253,6 @@ async fn diff(old: u64, new: u64, session: &Session) -> Result<(), Failure> {
     session.output.print(&text.lines().map(|line| clean(line) + "\n").collect::<String>())
 }
 
-async fn status(session: &Session) -> Result<(), Failure> {
-    let answer = session.client.get::<PublishedDocuments>(api::DOCUMENTS, &[]).await?;
-    if session.output.json {
-        return session.output.json(&answer.raw);
-    }
-    let PublishedDocuments { domain, durable, documents, incomplete, in_force, refused } =
-        answer.value;
-    incomplete.iter().for_each(|why| say(why));
-    let last = documents.first();
-    let published = last.filter(|last| !last.is_withdrawal());
-    session.output.sentence(&match last {
-        None => format!("{domain}: no document was published; the proxies' own decide"),
-        Some(last) => format!("{domain}: {}", sentence(last)),
-    })?;
-    if !in_force.documents.is_empty() {
-        let mut table = Table::new(&["proxies", "document", "number", ""], &[0, 2]);
-        for of in &in_force.documents {
-            let is_published = published
-                .is_some_and(|last| (last.number, &last.digest) == (of.number, &of.digest));
-            let (what, weight) = match (of.number, is_published, published) {
-                (_, true, _) => ("published", Weight::Plain),
-                (0, _, None) => ("their own", Weight::Plain),
-                (0, ..) => ("their own: not live, or not taken up yet", Weight::Notable),
-                _ => ("behind", Weight::Notable),
-            };
-            let shown = if of.number == 0 { "-".to_owned() } else { of.number.to_string() };
-            table.row(weight, [number(of.proxies), of.digest.clone(), shown, what.to_owned()]);
-        }
-        session.output.print(&table.render(session.output.colour))?;
-    }
-    if in_force.silent > 0 {
-        session.output.sentence(&format!(
-            "{} silent for a minute",
-            count(in_force.silent, "proxy has been", "proxies have been")
-        ))?;
-    }
-    for sentence in &refused {
-        session.output.sentence(sentence)?;
-    }
-    if published.is_some() && in_force.documents.iter().all(|of| of.number == 0) {
-        say(
-            "No proxy has taken a published document up: each does whose own document says live: true, within 10 s.",
-        );
-    }
-    if !durable && published.is_some() {
-        say("This store keeps it in memory: it is gone when the process ends.");
-    }
-    Ok(())
-}
-
 impl Consent {
     /// # Errors
     /// When nobody can be asked.
@@ -407,17 +358,4 @@ fn published(document: &Value) -> Result<DocumentVersion, Failure> {
     let checked = PublishedDocument::check(document);
     let (value, config) = checked.map_err(|faults| Failure::Refused(faults.to_string()))?;
     Ok(DocumentVersion { config, value })
-}
-
-fn sentence(record: &DocumentRecord) -> String {
-    let DocumentRecord { number, digest, by, at_ms, .. } = record;
-    let note = record.note.as_ref().map_or_else(String::new, |note| format!(": {note}"));
-    let back =
-        record.rollback_to.map_or_else(String::new, |to| format!(", the content of number {to}"));
-    let what = if record.is_withdrawal() {
-        "withdrawn".to_owned()
-    } else {
-        format!("{digest}{back}, published")
-    };
-    format!("number {number} ({what} at {} UTC by {by}){note}", moment(*at_ms))
 }

@@ -39,19 +39,22 @@ impl Folder {
         self.fleet.done(&["document", "publish", &file, "--yes"])
     }
 
-    /// A proxy reports this document.
+    /// The first worker of a live proxy reports this document, which it has had for a minute.
     fn reports(&self, proxy: &str, digest: &str, number: u64, refused: Option<RefusedDocument>) {
-        let policies = vec![policy("per-caller")];
-        let (proxy, digest) = (proxy.to_owned(), digest.to_owned());
-        let report = Report {
-            proxy,
-            digest,
-            number,
-            policies,
-            wrong_document: refused,
-            ..Report::default()
-        };
-        self.fleet.send("shop", &report);
+        let report = report(proxy, digest, number);
+        self.fleet.send("shop", &Report { wrong_document: refused, ..report });
+    }
+}
+
+fn report(proxy: &str, digest: &str, number: u64) -> Report {
+    Report {
+        proxy: proxy.to_owned(),
+        digest: digest.to_owned(),
+        number,
+        in_force_s: 60,
+        live: true,
+        policies: vec![policy("per-caller")],
+        ..Report::default()
     }
 }
 
@@ -188,14 +191,47 @@ fn status_says_who_has_the_published_document_and_who_refuses_it() {
     assert_eq!(row(&status, "2"), ["2", &*digest(0), "2", "published"]);
     assert!(status.contains("behind") && status.contains("their own: not live"), "{status}");
     assert!(status.contains("published as number 2: ") && status.contains("speed"), "{status}");
+    // Of another proxy, one worker has taken it up, and one has not.
+    let fifth = |worker, digest: &str, number| Report {
+        worker,
+        ..report("0000000000000005", digest, number)
+    };
+    folder.fleet.send("shop", &fifth(0, &digest(0), 2));
+    folder.fleet.send("shop", &fifth(1, &digest(1), 1));
+    folder
+        .fleet
+        .send("shop", &Report { live: false, ..report("0000000000000006", "aaaaaaaaaaaa", 0) });
+    let status = folder.fleet.done(&["document", "status"]).out;
+    assert!(status.contains("\n2 of 5 live proxies have it in all workers, "), "{status}");
+    let of = |proxy: &str| row(&status, proxy);
+    let published = of("0000000000000001");
+    let [name, workers, document, number, since, state] = &published[..] else {
+        panic!("{published:?}");
+    };
+    assert_eq!([name, workers, document, number], ["0000000000000001", "0", &digest(0), "2"]);
+    assert_eq!((since.len(), &**state), ("2026-11-26 07:41:12".len(), "published"));
+    assert_eq!(of("0000000000000003")[5], "refuses number 2");
+    let fourth = of("0000000000000004");
+    assert_eq!([&*fourth[3], &*fourth[5]], ["-", "behind"], "it is live");
+    assert_eq!(of("0000000000000006")[5], "its own, not live");
+    let parts: Vec<&str> =
+        status.lines().filter(|line| line.contains("0000000000000005")).collect();
+    assert!(parts.len() == 2 && parts[0].ends_with("behind"), "{parts:?}");
     let json = folder.fleet.json(&["document", "status"]);
-    assert_eq!(json["in_force"]["proxies"], 4);
-    assert_eq!(json["in_force"]["documents"][0]["number"], 2);
+    assert_eq!(json["taken_up"]["have"], 2);
+    assert_eq!(json["proxies"].as_array().unwrap().len(), 7, "{json}");
+    assert_eq!(json["proxies"][0]["state"], "behind");
+    let since = json["proxies"][0]["workers"][0]["since_ms"].as_u64().unwrap();
+    let at_ms = json["documents"][0]["at_ms"].as_u64().unwrap();
+    assert!((at_ms - 60_000..at_ms).contains(&since), "{since} {at_ms}");
+    assert_eq!(json["in_force"]["proxies"], 6);
+    assert_eq!(json["in_force"]["documents"][0]["number"], 2, "{json}");
     let metrics =
         quotagate_support::http::get(folder.fleet.store.admin_port(), "/metrics").unwrap();
     let line =
-        format!("quotagate_document{{domain=\"shop\",digest=\"{}\",number=\"2\"}} 2", digest(0));
+        format!("quotagate_document{{domain=\"shop\",digest=\"{}\",number=\"2\"}} 3", digest(0));
     assert!(metrics.text().contains(&line), "{}", metrics.text());
+    assert!(metrics.text().contains("quotagate_document_behind_seconds{domain=\"shop\"} "));
 }
 
 #[test]

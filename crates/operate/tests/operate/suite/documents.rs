@@ -29,7 +29,7 @@ fn publish(domain: &str, quota: u64) -> PublishDocument {
 }
 
 async fn numbers(operate: &Operate, domain: &str) -> Vec<u64> {
-    let listed = operate.documents.list(Some(domain)).await.unwrap();
+    let listed = operate.document_status(Some(domain)).await.unwrap();
     listed.documents.iter().map(|record| record.number).collect()
 }
 
@@ -178,7 +178,7 @@ pub async fn keeps_what_proxies_have_while_the_last_record_cannot_be_read(store:
         let other = Operate::new(Arc::clone(store));
         let known = reply(&other, "lost").await.document;
         assert_eq!(known, None, "nobody goes back to its own document");
-        let listed = other.documents.list(Some("lost")).await.unwrap();
+        let listed = other.document_status(Some("lost")).await.unwrap();
         assert!(listed.incomplete.unwrap().contains("keep the document that they have"));
     }
     // The number goes on, and no text is overwritten.
@@ -186,7 +186,7 @@ pub async fn keeps_what_proxies_have_while_the_last_record_cannot_be_read(store:
     assert_eq!(numbers(&operate, "lost").await, [3, 2, 1]);
     let other = Operate::new(Arc::clone(store));
     assert_eq!(reply(&other, "lost").await.document.unwrap().number, 3);
-    assert_eq!(other.documents.list(Some("lost")).await.unwrap().incomplete, None);
+    assert_eq!(other.document_status(Some("lost")).await.unwrap().incomplete, None);
     damage(&[], &[LAST_DOCUMENT]).await;
     let wish =
         WithdrawDocument { domain: Some("lost".into()), after: None, note: None, by: "ann".into() };

@@ -24,7 +24,8 @@ use quotagate_protocol::dials::DocumentVersion;
 use super::call::LOST_AFTER;
 use super::call::faults::{CallFault, CallOutcome, Misread};
 use super::fetch::OutgoingFetch;
-use super::telemetry::{Counts, Telemetry, report};
+use super::telemetry::report::{self, ReportingWorker};
+use super::telemetry::{Counts, Telemetry};
 use super::{CallId, Worker};
 use crate::config::{Config, Dialed, Reach};
 use crate::time::Monotonic;
@@ -222,8 +223,9 @@ impl<W> Worker<W> {
             return None;
         }
         *newest = 0;
-        let report =
-            report::write(configured, &counts, [refusals.take(), let_through.take()], turn);
+        let worker = ReportingWorker { index: self.index, in_force_s: self.live.in_force_s(now) };
+        let beyond = [refusals.take(), let_through.take()];
+        let report = report::write(worker, configured, &counts, beyond, turn);
         *reported = counts;
         Some(OutgoingFetch { id, domain, report, timeout, has_digest: None })
     }

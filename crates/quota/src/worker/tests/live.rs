@@ -95,6 +95,28 @@ fn published_document_replaces_policies_and_the_embedded_one_says_where_the_stor
     };
     let report: Value = serde_json::from_str(&report).unwrap();
     assert_eq!((&report["number"], &report["digest"]), (&json!(1), &json!(digest(&published))));
+    assert_eq!((&report["live"], &report["in_force_s"]), (&json!(true), &json!(11)));
+}
+
+#[test]
+fn report_says_which_worker_it_is_and_since_when_its_document_has_its_number() {
+    let mut w = live().with_index(3);
+    let reported = |w: &mut TestWorker, number: u64, digest: &str, ms: u64| {
+        w.tick(at(ms));
+        let fetch = w.next_fetch(at(ms)).unwrap();
+        w.replied(fetch.id, &tells(number, number, digest), at(ms));
+        let report: Value = serde_json::from_str(&fetch.report.unwrap()).unwrap();
+        assert_eq!(report["worker"], 3);
+        (report["number"].as_u64().unwrap_or(0), report["in_force_s"].as_u64().unwrap_or(0))
+    };
+    let own = w.config().digest.to_string();
+    assert_eq!(reported(&mut w, 0, "", 1_000), (0, 0));
+    assert_eq!(reported(&mut w, 1, &own, 9_000), (0, 8), "since the first report");
+    assert_eq!(reported(&mut w, 1, &own, 15_000), (1, 6), "the same content under a number");
+    publishes(&mut w, 2, &["c"], 21_000);
+    assert_eq!(reported(&mut w, 2, "", 30_000), (2, 9));
+    w = w.successor(7);
+    assert_eq!(reported(&mut w, 2, "", 36_000).0, 2, "of the same index");
 }
 
 #[test]
