@@ -4,7 +4,7 @@
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
-use quotagate_support::envoy::{Envoy, EnvoyOptions, ListenerFile};
+use quotagate_support::envoy::{Envoy, EnvoyOptions, Form, ListenerFile};
 use quotagate_support::http::{self, Request};
 use quotagate_support::redis::Redis;
 use quotagate_support::store::StoreProcess;
@@ -76,6 +76,17 @@ fn until_in_force(envoy: &Envoy, number: u64, workers: usize) -> Result<Duration
     Ok(since.elapsed())
 }
 
+/// The policies of a document with this number. The one that stays moves in the list, and others
+/// come and go.
+fn around(stays: &Value, number: u64) -> Value {
+    let other = |name: &str| of_path(&format!("{name}-{}", number / 2), 1);
+    match number % 3 {
+        0 => json!([other("a"), stays, other("b")]),
+        1 => json!([stays, other("a")]),
+        _ => json!([other("c"), other("b"), other("a"), stays]),
+    }
+}
+
 /// `QUOTAGATE_SWAPS` sets how many documents are published.
 #[test]
 fn swaps_under_load_lose_no_request_close_no_connection_and_keep_the_count() -> Result<()> {
@@ -89,14 +100,7 @@ fn swaps_under_load_lose_no_request_close_no_connection_and_keep_the_count() -> 
     let mut kept = [rig.client()?, rig.client()?];
     let (mut admitted, mut slowest) = (0, Duration::ZERO);
     for number in 1..=swaps {
-        // The policy that stays moves in the list, and others come and go.
-        let other = |name: &str| of_path(&format!("{name}-{}", number / 2), 1);
-        let policies = match number % 3 {
-            0 => json!([other("a"), stays, other("b")]),
-            1 => json!([stays, other("a")]),
-            _ => json!([other("c"), other("b"), other("a"), stays]),
-        };
-        publish(&rig.store, policies)?;
+        publish(&rig.store, around(&stays, number))?;
         slowest = slowest.max(until_in_force(&rig.envoy, number, 2)?);
         for client in &mut kept {
             // On the connection of before the first swap: an error would say that it was closed.
@@ -112,7 +116,14 @@ fn swaps_under_load_lose_no_request_close_no_connection_and_keep_the_count() -> 
         admitted += 1;
     }
     let statuses = load.stop()?;
+    let stat = |name: &str| inspect::stat(&rig.envoy, &format!("^{name}$"));
     println!("{swaps} swaps, the slowest after {slowest:?}: {statuses:?}, and {admitted}");
+    println!(
+        "listener updates {}, drained {}, reset {}",
+        stat("listener_manager.listener_modified")?,
+        stat("http.ingress.downstream_cx_drain_close")?,
+        stat("http.ingress.downstream_rq_rx_reset")?
+    );
     assert!(statuses.keys().all(|status| [200, 429].contains(status)), "{statuses:?}");
     admitted += statuses.get(&200).copied().unwrap_or_default();
     assert_eq!(admitted, quota, "exactly the quota, over {swaps} swaps");
@@ -322,5 +333,158 @@ fn document_for_a_time_is_taken_up_and_gives_way_by_itself() -> Result<()> {
     let history = http::get(rig.store.admin_port(), "/v1/history?domain=shop")?.json()?;
     let done = history[0]["done"].as_str().unwrap_or_default();
     assert!(done.ends_with("the time of number 2 is over"), "{history}");
+    Ok(())
+}
+
+/// Two proxies of two workers each, whose store and Redis they share.
+struct Pair {
+    rig: Rig,
+    other: Envoy,
+}
+
+impl Pair {
+    fn start(redis: Redis, document: &Value) -> Result<Self> {
+        let rig = Rig::start_on(redis, document.clone(), |options| options.concurrency(2))?;
+        let other = Self::another(&rig, document)?;
+        Ok(Self { rig, other })
+    }
+
+    fn another(rig: &Rig, document: &Value) -> Result<Envoy> {
+        let options = EnvoyOptions::new(rig.upstream.port(), rig.store.port());
+        let options = options.redis(&rig.redis.url()).concurrency(2);
+        Envoy::start(&options.document(document.clone()))
+    }
+
+    fn until_in_force(&self, number: u64) -> Result<()> {
+        for envoy in [&self.rig.envoy, &self.other] {
+            until_in_force(envoy, number, 2)?;
+        }
+        Ok(())
+    }
+
+    /// Demands what is left, through both proxies. Returns how much that was.
+    fn drain(&self) -> Result<u64> {
+        let mut admitted = 0;
+        for envoy in [&self.rig.envoy, &self.other] {
+            wait::until_true("the quota to be used up", PATIENCE, || {
+                loop {
+                    match status(envoy.port(), "/")? {
+                        200 => admitted += 1,
+                        // After a failure the next call waits for a moment.
+                        status => return Ok(status == 429),
+                    }
+                }
+            })?;
+        }
+        Ok(admitted)
+    }
+}
+
+#[test]
+fn store_redis_or_proxy_that_freezes_during_a_swap_costs_no_request_and_no_unit() -> Result<()> {
+    let quota = 2_500;
+    let stays = rig::per_caller(quota);
+    let mut pair = Pair::start(Redis::start()?, &live(json!([stays])))?;
+    let load = Load::start(pair.rig.envoy.port(), 4, Duration::from_millis(20));
+    for number in 1..=6 {
+        publish(&pair.rig.store, around(&stays, number))?;
+        let Pair { rig, other } = &mut pair;
+        match number % 3 {
+            0 => rig.store.freeze()?,
+            1 => rig.redis.freeze()?,
+            _ => other.freeze()?,
+        }
+        std::thread::sleep(Duration::from_millis(1_500));
+        match number % 3 {
+            0 => rig.store.thaw()?,
+            1 => rig.redis.thaw()?,
+            _ => other.thaw()?,
+        }
+        pair.until_in_force(number)?;
+    }
+    let mut admitted = pair.drain()?;
+    let statuses = load.stop()?;
+    println!("6 swaps with freezes: {statuses:?}, and {admitted}");
+    assert!(statuses.keys().all(|status| [200, 429].contains(status)), "{statuses:?}");
+    admitted += statuses.get(&200).copied().unwrap_or_default();
+    assert_eq!(admitted, quota);
+    Ok(())
+}
+
+#[test]
+fn store_redis_or_proxy_that_dies_during_a_swap_admits_no_more_than_the_quota() -> Result<()> {
+    let quota = 6_000;
+    let stays = rig::per_caller(quota);
+    // A Redis that loses nothing.
+    let redis = Redis::start_with(&["--appendonly", "yes", "--appendfsync", "always"])?;
+    let document = live(json!([stays]));
+    let mut pair = Pair::start(redis, &document)?;
+    let load = Load::start(pair.rig.envoy.port(), 4, Duration::from_millis(20));
+    for number in 1..=6 {
+        publish(&pair.rig.store, around(&stays, number))?;
+        let Pair { rig, other } = &mut pair;
+        match number % 3 {
+            0 => {
+                let (port, url) = (rig.store.port(), rig.redis.url());
+                rig.store.kill()?;
+                std::thread::sleep(Duration::from_millis(500));
+                rig.store = StoreProcess::start_on(port, &url, &[])?;
+            }
+            1 => {
+                rig.redis.kill()?;
+                std::thread::sleep(Duration::from_millis(500));
+                rig.redis.restart()?;
+            }
+            _ => {
+                other.kill()?;
+                *other = Pair::another(rig, &document)?;
+            }
+        }
+        pair.until_in_force(number)?;
+    }
+    let mut admitted = pair.drain()?;
+    let statuses = load.stop()?;
+    println!("6 swaps with ends: {statuses:?}, and {admitted}");
+    assert!(statuses.keys().all(|status| [200, 429, 503].contains(status)), "{statuses:?}");
+    admitted += statuses.get(&200).copied().unwrap_or_default();
+    // Whatever died may have counted the requests that were under way, and answered none of them.
+    let (clients, ends) = (4, 6);
+    assert!((quota - clients * ends..=quota).contains(&admitted), "{admitted} of {quota}");
+    Ok(())
+}
+
+/// As in a fleet of an older and a newer build: only the Wasm form can carry the document out.
+#[test]
+fn document_that_one_of_two_proxies_cannot_carry_out_leaves_that_one_and_the_count_alone()
+-> Result<()> {
+    let redis = Redis::start()?;
+    let store = StoreProcess::start(&redis.url(), &[])?;
+    let upstream = Upstream::start()?;
+    let embedded = live(json!([rig::per_caller(20)]));
+    let start = |form| {
+        let options = EnvoyOptions::new(upstream.port(), store.port()).redis(&redis.url());
+        Envoy::start(&options.form(form).document(embedded.clone()))
+    };
+    let [newer, older] = [start(Form::Wasm)?, start(Form::Native)?];
+    let mut nested = of_path("x", 1);
+    nested["cost"] = json!({
+        "reserve": 1, "settle": [{"metadata": {"filter": "a", "path": ["b", "c"]}}]
+    });
+    publish(&store, json!([nested, rig::per_caller(20)]))?;
+    until_in_force(&newer, 1, 1)?;
+    wait::until_true("the refusal to be reported", PATIENCE, || {
+        let listed = http::get(store.admin_port(), "/v1/documents?domain=shop")?.json()?;
+        let sentence = listed["refused"][0].as_str().unwrap_or_default().to_owned();
+        Ok(sentence.contains("published as number 1: ") && sentence.contains("metadata.path"))
+    })?;
+    let mut admitted = 0;
+    for _ in 0..15 {
+        for envoy in [&newer, &older] {
+            admitted += u64::from(status(envoy.port(), "/")? == 200);
+        }
+    }
+    assert_eq!(admitted, 20, "both count in one counter");
+    assert_eq!([status(newer.port(), "/x")?, status(older.port(), "/x")?], [429, 429]);
+    assert!(!older.log().contains("number 1 ("), "{}", older.log());
     Ok(())
 }

@@ -594,3 +594,42 @@ fn long_stream_keeps_the_configuration_under_which_it_arrived_only_while_it_need
     assert!(!is_kept(), "two streams and the worker");
     drop((uncounted, plain, settles));
 }
+
+#[test]
+fn response_that_shadow_policies_still_count_keeps_its_configuration() {
+    let mut w = live_worker();
+    let mut evaluation = evaluation(&w, &[1]);
+    evaluation.checks.as_mut().unwrap()[0].mode = Mode::Shadow;
+    let mut exchange = Exchange::default();
+    assert_eq!(exchange.arrive((), evaluation, None, &mut w, at(0)), Arrival::Counting);
+    exchange.response_begins();
+    assert!(!exchange.let_go());
+    answered(&mut w);
+    let ((), decision) = w.next_decision().unwrap();
+    exchange.decided(decision, StreamState::Open, &mut w, at(0));
+    assert!(exchange.let_go());
+}
+
+/// A request of `plain` is admitted and redirected.
+fn redirected(worker: &mut Worker<()>) -> Admission {
+    let (mut exchange, evaluation) = (Exchange::default(), evaluation(worker, &[1]));
+    assert_eq!(exchange.arrive((), evaluation, None, worker, at(0)), Arrival::Waiting);
+    granted(worker, &mut exchange);
+    exchange.redirected(|| true).unwrap()
+}
+
+#[test]
+fn redirected_request_counts_once_under_one_document_and_twice_under_two() {
+    let again = |w: &mut Worker<()>, earlier| {
+        let (mut exchange, evaluation) = (Exchange::default(), evaluation(w, &[1]));
+        exchange.arrive((), evaluation, Some(earlier), w, at(0))
+    };
+    let mut w = live_worker();
+    let swap = |w: &mut Worker<()>| w.swap((**w.config()).clone(), at(0));
+    swap(&mut w);
+    let earlier = redirected(&mut w);
+    assert_eq!(again(&mut w, earlier), Arrival::Decided);
+    let earlier = redirected(&mut w);
+    swap(&mut w);
+    assert_eq!(again(&mut w, earlier), Arrival::Waiting);
+}

@@ -270,22 +270,26 @@ fn requests_of_several_documents_are_counted_by_the_policies_that_are_left_of_ea
     assert_eq!(requests, [(Counted::Requests(0, Outcome::StoreError), 3)]);
 }
 
+/// A demand for these policies for 200 ms, and calls that bring units ahead of it.
+fn holds_leases(worker: &mut TestWorker, policies: &[usize]) {
+    let brings = |r: &quotagate_protocol::Reservation| {
+        let (granted, quota) = (r.want + r.spare, 10_000);
+        Ok(Grant { window_s: 0, granted, used: 100, quota, reset_ms: 30_000, window: 9 })
+    };
+    for ms in 0..200 {
+        asks(worker, "r", policies, ms);
+        if let Some(call) = worker.next_call(at(ms)) {
+            let grants: Vec<Granted> = call.request.reservations.iter().map(brings).collect();
+            answer(worker, call.id, &grants, ms);
+        }
+        decisions(worker);
+    }
+}
+
 #[test]
 fn leases_of_policies_that_stay_go_on_and_those_of_others_are_refunded() {
     let mut w = live();
-    let grant = |granted, used| {
-        Ok(Grant { window_s: 0, granted, used, quota: 10_000, reset_ms: 30_000, window: 9 })
-    };
-    // A demand for both policies, and a call that brings units ahead of it.
-    for ms in 0..200 {
-        asks(&mut w, "r", &[0, 1], ms);
-        if let Some(call) = w.next_call(at(ms)) {
-            let grants: Vec<Granted> =
-                call.request.reservations.iter().map(|r| grant(r.want + r.spare, 100)).collect();
-            answer(&mut w, call.id, &grants, ms);
-        }
-        decisions(&mut w);
-    }
+    holds_leases(&mut w, &[0, 1]);
     let held = |w: &TestWorker, policy: &str| {
         let mut counter = checks_of(&live().config, &[0], "x", 1)[0].counter.clone();
         counter.key = format!("d:{policy}:{{x}}").into();
@@ -431,4 +435,98 @@ fn embedded_document_that_is_live_has_no_order_as_published_ones_have_none() {
     // The position of a tier, and its quota.
     assert!(live.contains("(0, 100)"), "the largest quota that matches counts: {live}");
     assert!(ordered.contains("(0, 9)"), "the first one of the document counts: {ordered}");
+}
+
+/// A live worker with policies that hold units, count refused requests and only count, all failing
+/// closed; and a document with as many others, which fail open.
+fn replaced() -> (TestWorker, Config) {
+    let config = |policies: &str, on_failure: &str| {
+        let text = format!(
+            r#"{{"domain":"d","live":true,"store":{{"cluster":"c","timeout":"50ms","on_failure":"{on_failure}"}},
+                "policies":[{policies}]}}"#
+        );
+        Config::parse(text.as_bytes()).unwrap()
+    };
+    let policy = |name: &str, more: &str| {
+        format!(r#"{{"name":"{name}","partition_by":[],"quota":10,"window":"1m"{more}}}"#)
+    };
+    let old = [
+        policy("holds", r#","count":{"status":[401],"abandoned":"refund"}"#),
+        policy("denied", r#","count_denied":true"#),
+        policy("shadow", r#","mode":"shadow""#),
+    ];
+    let new = ["q", "r", "s"].map(|name| policy(name, ""));
+    let worker = Worker::new(Arc::new(config(&old.join(","), "deny")), 1);
+    (worker, config(&new.join(","), "allow"))
+}
+
+#[test]
+fn call_and_its_end_follow_the_document_under_which_the_request_arrived() {
+    let (mut w, new) = replaced();
+    assert!(matches!(asks(&mut w, "granted", &[0, 1], 0), Submitted::Waiting(_)));
+    w.swap(new, at(0));
+    let call = w.next_call(at(0)).unwrap();
+    let counts_denied: Vec<_> =
+        call.request.reservations.iter().map(|of| (&*of.key, of.count_denied)).collect();
+    assert_eq!(counts_denied, [("d:holds:{x}", false), ("d:denied:{x}", true)]);
+    answer(&mut w, call.id, &[grant(1, 1), grant(1, 1)], 1);
+    let Some((_, Decision::Admit(admission))) = w.next_decision() else { panic!("refused") };
+    assert_eq!(admission.held.len(), 1, "until its response comes");
+
+    let (mut w, new) = replaced();
+    asks(&mut w, "failed", &[1], 0);
+    let call = w.next_call(at(0)).unwrap();
+    w.swap(new, at(0));
+    w.call_failed(call.id, at(1));
+    assert!(matches!(w.next_decision(), Some((_, Decision::Unavailable(_)))), "on_failure");
+}
+
+#[test]
+fn request_whose_body_is_read_during_a_swap_waits_under_its_own_document() {
+    let (mut w, new) = replaced();
+    let old = Arc::clone(w.config());
+    w.swap(new, at(0));
+    let waits = checks_of(&old, &[1], "x", 1);
+    assert!(matches!(w.submit_under(Some(&old), "waits", waits, at(0)), Submitted::Waiting(_)));
+    let counts = checks_of(&old, &[2], "x", 1);
+    let counting = w.submit_under(Some(&old), "counts", counts, at(0));
+    assert!(matches!(counting, Submitted::Counting(_)));
+    w.tick(at(50));
+    let decided = decisions(&mut w);
+    assert!(decided.iter().any(|(_, decision)| matches!(decision, Decision::Unavailable(_))));
+    let tally = w.take_tally();
+    let is_request = |(counted, _): &(Counted, u64)| matches!(counted, Counted::Requests(..));
+    assert!(!tally.iter().any(is_request), "of policies that are gone: {tally:?}");
+}
+
+#[test]
+fn lease_of_a_policy_that_has_another_window_is_refunded() {
+    let mut w = live();
+    holds_leases(&mut w, &[0]);
+    let mut config = (**w.config()).clone();
+    config.policies[0].window = quotagate_protocol::Window::new(3_600, 0).unwrap();
+    w.swap(config, at(200));
+    let back = returned(&mut w, 210);
+    assert!(
+        matches!(back.as_slice(), [(key, units)] if key == "d:a:{x}" && *units > 0),
+        "{back:?}"
+    );
+}
+
+#[test]
+fn counts_of_a_report_that_is_lost_after_a_swap_are_reported_again_by_name() {
+    let mut w = live();
+    asks(&mut w, "r", &[0], 0);
+    w.tick(at(50));
+    decisions(&mut w);
+    w.take_tally();
+    w.tick(at(51));
+    let fetch = w.next_fetch(at(51)).unwrap();
+    assert!(fetch.report.unwrap().contains(r#""name":"a""#));
+    let mut config = (**w.config()).clone();
+    config.policies.reverse();
+    w.swap(config, at(52));
+    w.call_not_sent(fetch.id, &CallFault::TimedOut, at(60));
+    let reported = w.telemetry.tally.take_unreported();
+    assert_eq!(reported.iter().map(|counts| counts.iter().sum()).collect::<Vec<u64>>(), [0, 1]);
 }
