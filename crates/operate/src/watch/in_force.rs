@@ -569,6 +569,8 @@ mod tests {
             digest: digest.clone(),
             number: 7,
             proxies,
+            requests: 9,
+            refused: 3,
             is_cut: false,
         };
         let whole = of((0..100).map(|n| proxy(n, 8)).collect());

@@ -86,7 +86,12 @@ mod tests {
             ready(Ok(DialsReply::default())).boxed()
         }
 
-        fn document<'a>(&'a self, _: &'a str, _: &'a str) -> BoxFuture<'a, Result<Bytes, String>> {
+        fn document<'a>(
+            &'a self,
+            _: &'a str,
+            _: &'a str,
+            _: u64,
+        ) -> BoxFuture<'a, Result<Bytes, String>> {
             ready(Ok(self.0.clone())).boxed()
         }
     }
