@@ -183,7 +183,7 @@ impl Hooks for Operate {
     ) -> BoxFuture<'a, Result<DialsReply, String>> {
         async move {
             let cached = self.views.wanted(domain).await.map_err(|full| full.to_string())?;
-            // One that cannot be read counts nothing, and says not which share the proxy belongs to.
+            // One that cannot be read counts nothing, and does not say who the proxy is.
             let report = cached.learn(report);
             if let Some(report) = &report {
                 self.watch.reported(domain, report);

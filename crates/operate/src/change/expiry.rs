@@ -2,7 +2,8 @@
 //!
 //! They end without it: proxies, stores and the backend follow the time. A store looks for those
 //! that are over and removes what is left of them, in one step with the entry in history; what was
-//! published before a document is a new number then. So of several stores, one makes the entry. A store that starts later makes up for it.
+//! published before a document gets a new number. So of several stores, one makes the entry. A
+//! store that starts later makes up for it.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

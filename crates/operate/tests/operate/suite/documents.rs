@@ -320,7 +320,8 @@ pub async fn first_document_may_be_for_a_share(store: &Arc<dyn Store>) {
 
 /// Two stores run beside each other until this number is made. Returns its record.
 async fn until_made(store: &Arc<dyn Store>, domain: &str, number: u64) -> DocumentRecord {
-    let stores = [Operate::new(Arc::clone(store)), Operate::new(Arc::clone(store))];
+    // On the heap: the suite is one future, and a test has a small stack.
+    let stores: Vec<_> = (0..2).map(|_| Operate::new(Arc::clone(store))).collect();
     for operate in &stores {
         operate.views.wanted(domain).await.unwrap();
     }
@@ -328,7 +329,7 @@ async fn until_made(store: &Arc<dyn Store>, domain: &str, number: u64) -> Docume
     let made = until("it goes back", Duration::from_secs(20), async || {
         (known_to_an_older_store(store, domain).await.0 == number).then_some(())
     });
-    let run = async { tokio::join!(stores[0].run(), stores[1].run()) };
+    let run = Box::pin(async { tokio::join!(stores[0].run(), stores[1].run()) });
     let made = async {
         made.await;
         // Both look once more, every 2 s.
@@ -386,7 +387,7 @@ pub async fn share_ends_with_its_time(store: &Arc<dyn Store>) {
     operate.documents.publish(&wish).await.unwrap();
     // An operator who looks gets what is in force, although no store runs that records the end. Of
     // several who look at once, one makes the number.
-    let others = [(); 8].map(|()| Operate::new(Arc::clone(store)));
+    let others: Vec<_> = (0..8).map(|_| Operate::new(Arc::clone(store))).collect();
     until("its end", Duration::from_secs(10), async || {
         let looks = others.iter().map(|other| other.documents.records("timed-share"));
         let looks = futures_util::future::join_all(looks).await;
