@@ -1,5 +1,5 @@
-//! Fetches: what a worker asks the store for while no request waits for it. One of dials carries its
-//! report, and its answer names the published document. Another one fetches that document.
+//! Fetches: what a worker asks the store for while no request waits for it. One of dials carries
+//! its report, and its answer names the published document. Another one fetches that document.
 
 use std::time::Duration;
 
