@@ -46,10 +46,20 @@ pub fn keep_published(domain: &str, document: &PublishedDocument) {
         if written.is_some_and(|written| written == head) {
             return;
         }
-        // If it fails, a later configuration begins with its embedded document.
-        let _ = hostcalls::set_shared_data(&key, Some(&inheritance.written(document)), None);
+        let Some(version) = version else {
+            // The host compares no version of a key that is not there.
+            if hostcalls::set_shared_data(&head_key, Some(&[]), None).is_err() {
+                return;
+            }
+            continue;
+        };
+        let text = inheritance.written(document);
+        if hostcalls::set_shared_data(&key, Some(&text), None).is_err() {
+            // A later configuration begins with its embedded document.
+            return;
+        }
         // Of two workers that write at once, the one whose head comes second writes both again.
-        if hostcalls::set_shared_data(&head_key, Some(&head), version).is_ok() {
+        if hostcalls::set_shared_data(&head_key, Some(&head), Some(version)).is_ok() {
             return;
         }
     }

@@ -228,6 +228,7 @@ impl Plugin {
         if exists {
             self.conclude(&exchange, held, config);
         }
+        exchange.release_config();
         held
     }
 

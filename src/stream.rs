@@ -166,7 +166,7 @@ impl HttpContext for Stream {
                 headers.write(&mut plugin.scratch.borrow_mut(), host::write_response_header);
             }
         }
-        exchange.let_go();
+        exchange.release_config();
         Action::Continue
     }
 
@@ -180,6 +180,7 @@ impl HttpContext for Stream {
                 driver.response_ends(exchange, &host::Response::default(), now);
                 false
             });
+            self.exchange().borrow_mut().release_config();
         }
         Action::Continue
     }
@@ -188,6 +189,7 @@ impl HttpContext for Stream {
         self.settle(|driver, exchange, now| {
             driver.response_trailers(exchange, &host::Response::default(), now)
         });
+        self.exchange().borrow_mut().release_config();
         Action::Continue
     }
 }

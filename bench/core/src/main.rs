@@ -54,7 +54,7 @@ fn main() {
             let Some(evaluation) = evaluation.take() else { return false };
             exchange.arrive(7, evaluation, None, &mut worker, at(2));
             exchange.response_begins();
-            exchange.let_go()
+            exchange.release_config()
         });
         if is_over.contains(&false) {
             stop("a request waits");

@@ -74,10 +74,12 @@ impl Setup {
     /// Makes all shards, so that each of them takes up published documents without traffic, too.
     fn follow(&self, name: &str) {
         let owner = Inheritance::new(name, &*self.config.domain);
-        let live = LiveDocuments::new(owner, carried_out);
+        let live = LiveDocuments::new(owner, Arc::clone(&self.config), carried_out);
+        // Once for all, because this is Envoy's main thread.
+        let inherited = live.inherited();
         for worker in 0..self.shards.len() {
             if let Some(shard) = self.shard(worker) {
-                shard.follow(&live);
+                shard.follow(&live, inherited.clone());
             }
         }
     }

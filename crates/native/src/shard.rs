@@ -9,7 +9,8 @@
 //!
 //! Nobody waits long: the core is never locked during a call to the store, or a host call that runs
 //! other filters. The order of locks is core, then exchange of a stream, then waiting, then the
-//! scheduler of a stream. The [inbox](Mailbox) is locked last, alone.
+//! scheduler of a stream. The [inbox](Mailbox) is locked last, alone, and so are the locks of
+//! [`LiveDocuments`].
 
 use std::collections::BTreeMap;
 use std::hash::{BuildHasher, RandomState};
@@ -29,7 +30,7 @@ use tokio::time::sleep;
 
 use crate::abi::{FilterConfig, Host};
 use crate::clock::{millis, millis_of, now};
-use crate::documents::LiveDocuments;
+use crate::documents::{CheckedDocument, LiveDocuments};
 use crate::facts::RequestFacts;
 use crate::inbox::{Letter, Mailbox, Recipient};
 use crate::link::Link;
@@ -132,16 +133,13 @@ impl Shard {
     /// Takes up the document that this filter took up last in this process, and from now on
     /// those that operators publish, without traffic, too. Call it on Envoy's main thread, before
     /// the first request.
-    pub fn follow(self: &Arc<Self>, live: &Arc<LiveDocuments>) {
+    pub fn follow(self: &Arc<Self>, live: &Arc<LiveDocuments>, inherited: Option<CheckedDocument>) {
         // Once only, by the setup that made it.
         let _ = self.live.set(Arc::clone(live));
-        if let Some(document) = live.inherited() {
+        if let Some((document, config)) = inherited {
             let mut core = self.core.lock().unwrap_or_else(|poisoned| self.mend(poisoned));
             core.driver.inherit(Arc::clone(&document));
-            if let Some(embedded) = core.driver.embedded().cloned() {
-                let config = live.check(&document, &embedded);
-                core.driver.take_up(&document, config, now());
-            }
+            core.driver.take_up(&document, config, now());
         }
         let shard = Arc::downgrade(self);
         runtime::spawn("published documents", async move {
@@ -172,10 +170,10 @@ impl Shard {
         let Some(live) = self.live.get() else { return };
         let arrived = {
             let core = self.core.lock().unwrap_or_else(|poisoned| self.mend(poisoned));
-            core.driver.document().cloned().zip(core.driver.embedded().cloned())
+            core.driver.document().cloned()
         };
-        let Some((document, embedded)) = arrived else { return };
-        let config = live.check(&document, &embedded);
+        let Some(document) = arrived else { return };
+        let config = live.check(&document);
         if self.with_core(|core, now| core.driver.take_up(&document, config, now)) {
             live.keep(&document);
         }

@@ -80,15 +80,17 @@ impl Stream {
         let (arrival, config) = shard.arrive(&self.state, host, whole);
         // Once only: Envoy calls this hook once per stream.
         let _ = self.shard.set(Arc::clone(shard));
-        if !self.state.with(|exchange| exchange.is_uncounted()) {
-            self.config.replace(Some(Arc::clone(&config)));
+        if self.state.with(|exchange| exchange.is_uncounted()) {
+            return self.arrived(&arrival, host, &config);
         }
-        self.arrived(&arrival, host, &config)
+        self.config.replace(Some(config));
+        self.arrived_counted(&arrival, host)
     }
 
-    /// The configuration that it was evaluated with. `None` if nothing is left to do by it.
-    fn config(&self) -> Option<Arc<Config>> {
-        self.config.borrow().clone()
+    fn arrived_counted(&self, arrival: &Arrival, host: &mut Host<'_>) -> Action {
+        // Hooks that run meanwhile only read it.
+        let config = self.config.borrow();
+        self.arrived(arrival, host, config.as_deref().unwrap_or(self.setup.config()))
     }
 
     fn arrived(&self, arrival: &Arrival, host: &mut Host<'_>, config: &Config) -> Action {
@@ -118,9 +120,8 @@ impl Stream {
             let waits = self.state.with(|exchange| exchange.is_waiting());
             return if waits { Action::Hold } else { Action::Continue };
         }
-        let Some(config) = self.config() else { return Action::Continue };
         match shard.request_body(&self.state, host, end) {
-            Some(arrival) => self.arrived(&arrival, host, &config),
+            Some(arrival) => self.arrived_counted(&arrival, host),
             None => Action::Read,
         }
     }
@@ -137,10 +138,9 @@ impl Stream {
         if !self.state.with(|exchange| exchange.is_reading()) {
             return;
         }
-        let Some(config) = self.config() else { return };
         let action = guard("request body", None, || {
             let arrival = shard.late_body(&self.state, host);
-            Some(arrival.map(|arrival| self.arrived(&arrival, host, &config)))
+            Some(arrival.map(|arrival| self.arrived_counted(&arrival, host)))
         });
         // After a panic nothing else would resume or answer it.
         let action = action.unwrap_or_else(|| {
@@ -163,7 +163,7 @@ impl Stream {
         self.reads_request.set(false);
         let Some(shard) = self.shard.get() else { return Action::Continue };
         shard.leaves(&self.state);
-        let config = self.config();
+        let config = self.config.borrow();
         failed(host, config.as_deref().unwrap_or(self.setup.config()))
     }
 
@@ -192,11 +192,12 @@ impl Stream {
                 });
             });
         }
-        let Some(config) = self.config() else { return };
-        let mut exchange = self.state.exchange();
+        let config = self.config.borrow();
+        let Some(of) = config.as_deref() else { return };
+        let exchange = self.state.exchange();
         let Some(admission) = exchange.admission() else { return };
         let headers =
-            response::response_headers(&config, &admission.standings, &upstream, response_time);
+            response::response_headers(of, &admission.standings, &upstream, response_time);
         drop(upstream);
         if let Some(headers) = headers {
             let mut scratch = SCRATCH.take();
@@ -205,9 +206,31 @@ impl Stream {
             });
             SCRATCH.set(scratch);
         }
-        if exchange.let_go() {
-            note(host, &config, &exchange);
-            self.config.take();
+        drop((exchange, config));
+        self.release_config(host);
+    }
+
+    /// Lets go of the configuration if nothing is left to do by it: what the access log shows is
+    /// written before.
+    fn release_config(&self, host: &Host<'_>) {
+        if self.state.with(|exchange| exchange.release_config()) {
+            self.note(host);
+        }
+    }
+
+    /// Shows the decision in the access log, and lets go of the configuration.
+    fn note(&self, host: &Host<'_>) {
+        self.state.with(|exchange| {
+            if let Some(config) = self.config.borrow().as_deref()
+                && let Some(decision) = exchange.decision()
+                && let Some(entry) = access_log::entry(config, decision)
+            {
+                host.note(&entry);
+            }
+        });
+        // A hook of the request still has it if Envoy ends the stream while the module answers it.
+        if let Ok(mut config) = self.config.try_borrow_mut() {
+            config.take();
         }
     }
 
@@ -223,6 +246,7 @@ impl Stream {
             self.settle(shard, |driver, exchange, now| {
                 driver.response_ends(exchange, &ResponseFacts::new(host), now);
             });
+            self.release_config(host);
         }
     }
 
@@ -232,6 +256,7 @@ impl Stream {
             self.settle(shard, |driver, exchange, now| {
                 driver.response_trailers(exchange, &ResponseFacts::new(host), now);
             });
+            self.release_config(host);
         }
     }
 
@@ -254,9 +279,7 @@ impl Stream {
             shard.redirect(host, admission);
         }
         self.end(shard, &ResponseFacts::new(host));
-        if let Some(config) = self.config.take() {
-            self.state.with(|exchange| note(host, &config, exchange));
-        }
+        self.note(host);
     }
 
     /// Envoy destroys the stream.
@@ -288,15 +311,6 @@ impl Stream {
         self.settle(shard, |driver, exchange, now| {
             driver.end(&self.state.number, exchange, response, now);
         });
-    }
-}
-
-/// Shows the decision in the access log.
-fn note(host: &Host<'_>, config: &Config, exchange: &Exchange) {
-    if let Some(decision) = exchange.decision()
-        && let Some(entry) = access_log::entry(config, decision)
-    {
-        host.note(&entry);
     }
 }
 

@@ -59,7 +59,7 @@ pub struct PublishedDocument {
 
 impl PublishedDocument {
     /// The last one was withdrawn, as this number.
-    pub(crate) fn none(number: u64) -> Self {
+    pub fn none(number: u64) -> Self {
         Self { number, digest: Box::default(), reply: None }
     }
 

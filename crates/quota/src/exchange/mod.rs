@@ -38,7 +38,9 @@ use reading::{BodyExtent, BodyReading};
 /// 4. With response headers: [`response_begins`](Self::response_begins),
 ///    [`count_response`](Self::count_response) and [`response_headers`](Self::response_headers).
 ///    With each chunk of the body, while [`reads_body`](Self::reads_body): [`body`](Self::body).
-///    With the trailers: `count_response` and [`response_trailers`](Self::response_trailers).
+///    With the trailers: `count_response` and [`response_trailers`](Self::response_trailers). After
+///    each of these, and after what shadow policies say:
+///    [`release_config`](Self::release_config), once headers and access log are written.
 /// 5. [`redirected`](Self::redirected), then [`end`](Self::end), once, when the stream ends.
 ///
 /// Units are those of policies. Whatever the order of 3 to 5, every unit that the request holds is
@@ -51,6 +53,8 @@ pub struct Exchange {
     arrived_under: Option<Arc<Config>>,
     /// Whether it has response headers, from the upstream or from the host.
     has_response: bool,
+    /// Whether shadow policies will still say something about it.
+    is_counting: bool,
     /// What the response says of the cost, if a policy settles by it.
     progress: Option<Box<SettleProgress>>,
 }
@@ -221,6 +225,7 @@ impl Exchange {
             Submitted::Counting(admission) => {
                 let decision = self.join(earlier, Decision::Admit(admission), worker, now);
                 self.phase = Phase::Decided(decision);
+                self.is_counting = true;
                 Arrival::Counting
             }
         }
@@ -235,6 +240,7 @@ impl Exchange {
         worker: &mut Worker<W>,
         now: Monotonic,
     ) -> bool {
+        self.is_counting = false;
         let (decision, held) = match std::mem::take(&mut self.phase) {
             // It went on, and this is what shadow policies say.
             Phase::Decided(mut decided) => {
@@ -431,13 +437,12 @@ impl Exchange {
         }
     }
 
-    /// The host has done all that it does with a response's headers. Returns whether the rest of the
-    /// stream changes nothing any more, and then lets go of the configuration: a long stream must
-    /// not keep one that was replaced.
-    pub fn let_go(&mut self) -> bool {
-        // Shadow policies may still say something for the access log.
-        let is_pending = self.admission().is_some_and(|of| !of.pending.is_empty());
-        let is_over = self.is_settled() && !is_pending;
+    /// Lets go of the configuration under which the request arrived, if the rest of the stream
+    /// changes nothing any more: a long stream must not keep one that was replaced. Returns whether
+    /// it did. From then on [`config_or`](Self::config_or) is the configuration in force, so the
+    /// host has written headers and access log before.
+    pub fn release_config(&mut self) -> bool {
+        let is_over = self.has_response && self.is_settled() && !self.is_counting;
         if is_over {
             self.arrived_under = None;
         }

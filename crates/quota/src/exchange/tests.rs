@@ -21,7 +21,8 @@ impl Clone for Exchange {
             Phase::Decided(decision) => Phase::Decided(decision.clone()),
         };
         let arrived_under = self.arrived_under.clone();
-        Self { phase, arrived_under, has_response: self.has_response, progress: None }
+        let Self { has_response, is_counting, .. } = *self;
+        Self { phase, arrived_under, has_response, is_counting, progress: None }
     }
 }
 
@@ -582,32 +583,39 @@ fn long_stream_keeps_the_configuration_under_which_it_arrived_only_while_it_need
     w.tick(at(0));
     let is_kept = || config.strong_count() > 0;
     let mut plain = plain;
-    assert!(!plain.let_go(), "no response has come");
+    assert!(!plain.release_config(), "no response has come");
     plain.response_begins();
-    assert!(plain.let_go() && is_kept(), "the other one has a cost to settle");
+    assert!(plain.release_config() && is_kept(), "the other one has a cost to settle");
     settles.response_begins();
     settles.response_headers(&JSON, false, &mut w, at(0));
-    assert!(!settles.let_go() && is_kept());
+    assert!(!settles.release_config() && is_kept());
     settles.body(USAGE);
     settles.response_ends(&JSON, &mut w, at(0));
-    assert!(settles.let_go());
-    assert!(!is_kept(), "two streams and the worker");
+    assert!(settles.release_config());
+    assert!(!is_kept(), "nobody holds the configuration that was replaced");
     drop((uncounted, plain, settles));
 }
 
 #[test]
 fn response_that_shadow_policies_still_count_keeps_its_configuration() {
-    let mut w = live_worker();
-    let mut evaluation = evaluation(&w, &[1]);
-    evaluation.checks.as_mut().unwrap()[0].mode = Mode::Shadow;
-    let mut exchange = Exchange::default();
-    assert_eq!(exchange.arrive((), evaluation, None, &mut w, at(0)), Arrival::Counting);
-    exchange.response_begins();
-    assert!(!exchange.let_go());
-    answered(&mut w);
-    let ((), decision) = w.next_decision().unwrap();
-    exchange.decided(decision, StreamState::Open, &mut w, at(0));
-    assert!(exchange.let_go());
+    for is_answered in [true, false] {
+        let mut w = live_worker();
+        let mut evaluation = evaluation(&w, &[1]);
+        evaluation.checks.as_mut().unwrap()[0].mode = Mode::Shadow;
+        let mut exchange = Exchange::default();
+        assert_eq!(exchange.arrive((), evaluation, None, &mut w, at(0)), Arrival::Counting);
+        exchange.response_begins();
+        assert!(!exchange.release_config());
+        if is_answered {
+            answered(&mut w);
+        } else {
+            let call = w.next_call(at(0)).unwrap();
+            w.call_failed(call.id, at(0));
+        }
+        let ((), decision) = w.next_decision().unwrap();
+        exchange.decided(decision, StreamState::Open, &mut w, at(0));
+        assert!(exchange.release_config(), "nothing more will be said");
+    }
 }
 
 /// A request of `plain` is admitted and redirected.

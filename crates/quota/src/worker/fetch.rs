@@ -1,5 +1,5 @@
-//! Fetches: what a worker asks the store for while no request waits for it. One of dials carries its
-//! report, and its answer names the published document. Another one fetches that document.
+//! Fetches: what a worker asks the store for while no request waits for it. One of dials carries
+//! its report, and its answer names the published document. Another one fetches that document.
 
 use std::time::Duration;
 
@@ -66,7 +66,8 @@ impl<W> Worker<W> {
         if !self.overrides.schedule.ended(id) {
             return self.document_fetch_ended(id, end, now);
         }
-        if matches!(end, Ok(_) | Err(CallFault::Refused { .. } | CallFault::Declined(_))) {
+        // One that cannot read what is published now is asked again soon.
+        if matches!(end, Ok(_) | Err(CallFault::Refused { status: 400..=499, .. })) {
             self.live.informed();
         }
         if let Some(published) = self.dials_fetch_ended(end, now) {

@@ -50,7 +50,7 @@ pub(super) struct LiveState {
     arrived: Option<Arc<PublishedDocument>>,
     /// While a request of another generation is decided: its configuration.
     arrived_under: Option<Arc<Config>>,
-    /// Whether a store has answered.
+    /// Whether a store has said which document is published.
     is_informed: bool,
     /// The indexes that policies of the configuration of this generation have now.
     moved: Option<(u64, MovedPolicies)>,
@@ -75,12 +75,12 @@ impl LiveState {
         self.embedded.is_some()
     }
 
-    /// A store has answered, whether it knows which document is published or not.
+    /// A store has said which document is published, or that it never says that.
     pub(super) const fn informed(&mut self) {
         self.is_informed = true;
     }
 
-    /// Whether no store has answered yet.
+    /// Whether no store has said yet which document is published.
     pub(super) const fn is_uninformed(&self) -> bool {
         self.is_live() && !self.is_informed
     }

@@ -1,4 +1,4 @@
-//! For any answer of a store that lies about the published document: no panic, a document that is
+//! For an answer of a store that lies about the published document: no panic, a document that is
 //! taken up is the one that was named, and otherwise the one before stays in force.
 
 use std::sync::Arc;
@@ -60,14 +60,16 @@ impl LyingStore {
             }
             _ => digest(&self.embedded, &document),
         };
+        let policies = document["policies"].as_array().into_iter().flatten();
+        let names: Vec<_> = policies.filter_map(|policy| policy["name"].as_str()).collect();
         let before = self.in_force();
         self.names(number, &named);
         for _ in 0..3 {
             let Some(fetch) = self.worker.next_fetch(self.now) else { break };
             assert!(fetch.path().starts_with(DOCUMENT_PATH), "one report in five seconds");
             assert!(fetch.report.is_none());
-            let reply = reply(number, &named, &document, choices);
-            self.ends(fetch.id, reply);
+            let status = *choices.of(&[200, 200, 200, 200, 200, 200, 503, 404]);
+            self.ends(fetch.id, status, reply(number, &named, &document, choices));
             self.now = self.now + Duration::from_secs(1);
         }
         let Some(document) = self.worker.document().cloned() else {
@@ -85,6 +87,8 @@ impl LyingStore {
             assert_eq!(after.number, if is_embedded { 0 } else { number });
             if is_embedded {
                 assert_eq!(after.digest, *self.embedded.digest);
+            } else {
+                assert_eq!(after.policies, names);
             }
         } else {
             self.is_unchanged(&before);
@@ -109,11 +113,11 @@ impl LyingStore {
         let _: Report = serde_json::from_str(&report).unwrap();
         let document = json!({"number": number, "digest": digest});
         let reply = json!({"version": self.version, "dials": [], "document": document});
-        self.ends(fetch.id, reply.to_string().into_bytes());
+        self.ends(fetch.id, 200, reply.to_string().into_bytes());
     }
 
-    fn ends(&mut self, id: CallId, body: Vec<u8>) {
-        let end = CallEnd::Answered { status: 200, by: AnsweredBy::Store, size: body.len(), body };
+    fn ends(&mut self, id: CallId, status: u16, body: Vec<u8>) {
+        let end = CallEnd::Answered { status, by: AnsweredBy::Store, size: body.len(), body };
         self.worker.call_ended(id, &end, self.now);
     }
 

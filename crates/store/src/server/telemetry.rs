@@ -49,9 +49,11 @@ pub async fn serve_document<B>(
     let of = |name| parameter(request.uri(), name);
     // Without a number, it is the document that all proxies take up.
     let (domain, digest, number) = (of("domain="), of("digest="), of("number=").parse());
-    let permit = Arc::clone(&endpoint.documents).try_acquire_owned();
-    let permit = permit.map_err(|_| Refusal::Busy)?;
-    Ok(bounded_json(endpoint.document(domain, digest, number.unwrap_or_default()).await?, permit))
+    let reply = endpoint.document(domain, digest, number.unwrap_or_default()).await?;
+    // A reply without a document takes none.
+    let kib = u32::try_from(reply.len() / 1024).map_err(|_| Refusal::Failed)?;
+    let permits = Arc::clone(&endpoint.document_permits).try_acquire_many_owned(kib);
+    Ok(bounded_json(reply, permits.map_err(|_| Refusal::BusyDocuments)?))
 }
 
 /// The value of a parameter; empty if it is absent. `name` ends with `=`.
@@ -62,10 +64,12 @@ fn parameter<'u>(uri: &'u Uri, name: &str) -> &'u str {
 
 #[cfg(test)]
 mod tests {
+    use bytes::Buf;
     use futures_util::future::{BoxFuture, FutureExt, ready};
+    use http_body_util::BodyExt;
     use quotagate_protocol::dials::DialsReply;
 
-    use super::super::endpoint::DOCUMENTS;
+    use super::super::endpoint::DOCUMENTS_KIB;
     use super::super::hooks::{Event, Hooks};
     use super::*;
 
@@ -98,20 +102,34 @@ mod tests {
 
     #[tokio::test]
     async fn replies_with_a_document_are_bounded_until_they_are_on_their_way() {
-        let store = crate::open(&"memory:".parse().unwrap(), "qg");
-        let hooks = Arc::new(Published(Bytes::from_static(b"{}")));
-        let endpoint = CallEndpoint::new(store, Arc::default()).hooks(hooks);
-        let endpoint = Arc::new(endpoint);
-        let ask = async || {
-            let request = Request::post("/v1/document?domain=d&digest=x").body(()).unwrap();
-            serve_document(&endpoint, request).await
+        let endpoint = |kib: usize| {
+            let store = crate::open(&"memory:".parse().unwrap(), "qg");
+            let hooks = Arc::new(Published(vec![b' '; kib * 1024].into()));
+            Arc::new(CallEndpoint::new(store, Arc::default()).hooks(hooks))
         };
+        let ask = async |endpoint: &Arc<CallEndpoint>| {
+            let request = Request::post("/v1/document?domain=d&digest=x").body(()).unwrap();
+            serve_document(endpoint, request).await.map_err(|refusal| refusal.code())
+        };
+        let large = endpoint(1024);
         let mut on_their_way = Vec::new();
-        for _ in 0..DOCUMENTS {
-            on_their_way.push(ask().await.map_err(|refusal| refusal.code()).unwrap());
+        for _ in 0..DOCUMENTS_KIB / 1024 {
+            on_their_way.push(ask(&large).await.unwrap());
         }
-        assert_eq!(ask().await.map_err(|refusal| refusal.code()).err(), Some(503));
-        on_their_way.pop();
-        assert!(ask().await.is_ok());
+        assert_eq!(ask(&large).await.err(), Some(503));
+        // The connection has taken a part of one, and then all of it.
+        let mut body = on_their_way.pop().unwrap().into_body();
+        let frame = body.frame().await.unwrap().unwrap();
+        let mut bytes = frame.into_data().unwrap_or_else(|_| panic!("no data"));
+        drop(body);
+        bytes.advance(1024);
+        assert_eq!(ask(&large).await.err(), Some(503));
+        drop(bytes);
+        assert!(ask(&large).await.is_ok());
+        let small = endpoint(0);
+        let mut all = Vec::new();
+        for _ in 0..2 * DOCUMENTS_KIB / 1024 {
+            all.push(ask(&small).await.unwrap());
+        }
     }
 }

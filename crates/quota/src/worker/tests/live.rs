@@ -390,7 +390,8 @@ fn document_that_is_withdrawn_while_it_is_checked_is_not_taken_up() {
 
 #[test]
 fn store_that_names_no_document_is_asked_no_more_often_than_others() {
-    for status in [200, 404, 503] {
+    let (seldom, often) = ((0..20_000).step_by(5_000), (0..20_000).step_by(1_000));
+    for (status, times) in [(200, seldom.clone()), (404, seldom), (503, often)] {
         let mut w = live();
         let mut asked = Vec::new();
         for ms in (0..20_000).step_by(10) {
@@ -403,7 +404,7 @@ fn store_that_names_no_document_is_asked_no_more_often_than_others() {
                 w.call_ended(fetch.id, &end, at(ms));
             }
         }
-        assert_eq!(asked, [0, 5_000, 10_000, 15_000], "{status}");
+        assert_eq!(asked, times.collect::<Vec<u64>>(), "{status}");
     }
 }
 
@@ -529,4 +530,24 @@ fn counts_of_a_report_that_is_lost_after_a_swap_are_reported_again_by_name() {
     w.call_not_sent(fetch.id, &CallFault::TimedOut, at(60));
     let reported = w.telemetry.tally.take_unreported();
     assert_eq!(reported.iter().map(|counts| counts.iter().sum()).collect::<Vec<u64>>(), [0, 1]);
+}
+
+#[test]
+fn store_that_sends_the_document_to_many_others_is_asked_again_a_second_later() {
+    let mut w = live();
+    let published = document(&["c"]);
+    let fetch = hears(&mut w, 1, &digest(&published), 0).unwrap();
+    let body = b"{\"error\": \"busy\"}".to_vec();
+    let (by, size) = (AnsweredBy::Store, body.len());
+    w.call_ended(fetch.id, &CallEnd::Answered { status: 503, by, body, size }, at(10));
+    assert!(w.next_fetch(at(990)).is_none());
+    let again = w.next_fetch(at(1_000)).unwrap();
+    w.call_not_sent(again.id, &CallFault::Declined("busy".to_owned()), at(1_010));
+    let again = w.next_fetch(at(2_000)).unwrap();
+    let reply = json!({"number": 1, "digest": digest(&published), "document": published});
+    w.replied(again.id, reply.to_string().as_bytes(), at(2_010));
+    assert!(taken_up(&mut w, 2_010));
+    // Neither the breaker nor the metrics of calls know of it.
+    assert!(w.take_tally().is_empty());
+    assert!(matches!(asks(&mut w, "r", &[0], 2_020), Submitted::Waiting(_)));
 }
