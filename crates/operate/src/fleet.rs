@@ -320,9 +320,13 @@ impl CallSight for FleetSight<'_> {
         merge::beyond_of(&self.fleet.watch, listed, beyond, key)
     }
 
-    fn is_in_force(&self, domain: &str, digest: &str) -> bool {
-        let documents = self.documents.get_or_init(|| self.in_force());
-        documents.get(domain).is_some_and(|documents| documents.has(digest))
+    fn numbers(&self, domain: &str, digest: &str) -> Vec<u64> {
+        let domains = self.documents.get_or_init(|| self.in_force());
+        let documents = domains.get(domain).map_or(&[][..], |of| &of.documents);
+        let of_digest = documents.iter().filter(|document| document.digest == digest);
+        let mut numbers: Vec<u64> = of_digest.map(|document| document.number).collect();
+        numbers.sort_unstable();
+        numbers
     }
 }
 
