@@ -102,7 +102,7 @@ impl Plugin {
         let mut driver = self.driver.borrow_mut();
         if let Some(embedded) = driver.embedded() {
             if let Some(document) = good_documents::published(&embedded.domain) {
-                driver.inherit(document);
+                driver.inherit(Arc::new(document));
             }
             set_tick(TICK);
         }

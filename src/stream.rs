@@ -156,7 +156,7 @@ impl HttpContext for Stream {
         self.exchange().borrow_mut().response_begins();
         let upstream = host::Response::default();
         self.settle(|driver, exchange, now| driver.response_headers(exchange, &upstream, end, now));
-        let exchange = self.exchange().borrow();
+        let mut exchange = self.exchange().borrow_mut();
         if let Some(admission) = exchange.admission() {
             let plugin = &self.plugin;
             let in_force = plugin.config();
@@ -166,6 +166,7 @@ impl HttpContext for Stream {
                 headers.write(&mut plugin.scratch.borrow_mut(), host::write_response_header);
             }
         }
+        exchange.let_go();
         Action::Continue
     }
 

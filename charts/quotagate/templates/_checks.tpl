@@ -54,7 +54,7 @@
 {{- if and $values.istio.enabled $values.monitoring.serviceMonitor.enabled (eq $values.istio.dataplane "ambient") (eq $values.istio.metrics "merged") -}}
 {{- fail "istio.metrics is merged, which needs a sidecar. In an ambient mesh set istio.metrics to permissive, or to strict if Prometheus is in the mesh" -}}
 {{- end -}}
-{{- else if and (eq $filter.kind "none") (not $values.monitoring.rules.enabled) -}}
+{{- else if and (eq $filter.kind "none") (not $values.monitoring.rules.enabled) (not $values.quotaPolicies.enabled) -}}
 {{- fail "store.enabled and rateLimit.enabled are false, and filter.kind is none: there is nothing to install" -}}
 {{- end -}}
 {{- if $store.enabled -}}

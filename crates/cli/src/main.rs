@@ -4,6 +4,7 @@ mod advise;
 mod check;
 mod convert;
 mod health;
+mod merge;
 mod operate;
 mod ratelimit;
 mod rules;
@@ -46,6 +47,8 @@ enum Command {
     Check(check::CheckArgs),
     /// Write a policy document for the filter from rules of the rate limit service
     Convert(convert::ConvertArgs),
+    /// Print the policy documents that QuotaPolicies and other Kubernetes objects of a folder make
+    Merge(merge::MergeArgs),
     /// Read access logs and recommend a quota
     Advise(advise::AdviseArgs),
     /// Print the JSON Schema of the policy document, for editors
@@ -94,6 +97,7 @@ fn main() -> ExitCode {
         Command::Ratelimit(args) => ratelimit::run(args).map(|()| ExitCode::SUCCESS),
         Command::Check(args) => check::run(&args),
         Command::Convert(args) => convert::run(&args),
+        Command::Merge(args) => merge::run(&args),
         Command::Advise(args) => advise::run(args),
         Command::Schema { markdown } => {
             print(&if markdown { schema::page() } else { schema::text() })

@@ -17,7 +17,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, TryLockError};
 use std::time::Duration;
 
-use quotagate_quota::config::{Config, PublishedDocument};
+use quotagate_quota::config::Config;
 use quotagate_quota::decision::Admission;
 use quotagate_quota::driver::{
     Arriving, ClientMark, Driver, HostWork, RESTING_TICK, RequestBody, TICK,
@@ -29,6 +29,7 @@ use tokio::time::sleep;
 
 use crate::abi::{FilterConfig, Host};
 use crate::clock::{millis, millis_of, now};
+use crate::documents::LiveDocuments;
 use crate::facts::RequestFacts;
 use crate::inbox::{Letter, Mailbox, Recipient};
 use crate::link::Link;
@@ -74,20 +75,6 @@ pub struct Shard {
     live: OnceLock<Arc<LiveDocuments>>,
     /// Whether a published document is being checked.
     is_checking: AtomicBool,
-}
-
-/// Keeps a document that was taken up.
-type KeepDocument = Box<dyn Fn(&PublishedDocument) + Send + Sync>;
-
-/// A published document, and what this form of the filter makes of it.
-pub type CheckedDocument = (PublishedDocument, Result<Config, Vec<String>>);
-
-/// What shards do with published documents.
-pub struct LiveDocuments {
-    /// Returns the configuration if this form of the filter can carry it out, else its faults.
-    pub carried_out: fn(Config) -> Result<Config, Vec<String>>,
-    /// Keeps what was taken up, for a later configuration of the same filter.
-    pub keep: KeepDocument,
 }
 
 struct Core {
@@ -145,13 +132,14 @@ impl Shard {
     /// Takes up the document that this filter took up last in this process, and from now on
     /// those that operators publish, without traffic, too. Call it on Envoy's main thread, before
     /// the first request.
-    pub fn follow(self: &Arc<Self>, inherited: Option<CheckedDocument>, live: Arc<LiveDocuments>) {
+    pub fn follow(self: &Arc<Self>, live: &Arc<LiveDocuments>) {
         // Once only, by the setup that made it.
-        let _ = self.live.set(live);
-        if let Some((document, config)) = inherited {
+        let _ = self.live.set(Arc::clone(live));
+        if let Some(document) = live.inherited() {
             let mut core = self.core.lock().unwrap_or_else(|poisoned| self.mend(poisoned));
-            core.driver.inherit(document);
-            if let Some(document) = core.driver.document().cloned() {
+            core.driver.inherit(Arc::clone(&document));
+            if let Some(embedded) = core.driver.embedded().cloned() {
+                let config = live.check(&document, &embedded);
                 core.driver.take_up(&document, config, now());
             }
         }
@@ -187,9 +175,9 @@ impl Shard {
             core.driver.document().cloned().zip(core.driver.embedded().cloned())
         };
         let Some((document, embedded)) = arrived else { return };
-        let config = document.config(&embedded).map_err(Vec::from).and_then(live.carried_out);
+        let config = live.check(&document, &embedded);
         if self.with_core(|core, now| core.driver.take_up(&document, config, now)) {
-            (live.keep)(&document);
+            live.keep(&document);
         }
     }
 
@@ -610,8 +598,11 @@ impl Shard {
             waiting.values().cloned().collect()
         };
         for stream in waiting {
-            core.driver.decided(&mut stream.exchange(), decision.clone(), StreamState::Open, now());
-            core.orphans.push((stream, Arc::clone(&config)));
+            let mut exchange = stream.exchange();
+            core.driver.decided(&mut exchange, decision.clone(), StreamState::Open, now());
+            let config = Arc::clone(exchange.config_or(&config));
+            drop(exchange);
+            core.orphans.push((stream, config));
         }
         core
     }

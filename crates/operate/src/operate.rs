@@ -3,6 +3,7 @@
 
 use std::sync::Arc;
 
+use bytes::Bytes;
 use futures_util::future::{BoxFuture, FutureExt};
 use quotagate_protocol::dials::DialsReply;
 use quotagate_store::server::{Event, Hooks};
@@ -193,7 +194,7 @@ impl Hooks for Operate {
         &'a self,
         domain: &'a str,
         digest: &'a str,
-    ) -> BoxFuture<'a, Result<Vec<u8>, String>> {
+    ) -> BoxFuture<'a, Result<Bytes, String>> {
         async move {
             let cached = self.views.wanted(domain).await.map_err(|full| full.to_string())?;
             let published = cached.reply().and_then(|reply| reply.document);

@@ -28,11 +28,13 @@ const DIRECTIONS: &[(&str, &[&str])] = &[
         "quotagate-ratelimit",
         &["quotagate-control", "quotagate-protocol", "quotagate-quota", "quotagate-store"],
     ),
+    ("quotagate-kubernetes", &["quotagate-operate", "quotagate-quota"]),
     (
         "quotagate-cli",
         &[
             "quotagate-advise",
             "quotagate-control",
+            "quotagate-kubernetes",
             "quotagate-operate",
             "quotagate-protocol",
             "quotagate-quota",

@@ -45,14 +45,15 @@ impl Random {
         }
     }
 
-    /// `[a-z0-9-]{1,64}`. It ends with the number of the policy, so that no two names are equal.
+    /// `[a-z0-9-]+(/[a-z0-9-]+)*`. It ends with the number of the policy, so that no two names are
+    /// equal.
     fn name(&mut self, policy: usize) -> String {
         const ALPHABET: &[u8] = b"abcxyz0189---";
         let end = policy.to_string();
-        let length = self.below(65 - end.len() as u64);
+        let length = self.below(191 - end.len() as u64);
         let start =
             (0..length).map(|_| char::from(ALPHABET[self.below(ALPHABET.len() as u64) as usize]));
-        start.collect::<String>() + &end
+        start.collect::<String>() + "n/" + &end
     }
 }
 

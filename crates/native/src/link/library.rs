@@ -91,7 +91,7 @@ impl Library {
             let report = report.unwrap_or_default();
             let body = async {
                 match has_digest {
-                    Some(digest) => endpoint.document(&domain, &digest).await,
+                    Some(digest) => Ok(endpoint.document(&domain, &digest).await?.into()),
                     None => {
                         let dials = endpoint.dials(&domain, report.as_bytes()).await?;
                         // Writing numbers and strings into memory cannot fail.

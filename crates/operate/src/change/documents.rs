@@ -6,6 +6,7 @@
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use bytes::Bytes;
 use quotagate_protocol::dials::{DocumentReply, DocumentVersion};
 use quotagate_protocol::is_domain;
 use quotagate_quota::config::{Config, PublishedDocument};
@@ -39,7 +40,7 @@ pub struct Documents {
 }
 
 /// Replies to proxies, and which document each of them has. Those who ask at once share one read.
-type LastReplies = HashMap<String, (DocumentVersion, Arc<OnceCell<Arc<[u8]>>>)>;
+type LastReplies = HashMap<String, (DocumentVersion, Arc<OnceCell<Bytes>>)>;
 
 /// What is published.
 struct Wish<'w> {
@@ -253,22 +254,22 @@ impl Documents {
         domain: &str,
         published: DocumentVersion,
         digest: &str,
-    ) -> Result<Vec<u8>, String> {
+    ) -> Result<Bytes, String> {
         let is_withdrawn = published.digest.is_empty();
         if is_withdrawn {
             self.replies().remove(domain);
         }
         if is_withdrawn || published.digest == digest {
             let DocumentVersion { number, digest } = published;
-            return Ok(write(&DocumentReply::<()> { number, digest, document: None }));
+            return Ok(write(&DocumentReply::<()> { number, digest, document: None }).into());
         }
         let shared = self.shared_reply(domain, &published);
         let reply = shared.get_or_try_init(|| self.read_reply(domain, &published)).await?;
-        Ok(reply.to_vec())
+        Ok(reply.clone())
     }
 
     /// The reply with this document, or the place for it.
-    fn shared_reply(&self, domain: &str, published: &DocumentVersion) -> Arc<OnceCell<Arc<[u8]>>> {
+    fn shared_reply(&self, domain: &str, published: &DocumentVersion) -> Arc<OnceCell<Bytes>> {
         let mut replies = self.replies();
         if let Some((_, reply)) = replies.get(domain).filter(|(known, _)| known == published) {
             return Arc::clone(reply);
@@ -280,11 +281,7 @@ impl Documents {
         reply
     }
 
-    async fn read_reply(
-        &self,
-        domain: &str,
-        published: &DocumentVersion,
-    ) -> Result<Arc<[u8]>, String> {
+    async fn read_reply(&self, domain: &str, published: &DocumentVersion) -> Result<Bytes, String> {
         let DocumentVersion { number, digest } = published.clone();
         let text = self.control.document(domain, number).await;
         let text = text.map_err(|error: StoreError| error.to_string())?;

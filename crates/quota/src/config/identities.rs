@@ -29,6 +29,7 @@ pub(super) struct NamedIdentity<'a> {
 }
 
 const NAME: Names = Names {
+    most: 64,
     allowed: |b| b.is_ascii_alphanumeric() || b"._-".contains(&b),
     pattern: "[A-Za-z0-9._-]{1,64}",
 };

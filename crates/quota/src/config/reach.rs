@@ -215,6 +215,7 @@ fn holds_password(before: &str, scheme: &str) -> bool {
 pub(super) enum KeyPrefix {}
 
 const PREFIX: Names = Names {
+    most: 64,
     allowed: |b| b.is_ascii_alphanumeric() || b"._-".contains(&b),
     pattern: "[A-Za-z0-9._-]{1,64}",
 };

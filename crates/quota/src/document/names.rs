@@ -10,9 +10,11 @@ pub(crate) const MAX_NAME: usize = 128;
 #[cfg(feature = "schema")]
 pub(crate) const TOKEN: &str = "^[!#$%&'*+.^_`|~0-9A-Za-z-]+$";
 
-/// A kind of names of 1 to 64 bytes.
+/// A kind of names.
 #[derive(Clone, Copy)]
 pub(crate) struct Names {
+    /// The most bytes of a name. The least is 1.
+    pub(crate) most: usize,
     /// Whether a name may hold this byte.
     pub(crate) allowed: fn(u8) -> bool,
     /// The pattern of a whole name.
@@ -22,7 +24,7 @@ pub(crate) struct Names {
 impl Names {
     /// Whether `text` is such a name.
     pub(crate) fn accept(self, text: &str) -> bool {
-        (1..=64).contains(&text.len()) && text.bytes().all(self.allowed)
+        (1..=self.most).contains(&text.len()) && text.bytes().all(self.allowed)
     }
 
     /// Reads such a name.

@@ -449,7 +449,7 @@ impl<K: Copy + Ord, W: Clone> Driver<K, W> {
 
     /// Before the first request: a document that this filter took up in this process. The adapter
     /// then takes it up.
-    pub fn inherit(&mut self, document: PublishedDocument) {
+    pub fn inherit(&mut self, document: Arc<PublishedDocument>) {
         self.worker.inherit(document);
     }
 

@@ -47,7 +47,7 @@ use reading::{BodyExtent, BodyReading};
 pub struct Exchange {
     phase: Phase,
     /// The configuration under which it arrived, if published documents may replace that. Whatever
-    /// it says of a policy holds until the stream ends.
+    /// it says of a policy holds until nothing is left to do by it.
     arrived_under: Option<Arc<Config>>,
     /// Whether it has response headers, from the upstream or from the host.
     has_response: bool,
@@ -429,6 +429,19 @@ impl Exchange {
             }
             _ => None,
         }
+    }
+
+    /// The host has done all that it does with a response's headers. Returns whether the rest of the
+    /// stream changes nothing any more, and then lets go of the configuration: a long stream must
+    /// not keep one that was replaced.
+    pub fn let_go(&mut self) -> bool {
+        // Shadow policies may still say something for the access log.
+        let is_pending = self.admission().is_some_and(|of| !of.pending.is_empty());
+        let is_over = self.is_settled() && !is_pending;
+        if is_over {
+            self.arrived_under = None;
+        }
+        is_over
     }
 
     /// The configuration that says what its policies are, with the one in force given.

@@ -551,3 +551,46 @@ fn identity_without_a_token_in_its_first_thousand_requests_is_logged_once() {
     assert_eq!(lines(Some(1_000)), Vec::<String>::new());
     assert_eq!(lines(Some(1_001)).len(), 1);
 }
+
+/// The same worker, whose document another one may replace.
+fn live_worker() -> Worker<()> {
+    let mut config = (**worker("").config()).clone();
+    config.live = Some(crate::config::LiveDocument::default());
+    Worker::new(Arc::new(config), 1)
+}
+
+#[test]
+fn long_stream_keeps_the_configuration_under_which_it_arrived_only_while_it_needs_it() {
+    let mut w = live_worker();
+    let swap = |w: &mut Worker<()>| w.swap((**w.config()).clone(), at(0));
+    // The embedded one stays.
+    swap(&mut w);
+    let config = Arc::downgrade(w.config());
+    let uncounted = {
+        let (mut exchange, evaluation) = (Exchange::default(), evaluation(&w, &[]));
+        assert_eq!(exchange.arrive((), evaluation, None, &mut w, at(0)), Arrival::Uncounted);
+        exchange
+    };
+    let plain = {
+        let (mut exchange, evaluation) = (Exchange::default(), evaluation(&w, &[1]));
+        assert_eq!(exchange.arrive((), evaluation, None, &mut w, at(0)), Arrival::Waiting);
+        granted(&mut w, &mut exchange);
+        exchange
+    };
+    let mut settles = admitted(&mut w);
+    swap(&mut w);
+    w.tick(at(0));
+    let is_kept = || config.strong_count() > 0;
+    let mut plain = plain;
+    assert!(!plain.let_go(), "no response has come");
+    plain.response_begins();
+    assert!(plain.let_go() && is_kept(), "the other one has a cost to settle");
+    settles.response_begins();
+    settles.response_headers(&JSON, false, &mut w, at(0));
+    assert!(!settles.let_go() && is_kept());
+    settles.body(USAGE);
+    settles.response_ends(&JSON, &mut w, at(0));
+    assert!(settles.let_go());
+    assert!(!is_kept(), "two streams and the worker");
+    drop((uncounted, plain, settles));
+}

@@ -17,14 +17,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use quotagate_protocol::CounterKey;
-use quotagate_protocol::dials::{DOCUMENT_PATH, DocumentVersion};
+use quotagate_protocol::dials::DocumentVersion;
 
 use super::call::LOST_AFTER;
 use super::call::faults::{CallFault, Misread};
-use super::overrides::OutgoingFetch;
+use super::fetch::OutgoingFetch;
 use super::telemetry::Tally;
 use super::{CallId, Worker};
-use crate::config::{Config, PublishedDocument, refused_document};
+use crate::config::{Config, MovedPolicies, PublishedDocument, refused_document};
 use crate::evaluate::Counter;
 use crate::time::Monotonic;
 
@@ -52,6 +52,8 @@ pub(super) struct LiveState {
     arrived_under: Option<Arc<Config>>,
     /// Whether a store has answered.
     is_informed: bool,
+    /// The indexes that policies of the configuration of this generation have now.
+    moved: Option<(u64, MovedPolicies)>,
     /// When the document in force was taken up, or reported first.
     since: Option<Monotonic>,
 }
@@ -73,7 +75,7 @@ impl LiveState {
         self.embedded.is_some()
     }
 
-    /// The store has answered, whether it knows which document is published or not.
+    /// A store has answered, whether it knows which document is published or not.
     pub(super) const fn informed(&mut self) {
         self.is_informed = true;
     }
@@ -128,11 +130,11 @@ impl<W> Worker<W> {
     }
 
     /// Before the first request: the document that this filter took up last in this process.
-    pub fn inherit(&mut self, document: PublishedDocument) {
+    pub fn inherit(&mut self, document: Arc<PublishedDocument>) {
         if self.live.is_live() {
             // Until a store says otherwise, it counts as published, so that it is not fetched.
             self.live.published = document.version();
-            self.live.arrived = Some(Arc::new(document));
+            self.live.arrived = Some(document);
         }
     }
 
@@ -187,10 +189,8 @@ impl<W> Worker<W> {
         self.live.since = Some(now);
         let configured = Arc::new(config);
         let by_name = configured.by_name();
-        let moved = |policy: usize| {
-            let policy = self.config.policies.get(policy)?;
-            by_name.get(&*policy.name).map(|(index, _)| *index)
-        };
+        let indexes = configured.indexes_from(&self.config);
+        let moved = |policy: usize| indexes.get(policy).copied().flatten();
         self.requests.arrived_under(&self.config);
         let tally = std::mem::replace(&mut self.telemetry.tally, Tally::new(0));
         self.telemetry.tally = tally.moved(configured.policies.len(), moved);
@@ -204,7 +204,22 @@ impl<W> Worker<W> {
             ledger.refunded(counter, units.window, units.amount, now);
             refunds.add(counter, units);
         });
+        self.live.moved = Some((self.config.generation(), Arc::clone(&indexes)));
         self.config = self.overrides.swapped(&configured, moved);
+    }
+
+    /// The indexes that policies of an earlier configuration have now. Requests of one generation
+    /// mostly follow each other.
+    fn moved_from(&mut self, config: &Config) -> MovedPolicies {
+        let generation = config.generation();
+        match &self.live.moved {
+            Some((of, indexes)) if *of == generation => Arc::clone(indexes),
+            _ => {
+                let indexes = self.config.indexes_from(config);
+                self.live.moved = Some((generation, Arc::clone(&indexes)));
+                indexes
+            }
+        }
     }
 
     /// Runs `act` for a request that arrived under `config`, if that is of another generation than
@@ -217,9 +232,9 @@ impl<W> Worker<W> {
         let Some(config) = config.filter(|of| of.generation() != self.config.generation()) else {
             return act(self);
         };
+        self.telemetry.moved = Some(self.moved_from(config));
         let in_force = std::mem::replace(&mut self.config, Arc::clone(config));
         self.live.arrived_under = Some(Arc::clone(config));
-        self.telemetry.moved = Some([Arc::clone(config), Arc::clone(&in_force)]);
         let result = act(self);
         self.telemetry.moved = None;
         self.live.arrived_under = None;
@@ -306,9 +321,4 @@ impl<W> Worker<W> {
         }
         true
     }
-}
-
-/// The path and the query of a fetch of the published document.
-pub(super) fn path(domain: &str, digest: &str) -> String {
-    format!("{DOCUMENT_PATH}?domain={domain}&digest={digest}")
 }

@@ -7,12 +7,14 @@
 //! | `call` | calls to the store: batches, grants, refunds, the breaker, how calls fail |
 //! | `known` | counters that are spent, counters kept while the store fails, the store's clock |
 //! | `lease` | units that the worker prefetches |
+//! | `fetch` | what it asks the store for beside calls |
 //! | `overrides` | what operators changed |
 //! | `live` | the published document, which replaces the configuration |
 //! | `telemetry` | metrics, log lines, reports |
 
 mod call;
 mod decide;
+mod fetch;
 pub(crate) mod known;
 mod lease;
 mod live;
@@ -24,7 +26,7 @@ mod telemetry;
 mod tests;
 
 pub use call::faults::{AnsweredBy, CallEnd, CallFault, CallOutcome, Misread};
-pub use overrides::OutgoingFetch;
+pub use fetch::OutgoingFetch;
 pub use telemetry::{Counted, NOTICE_PAUSE, Notice};
 
 use std::sync::Arc;
@@ -301,7 +303,7 @@ impl<W> Worker<W> {
         self.calls.adjustments_due = self.calls.has_adjustments();
         self.calls.refills_due = self.leases.refill_is_due(now);
         self.telemetry.notices.tick(now);
-        self.tick_dials(now);
+        self.tick_fetches(now);
     }
 
     /// The next decision on a request that waited, or that shadow policies counted.

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use bytes::Bytes;
 use futures_util::future::{BoxFuture, FutureExt, ready};
 use quotagate_protocol::Adjustment;
 use quotagate_protocol::dials::DialsReply;
@@ -44,7 +45,7 @@ pub trait Hooks: Send + Sync + 'static {
         &'a self,
         _domain: &'a str,
         _digest: &'a str,
-    ) -> BoxFuture<'a, Result<Vec<u8>, String>> {
+    ) -> BoxFuture<'a, Result<Bytes, String>> {
         ready(Err("this store has no published documents".to_owned())).boxed()
     }
 }

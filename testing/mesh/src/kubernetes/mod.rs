@@ -3,6 +3,7 @@
 pub mod api_server;
 mod combinations;
 mod helm;
+mod policies;
 mod promises;
 
 use anyhow::Result;
@@ -24,6 +25,7 @@ pub fn run(binaries: &Binaries, checks: &mut Checks) -> Result<()> {
     define(&helm)?;
     helm.discover()?;
     promises::run(&helm, checks);
+    policies::run(&helm, checks);
     combinations::run(&helm, checks);
     Ok(())
 }

@@ -68,6 +68,34 @@ fn of<'a>(objects: &'a [Value], kind: &str) -> &'a Value {
 }
 
 #[test]
+fn resource_for_quotas_of_teams_comes_with_its_rights_and_outlives_the_release() {
+    let objects = one("istio.yaml", json!({"quotaPolicies": {"enabled": true}}));
+    let definition = of(&objects, "CustomResourceDefinition");
+    let file = quotagate_chart::chart().join("files/quotapolicies.yaml");
+    let generated = yaml::read(&file).unwrap();
+    assert_eq!(definition["spec"], generated["spec"]);
+    let metadata = &definition["metadata"];
+    assert_eq!(metadata["annotations"]["helm.sh/resource-policy"], "keep");
+    assert_eq!(metadata["labels"]["gateway.networking.k8s.io/policy"], "inherited");
+    assert_eq!(metadata["labels"]["app.kubernetes.io/instance"], RELEASE);
+    let roles = objects.iter().filter(|object| object["kind"] == "ClusterRole");
+    let roles: Vec<(&Value, usize)> = roles
+        .inspect(|role| assert_eq!(schemas::faults(role), Vec::<String>::new()))
+        .map(|role| (&role["metadata"]["name"], &role["rules"][0]["verbs"]))
+        .map(|(name, verbs)| (name, verbs.as_array().unwrap().len()))
+        .collect();
+    let expected = ["quotagate-policies-edit", "quotagate-policies-view"].map(Value::from);
+    assert_eq!(roles, [(&expected[0], 7), (&expected[1], 3)]);
+    // It is all that some clusters need of the chart, and off by default.
+    let alone = json!({
+        "store": {"enabled": false}, "filter": {"kind": "none"}, "quotaPolicies": {"enabled": true},
+    });
+    assert!(one("istio.yaml", alone).iter().any(|object| object == definition));
+    let objects = one("istio.yaml", json!({}));
+    assert!(!objects.iter().any(|object| object.to_string().contains("quotapolicies")));
+}
+
+#[test]
 fn secrets_are_named_and_never_rendered() {
     let objects = one("istio.yaml", everything());
     assert!(objects.iter().all(|object| object["kind"] != "Secret"));

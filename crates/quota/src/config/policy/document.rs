@@ -25,10 +25,11 @@ use crate::request::partition::{BuiltIn, OnMissing, Partition, PartitionPart};
 /// The policies of a document. A policy that is not an object is `None`.
 pub(in super::super) type Policies = Each<PolicyDocument, MAX_POLICIES>;
 
-/// The names of policies.
+/// The names of policies. That of a Kubernetes object's policy is `NAMESPACE/OBJECT/NAME`.
 pub(in super::super) const NAME: Names = Names {
-    allowed: |b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-',
-    pattern: "[a-z0-9-]{1,64}",
+    most: 192,
+    allowed: |b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-' || b == b'/',
+    pattern: "[a-z0-9-]+(/[a-z0-9-]+)*",
 };
 
 object! {
@@ -242,12 +243,20 @@ impl Type for PolicyName {
     type Out<'a> = &'a str;
 
     fn read<'a>(node: &Node<'a>) -> Option<&'a str> {
-        NAME.read(node)
+        let text = node.string()?;
+        if NAME.accept(text) && text.split('/').all(|part| !part.is_empty()) {
+            return Some(text);
+        }
+        let Names { most, pattern, .. } = NAME;
+        node.fault(format!("must match {pattern}, at most {most} bytes long, is {text:?}"));
+        None
     }
 
     #[cfg(feature = "schema")]
     fn schema(_: &mut crate::document::book::Book) -> Value {
-        NAME.schema()
+        let Names { most, pattern, .. } = NAME;
+        let pattern = format!("^{pattern}$");
+        serde_json::json!({"type": "string", "maxLength": most, "pattern": pattern})
     }
 }
 

@@ -31,7 +31,7 @@ use crate::request::partition::Partition;
 /// One quota rule. A copy shares the large parts.
 #[derive(Clone, Debug)]
 pub struct Policy {
-    /// Unique, `[a-z0-9-]{1,64}`.
+    /// Unique, `[a-z0-9-]+(/[a-z0-9-]+)*`, at most 192 bytes.
     pub name: Arc<str>,
     /// Its [item](push_item) with `quota` and `window`, which most responses show.
     pub(crate) item: Arc<str>,

@@ -243,6 +243,31 @@ fn request_that_waits_ends_by_the_document_under_which_it_arrived() {
 }
 
 #[test]
+fn requests_of_several_documents_are_counted_by_the_policies_that_are_left_of_each() {
+    let mut w = live();
+    let waits = |w: &mut TestWorker, who, policy| {
+        assert!(matches!(asks(w, who, &[policy], 0), Submitted::Waiting(_)));
+    };
+    let swap = |w: &mut TestWorker, policies: &[usize]| {
+        let mut config = (**w.config()).clone();
+        config.policies = policies.iter().map(|i| config.policies[*i].clone()).collect();
+        w.swap(config, at(0));
+    };
+    waits(&mut w, "a of a, b", 0);
+    swap(&mut w, &[1, 0]);
+    waits(&mut w, "a of b, a", 1);
+    waits(&mut w, "b of b, a", 0);
+    swap(&mut w, &[1]);
+    waits(&mut w, "a of a", 0);
+    w.tick(at(60));
+    assert_eq!(decisions(&mut w).len(), 4);
+    let all = w.take_tally();
+    let requests = all.iter().filter(|(counted, _)| matches!(counted, Counted::Requests(..)));
+    let requests: Vec<_> = requests.copied().collect();
+    assert_eq!(requests, [(Counted::Requests(0, Outcome::StoreError), 3)]);
+}
+
+#[test]
 fn leases_of_policies_that_stay_go_on_and_those_of_others_are_refunded() {
     let mut w = live();
     let grant = |granted, used| {
@@ -317,7 +342,7 @@ fn worker_inherits_what_its_filter_took_up() {
         json!({"number": 7, "digest": digest(&published), "document": published}).to_string()
     };
     let mut next = live();
-    next.inherit(PublishedDocument::read(kept.as_bytes()).unwrap().unwrap());
+    next.inherit(Arc::new(PublishedDocument::read(kept.as_bytes()).unwrap().unwrap()));
     assert!(taken_up(&mut next, 0));
     assert_eq!(in_force(&next), "7 c");
     // Until a store says otherwise, it has what is published.
@@ -358,7 +383,7 @@ fn document_that_is_withdrawn_while_it_is_checked_is_not_taken_up() {
 
 #[test]
 fn store_that_names_no_document_is_asked_no_more_often_than_others() {
-    for status in [200, 404] {
+    for status in [200, 404, 503] {
         let mut w = live();
         let mut asked = Vec::new();
         for ms in (0..20_000).step_by(10) {
@@ -387,4 +412,20 @@ fn order_of_members_changes_no_quota_as_it_changes_no_digest() {
     };
     let (one, other) = (of(r#"{"free":100,"premium":9}"#), of(r#"{"premium":9,"free":100}"#));
     assert_eq!(one, other);
+}
+
+#[test]
+fn embedded_document_that_is_live_has_no_order_as_published_ones_have_none() {
+    let quotas = |live: bool| {
+        let text = format!(
+            r#"{{"domain":"d","store":{{"cluster":"c"}},"live":{live},"identities":{{"u":[{{"jwt":{{"claim":"sub"}}}}]}},
+                "policies":[{{"name":"a","partition_by":["u"],"on_missing":"shared","quota":1,"window":"1m",
+                "tiers":{{"source":{{"jwt":{{"claim":"roles"}}}},"quotas":{{"free":9,"premium":100}}}}}}]}}"#
+        );
+        format!("{:?}", Config::parse(text.as_bytes()).unwrap().policies[0].quotas)
+    };
+    let (live, ordered) = (quotas(true), quotas(false));
+    // The position of a tier, and its quota.
+    assert!(live.contains("(0, 100)"), "the largest quota that matches counts: {live}");
+    assert!(ordered.contains("(0, 9)"), "the first one of the document counts: {ordered}");
 }

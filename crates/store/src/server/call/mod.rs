@@ -8,6 +8,7 @@ mod pending;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use bytes::Bytes;
 use quotagate_protocol::dials::{DialsReply, MAX_REPORT};
 use quotagate_protocol::{Adjustment, MAX_ITEMS, ReserveReply, ReserveRequest, is_domain};
 
@@ -107,7 +108,7 @@ impl CallEndpoint {
     ///
     /// # Errors
     /// When `domain` cannot be the name of a domain, or its document is not known.
-    pub async fn document(&self, domain: &str, digest: &str) -> Result<Vec<u8>, Refusal> {
+    pub async fn document(&self, domain: &str, digest: &str) -> Result<Bytes, Refusal> {
         check_domain(domain)?;
         self.hooks.document(domain, digest).await.map_err(Refusal::Down)
     }
