@@ -120,10 +120,10 @@ impl Fleet {
     }
 
     /// The documents that proxies have in force, by domain, as they reported them to this store or
-    /// as native modules publish them.
-    pub fn documents(&self) -> BTreeMap<String, Vec<DocumentSighting>> {
-        let own = self.watch.in_force.seen(Instant::now());
-        merged(&own.into_iter().chain(self.proxies.documents()).collect::<Vec<_>>())
+    /// as native modules publish them. What other stores heard is not among them.
+    pub fn documents_known_here(&self) -> BTreeMap<String, Vec<DocumentSighting>> {
+        let now = Instant::now();
+        merged(self.watch.in_force.seen(now).into_iter().chain(self.proxies.documents(now)))
     }
 
     /// How many partitions of each policy were refused in about the last five minutes, as this
@@ -261,14 +261,13 @@ impl FleetSight<'_> {
             picture.in_force.iter().map(move |seen| seen.aged(age_ms / 1000))
         });
         let own = self.fleet.watch.in_force.seen(Instant::now());
-        merged(&own.into_iter().chain(theirs).collect::<Vec<_>>())
+        merged(own.into_iter().chain(theirs))
     }
 
     /// The proxies that should report and do not, of those that reported to this store.
     fn silent(&self, domain: &str, sightings: &[DocumentSighting]) -> Vec<SilentWorkers> {
         // A process that publishes only some of its proxies may hear of those that seem silent.
-        let mut theirs = self.others.pictures.iter().flat_map(|(.., picture)| &picture.in_force);
-        if theirs.any(|seen| seen.domain == *domain && seen.is_cut) {
+        if self.others.pictures.iter().any(|(.., picture)| picture.is_cut()) {
             return Vec::new();
         }
         let mut silent = self.fleet.watch.in_force.silent(domain, Instant::now());

@@ -160,7 +160,7 @@ impl History {
     }
 
     /// The number of the document that is published; 0 if none is.
-    async fn document(&self, domain: &str) -> Option<u64> {
+    pub(crate) async fn document(&self, domain: &str) -> Option<u64> {
         let read = self.control.read(HashName::Documents, domain).await.ok()?;
         let DocumentVersion { number, digest } = published(&read)?;
         Some(if digest.is_empty() { 0 } else { number })

@@ -47,8 +47,10 @@ pub struct View {
     pub at: Instant,
     dials: Vec<(String, DialRecord)>,
     pub overrides: Arc<Index>,
-    /// Which document is published, and since when that is known; `None` if it is not known.
-    document: Option<(DocumentVersion, Instant)>,
+    /// Which document is published; `None` if that is not known.
+    document: Option<DocumentVersion>,
+    /// The last one that was known, and since when.
+    known_document: Option<(DocumentVersion, Instant)>,
     /// What is wrong with it, for the log; empty if nothing is.
     pub complaint: String,
 }
@@ -134,6 +136,7 @@ impl View {
             dials: Vec::new(),
             overrides,
             document: None,
+            known_document: None,
             complaint: String::new(),
         }
     }
@@ -186,7 +189,8 @@ impl View {
 
     /// Which document is published, and for how long that is known; `None` if it is not known.
     pub fn document(&self) -> Option<(&DocumentVersion, Duration)> {
-        self.document.as_ref().map(|(version, since)| (version, since.elapsed()))
+        let (_, since) = self.known_document.as_ref()?;
+        Some((self.document.as_ref()?, since.elapsed()))
     }
 
     /// The reply to proxies, cut to the length that they read.
@@ -197,8 +201,7 @@ impl View {
     /// The reply, and whether it is complete.
     fn cut_reply(&self) -> (DialsReply, bool) {
         let now = self.now();
-        let version = self.snapshot.version;
-        let document = self.document.as_ref().map(|(document, _)| document.clone());
+        let (version, document) = (self.snapshot.version, self.document.clone());
         let (mut reply, mut room) = (DialsReply { version, document, ..<_>::default() }, ROOM);
         let mut takes = |bytes: usize| {
             let left = room.checked_sub(bytes);
@@ -238,17 +241,22 @@ impl View {
             last.version() == snapshot.version && Arc::ptr_eq(&last.overrides, &overrides)
         });
         let mut lost = false;
-        let known = last.and_then(|last| last.document.clone());
-        let document = match same.and(known.clone()) {
+        let document = match same.and_then(|last| last.document.clone()) {
             Some(document) => Some(document),
             None => store.read(HashName::Documents, domain).await.ok().and_then(|read| {
                 let document = published(&read);
                 lost = document.is_none();
-                let document = document?;
-                Some(known.filter(|(known, _)| *known == document).unwrap_or((document, at)))
+                document
             }),
         };
-        let mut view = Self { snapshot, at, dials, overrides, document, complaint };
+        // A read that fails is no news.
+        let mut known_document = last.and_then(|last| last.known_document.clone());
+        if let Some(document) = &document
+            && known_document.as_ref().is_none_or(|(known, _)| known != document)
+        {
+            known_document = Some((document.clone(), at));
+        }
+        let mut view = Self { snapshot, at, dials, overrides, document, known_document, complaint };
         if lost {
             let part = if view.complaint.is_empty() { "" } else { "; " };
             view.complaint += &format!("{part}{LOST_RECORD}");
@@ -341,7 +349,7 @@ mod tests {
             let overrides = Arc::new(Index::of(1, &overrides));
             let dials = understand(&snapshot).0;
             let (at, complaint) = (Instant::now(), String::new());
-            View { snapshot, at, dials, overrides, document: None, complaint }
+            View { snapshot, at, dials, overrides, document: None, known_document: None, complaint }
         };
         // As many as a filter has policies.
         let (reply, whole) = view(64, 64).cut_reply();
@@ -363,5 +371,35 @@ mod tests {
         let fields = ["p", "p!", "", &large].map(|name| (format!("{name}:{{a}}"), entry.clone()));
         let index = Index::of(1, &Snapshot { fields: fields.into(), ..Snapshot::default() });
         assert_eq!(index.policies.into_keys().collect::<Vec<_>>(), ["p"]);
+    }
+
+    #[tokio::test]
+    async fn document_is_known_since_it_was_read_first() {
+        let store = quotagate_store::open(&"memory:".parse().unwrap(), "qg");
+        let operate = crate::Operate::new(Arc::clone(&store));
+        let read =
+            async |last: Option<&View>| View::read(store.control(), "d", last).await.unwrap();
+        let none = read(None).await;
+        assert_eq!(none.document().unwrap().0, &DocumentVersion::default());
+        let publish = async |quota: u64| {
+            let policy = serde_json::json!({"name": "p", "partition_by": [], "quota": quota, "window": "1h"});
+            let wish = serde_json::json!({"by": "ann",
+                "document": {"domain": "d", "policies": [policy]}});
+            let wish = serde_json::from_value(wish).unwrap();
+            operate.documents.publish(&wish).await.unwrap();
+        };
+        publish(1).await;
+        let first = read(Some(&none)).await;
+        let (version, since) = first.known_document.clone().unwrap();
+        assert!(version.number == 1 && since > none.known_document.as_ref().unwrap().1);
+        let again = read(Some(&first)).await;
+        assert_eq!(again.known_document, first.known_document);
+        // What cannot be read for a moment is no news.
+        let failed = View { document: None, ..again };
+        assert_eq!(failed.document(), None);
+        assert_eq!(read(Some(&failed)).await.known_document, first.known_document);
+        publish(2).await;
+        let second = read(Some(&failed)).await.known_document.unwrap();
+        assert!(second.0.number == 2 && second.1 > since);
     }
 }

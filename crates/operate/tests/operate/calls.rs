@@ -19,6 +19,6 @@ impl CallSight for SeenQuotas {
     }
 
     fn numbers(&self, _: &str, _: &str) -> Vec<u64> {
-        false
+        Vec::new()
     }
 }

@@ -1,8 +1,10 @@
 //! `quotagate document`.
 
 use std::fs;
+use std::time::Duration;
 
 use quotagate_protocol::dials::{RefusedDocument, Report};
+use quotagate_support::wait::until_true;
 use serde_json::{Value, json};
 
 use super::fleet::{Done, Fleet, command, policy, row, run};
@@ -231,7 +233,20 @@ fn status_says_who_has_the_published_document_and_who_refuses_it() {
     let line =
         format!("quotagate_document{{domain=\"shop\",digest=\"{}\",number=\"2\"}} 3", digest(0));
     assert!(metrics.text().contains(&line), "{}", metrics.text());
-    assert!(metrics.text().contains("quotagate_document_behind_seconds{domain=\"shop\"} "));
+    let published = format!(
+        "quotagate_document_published{{domain=\"shop\",digest=\"{}\",number=\"2\"}} 1",
+        digest(0)
+    );
+    assert!(metrics.text().contains(&published), "{}", metrics.text());
+    until_true("a proxy to be behind", Duration::from_secs(30), || {
+        folder.reports("0000000000000003", &digest(1), 1, None);
+        let text =
+            quotagate_support::http::get(folder.fleet.store.admin_port(), "/metrics")?.text();
+        let line = "quotagate_document_behind_seconds{domain=\"shop\"} ";
+        let behind = text.lines().find_map(|of| of.strip_prefix(line)).map(str::parse::<u64>);
+        Ok(behind.transpose()?.is_some_and(|seconds| seconds > 0))
+    })
+    .unwrap();
 }
 
 #[test]
