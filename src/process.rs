@@ -7,9 +7,9 @@ use proxy_wasm::hostcalls;
 
 /// In the host's shared data, which all VMs with the same `vm_id` have in common.
 const KEY: &str = "quotagate.process";
-/// The same for the number of VMs that have a number.
+/// The key of the next free index of a worker.
 const WORKERS: &str = "quotagate.workers";
-/// How often a VM asks for a number, while others do the same.
+/// Attempts to take an index while other VMs do the same, before a VM reports 0.
 const TRIES: usize = 64;
 
 /// The name, which the VMs of one `vm_id` share: 16 random hexadecimal digits. Envoy's main thread

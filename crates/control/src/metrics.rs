@@ -22,8 +22,9 @@ use quotagate_store::store::Store;
 
 pub use self::format::Format;
 use quotagate_operate::watch::DocumentSighting;
-use quotagate_operate::{DomainGauges, Operate, PolicyGauge};
+use quotagate_operate::{DomainGauges, NamedDocuments, Operate, PolicyGauge};
 use quotagate_protocol::Mode;
+use quotagate_protocol::dials::DocumentVersion;
 
 /// Most documents of a domain that the gauges show.
 const MAX_DOCUMENTS: usize = 64;
@@ -83,6 +84,7 @@ pub struct Metrics {
     dials: Family<Domain, Gauge>,
     overrides: Family<Domain, Gauge>,
     documents: Family<Document, Gauge>,
+    published: Family<Document, Gauge>,
     behind: Family<Domain, Gauge>,
     /// Files of the folder of documents that are not published as they are.
     pub faulty_files: Gauge,
@@ -115,6 +117,7 @@ impl Metrics {
             dials: Family::default(),
             overrides: Family::default(),
             documents: Family::default(),
+            published: Family::default(),
             behind: Family::default(),
             faulty_files: Gauge::default(),
             longest_dial: Family::default(),
@@ -166,8 +169,12 @@ impl Metrics {
         let help = "Proxies that reported the policy document within the last minute, to this store \
                     or as native modules publish it";
         all.register("quotagate_document", help, metrics.documents.clone());
-        let help = "The longest time for which a proxy that takes published documents up has had \
-                    another one than the published one, as of its last report; 0 if none has";
+        let help = "1 for each document that this store names to proxies now; the number is 0 if \
+                    that is the proxies' own";
+        all.register("quotagate_document_published", help, metrics.published.clone());
+        let help = "The longest time for which a proxy that takes published documents up has run a \
+                    document other than the one that this store names to it, as of its last report; \
+                    0 if none does";
         all.register("quotagate_document_behind_seconds", help, metrics.behind.clone());
         let help = "Files of --documents that are not published as they are";
         all.register("quotagate_document_files_faulty", help, metrics.faulty_files.clone());
@@ -202,7 +209,7 @@ impl Metrics {
         let _turn = self.writing.lock().unwrap_or_else(PoisonError::into_inner);
         self.ready.set(store.health().faults.is_empty().into());
         let domains = operate.boards.gauges();
-        self.show_documents(&domains, operate.fleet.documents());
+        self.show_documents(&domains, operate.fleet.documents_known_here());
         self.show_domains(domains);
         self.partitions_refused.clear();
         for ((domain, policy), count) in operate.fleet.refused_partitions() {
@@ -226,11 +233,22 @@ impl Metrics {
         domains: &[DomainGauges],
         in_force: BTreeMap<String, Vec<DocumentSighting>>,
     ) {
-        self.documents.clear();
+        for gauges in [&self.documents, &self.published] {
+            gauges.clear();
+        }
         self.behind.clear();
+        let named = domains.iter().filter_map(|of| Some((&*of.domain, of.documents.as_ref()?)));
+        let named: BTreeMap<&str, &(NamedDocuments, Duration)> = named.collect();
+        for (domain, (documents, _)) in &named {
+            for DocumentVersion { number, digest } in documents.iter() {
+                let number = if digest.is_empty() { 0 } else { *number };
+                let document =
+                    Document { domain: (*domain).to_owned(), digest: digest.clone(), number };
+                self.published.get_or_create(&document).set(1);
+            }
+        }
         for (domain, mut sightings) in in_force {
-            let gauges = domains.iter().find(|of| of.domain == domain);
-            if let Some((published, known)) = gauges.and_then(|of| of.documents.as_ref())
+            if let Some((published, known)) = named.get(&*domain)
                 && sightings.iter().flat_map(|seen| &seen.proxies).any(|seen| seen.live)
             {
                 let behind =
@@ -238,8 +256,8 @@ impl Metrics {
                 let behind = i64::try_from(behind.max().unwrap_or_default()).unwrap_or(i64::MAX);
                 self.behind.get_or_create(&Domain { domain: domain.clone() }).set(behind);
             }
-            // The published ones first, and those of the most proxies.
-            sightings.sort_by_key(|seen| Reverse((seen.number, seen.proxies.len())));
+            // Those of the most proxies first.
+            sightings.sort_by_key(|seen| Reverse((seen.proxies.len(), seen.number)));
             for DocumentSighting { digest, number, proxies, .. } in
                 sightings.into_iter().take(MAX_DOCUMENTS)
             {

@@ -122,6 +122,10 @@ pub struct Event {
     /// The partition that was changed, encoded as in keys.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub partition: Option<String>,
+    /// The number of the document that was published then; 0 if none was, so that the embedded ones
+    /// decided. Absent if nobody knows.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub document: Option<u64>,
     /// What was there before; absent if nothing was.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub before: Option<Value>,

@@ -120,10 +120,10 @@ impl Fleet {
     }
 
     /// The documents that proxies have in force, by domain, as they reported them to this store or
-    /// as native modules publish them.
-    pub fn documents(&self) -> BTreeMap<String, Vec<DocumentSighting>> {
-        let own = self.watch.in_force.seen(Instant::now());
-        merged(&own.into_iter().chain(self.proxies.documents()).collect::<Vec<_>>())
+    /// as native modules publish them. What other stores heard is not among them.
+    pub fn documents_known_here(&self) -> BTreeMap<String, Vec<DocumentSighting>> {
+        let now = Instant::now();
+        merged(self.watch.in_force.seen(now).into_iter().chain(self.proxies.documents(now)))
     }
 
     /// How many partitions of each policy were refused in about the last five minutes, as this
@@ -263,14 +263,13 @@ impl FleetSight<'_> {
             picture.in_force.iter().map(move |seen| seen.aged(age_ms / 1000))
         });
         let own = self.fleet.watch.in_force.seen(Instant::now());
-        merged(&own.into_iter().chain(theirs).collect::<Vec<_>>())
+        merged(own.into_iter().chain(theirs))
     }
 
     /// The proxies that should report and do not, of those that reported to this store.
     fn silent(&self, domain: &str, sightings: &[DocumentSighting]) -> Vec<SilentWorkers> {
         // A process that publishes only some of its proxies may hear of those that seem silent.
-        let mut theirs = self.others.pictures.iter().flat_map(|(.., picture)| &picture.in_force);
-        if theirs.any(|seen| seen.domain == *domain && seen.is_cut) {
+        if self.others.pictures.iter().any(|(.., picture)| picture.is_cut()) {
             return Vec::new();
         }
         let mut silent = self.fleet.watch.in_force.silent(domain, Instant::now());
@@ -322,9 +321,13 @@ impl CallSight for FleetSight<'_> {
         merge::beyond_of(&self.fleet.watch, listed, beyond, key)
     }
 
-    fn is_in_force(&self, domain: &str, digest: &str) -> bool {
-        let documents = self.documents.get_or_init(|| self.in_force());
-        documents.get(domain).is_some_and(|documents| documents.has(digest))
+    fn numbers(&self, domain: &str, digest: &str) -> Vec<u64> {
+        let domains = self.documents.get_or_init(|| self.in_force());
+        let documents = domains.get(domain).map_or(&[][..], |of| &of.documents);
+        let of_digest = documents.iter().filter(|document| document.digest == digest);
+        let mut numbers: Vec<u64> = of_digest.map(|document| document.number).collect();
+        numbers.sort_unstable();
+        numbers
     }
 }
 

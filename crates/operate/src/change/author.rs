@@ -67,6 +67,7 @@ impl Event {
             author: AUTHOR.try_with(Author::clone).unwrap_or_default(),
             policy: None,
             partition: None,
+            document: None,
             before: None,
             after: None,
         }

@@ -25,6 +25,9 @@ const GLANCE: Duration = Duration::from_millis(500);
 /// How old the policies of a glance may be if the version is unchanged.
 const POLICIES: Duration = Duration::from_secs(10);
 
+/// A view that is older says nothing of the document that is published now.
+const STALE: Duration = Duration::from_secs(30);
+
 /// How often domains without traffic are read, for the gauges of `/metrics`, and how soon after a
 /// failure.
 const QUIET: Duration = Duration::from_secs(10);
@@ -54,7 +57,7 @@ pub struct DomainGauges {
     /// stores are known up to ten minutes late.
     pub silent: Option<Duration>,
     /// Which documents proxies should have, and for how long this store has known that; absent if
-    /// it does not know it.
+    /// it does not know it, or has not read the domain for [`STALE`].
     pub documents: Option<(NamedDocuments, Duration)>,
     /// Its policies: [`MAX_POLICIES`] over all domains.
     pub policies: Vec<PolicyGauge>,
@@ -285,7 +288,7 @@ impl Boards {
                 overrides: view.overrides.count_at(now),
                 longest_dial: view.longest_dial_at(now),
                 longest_override: view.overrides.longest_at(now),
-                documents: view.documents(),
+                documents: view.documents().filter(|_| view.at.elapsed() < STALE),
                 silent: last.map(|at_ms| now.saturating_sub(Duration::from_millis(at_ms))),
                 policies,
                 domain,

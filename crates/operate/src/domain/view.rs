@@ -47,8 +47,10 @@ pub struct View {
     pub at: Instant,
     dials: Vec<(String, DialRecord)>,
     pub overrides: Arc<Index>,
-    /// What is published, and since when that is known; `None` if it is not known.
-    documents: Option<(Publications, Instant)>,
+    /// What is published; `None` if that is not known.
+    documents: Option<Publications>,
+    /// The last that was known, and since when.
+    known_documents: Option<(Publications, Instant)>,
     /// What is wrong with it, for the log; empty if nothing is.
     pub complaint: String,
 }
@@ -134,6 +136,7 @@ impl View {
             dials: Vec::new(),
             overrides,
             documents: None,
+            known_documents: None,
             complaint: String::new(),
         }
     }
@@ -187,7 +190,8 @@ impl View {
     /// Which documents proxies should have, and for how long that is known; `None` if it is not
     /// known.
     pub fn documents(&self) -> Option<(NamedDocuments, Duration)> {
-        let (documents, since) = self.documents.as_ref()?;
+        let documents = self.documents.as_ref()?;
+        let (_, since) = self.known_documents.as_ref()?;
         let now = self.now();
         let known = since.elapsed();
         Some((documents.at(now), documents.ended_for(now).map_or(known, |for_| for_.min(known))))
@@ -195,7 +199,7 @@ impl View {
 
     /// Whether the time of the last document is over.
     pub fn has_ended_document(&self) -> bool {
-        self.documents.as_ref().is_some_and(|(documents, _)| documents.has_ended_at(self.now()))
+        self.documents.as_ref().is_some_and(|documents| documents.has_ended_at(self.now()))
     }
 
     /// The reply to a proxy with this report, cut to the length that it reads.
@@ -256,17 +260,23 @@ impl View {
             last.version() == snapshot.version && Arc::ptr_eq(&last.overrides, &overrides)
         });
         let mut lost = false;
-        let known = last.and_then(|last| last.documents.clone());
-        let documents = match same.and(known.clone()) {
+        let documents = match same.and_then(|last| last.documents.clone()) {
             Some(documents) => Some(documents),
             None => store.read(HashName::Documents, domain).await.ok().and_then(|read| {
                 let documents = published(&read);
                 lost = documents.is_none();
-                let documents = documents?;
-                Some(known.filter(|(known, _)| *known == documents).unwrap_or((documents, at)))
+                documents
             }),
         };
-        let mut view = Self { snapshot, at, dials, overrides, documents, complaint };
+        // A read that fails is no news.
+        let mut known_documents = last.and_then(|last| last.known_documents.clone());
+        if let Some(documents) = &documents
+            && known_documents.as_ref().is_none_or(|(known, _)| known != documents)
+        {
+            known_documents = Some((documents.clone(), at));
+        }
+        let mut view =
+            Self { snapshot, at, dials, overrides, documents, known_documents, complaint };
         if lost {
             let part = if view.complaint.is_empty() { "" } else { "; " };
             view.complaint += &format!("{part}{LOST_RECORD}");
@@ -359,7 +369,8 @@ mod tests {
             let overrides = Arc::new(Index::of(1, &overrides));
             let dials = understand(&snapshot).0;
             let (at, complaint) = (Instant::now(), String::new());
-            View { snapshot, at, dials, overrides, documents: None, complaint }
+            let (documents, known_documents) = (None, None);
+            View { snapshot, at, dials, overrides, documents, known_documents, complaint }
         };
         // As many as a filter has policies.
         let (reply, whole) = view(64, 64).cut_reply(None);
@@ -381,5 +392,39 @@ mod tests {
         let fields = ["p", "p!", "", &large].map(|name| (format!("{name}:{{a}}"), entry.clone()));
         let index = Index::of(1, &Snapshot { fields: fields.into(), ..Snapshot::default() });
         assert_eq!(index.policies.into_keys().collect::<Vec<_>>(), ["p"]);
+    }
+
+    #[tokio::test]
+    async fn document_is_known_since_it_was_read_first() {
+        let store = quotagate_store::open(&"memory:".parse().unwrap(), "qg");
+        let operate = crate::Operate::new(Arc::clone(&store));
+        let read =
+            async |last: Option<&View>| View::read(store.control(), "d", last).await.unwrap();
+        let none = read(None).await;
+        assert_eq!(none.documents().unwrap().0, NamedDocuments::default());
+        let publish = async |quota: u64| {
+            let policy = serde_json::json!({"name": "p", "partition_by": [], "quota": quota, "window": "1h"});
+            let wish = serde_json::json!({"by": "ann",
+                "document": {"domain": "d", "policies": [policy]}});
+            let wish = serde_json::from_value(wish).unwrap();
+            operate.documents.publish(&wish).await.unwrap();
+        };
+        publish(1).await;
+        let first = read(Some(&none)).await;
+        let number = |view: &View| {
+            let (documents, since) = view.known_documents.clone().unwrap();
+            (documents.at(view.now()).of_all().unwrap().number, since)
+        };
+        let (published, since) = number(&first);
+        assert!(published == 1 && since > number(&none).1);
+        let again = read(Some(&first)).await;
+        assert_eq!(again.known_documents, first.known_documents);
+        // What cannot be read for a moment is no news.
+        let failed = View { documents: None, ..again };
+        assert_eq!(failed.documents(), None);
+        assert_eq!(read(Some(&failed)).await.known_documents, first.known_documents);
+        publish(2).await;
+        let second = number(&read(Some(&failed)).await);
+        assert!(second.0 == 2 && second.1 > since);
     }
 }

@@ -97,8 +97,12 @@ impl Picture {
             *of_domain.entry(of.domain.clone()).or_default() += 1;
         }
         in_force.sort_by_key(|of| of_domain.get(&of.domain).is_none_or(|several| *several < 2));
-        let parts = in_force.into_iter().flat_map(|of| of.in_parts(MAX_VALUE));
-        let mut in_force: Vec<_> = parts.collect();
+        // The first part of each document comes before the second one of any.
+        let parts =
+            in_force.into_iter().flat_map(|of| of.in_parts(MAX_VALUE).into_iter().enumerate());
+        let mut parts: Vec<_> = parts.collect();
+        parts.sort_by_key(|(index, _)| *index);
+        let mut in_force: Vec<_> = parts.into_iter().map(|(_, part)| part).collect();
         if in_force.len() > IN_FORCE {
             in_force.truncate(IN_FORCE);
             in_force.iter_mut().for_each(|part| part.is_cut = true);
@@ -127,6 +131,11 @@ impl Picture {
                 (missing_identity.saturating_add(store_error), of.counts.iter().sum::<u64>());
             (std::cmp::Reverse(sums), of.domain.clone(), of.policy.clone())
         });
+    }
+
+    /// Whether it lacks documents, or proxies that have one.
+    pub fn is_cut(&self) -> bool {
+        self.in_force.iter().any(|part| part.is_cut)
     }
 
     /// Whether nothing was seen.

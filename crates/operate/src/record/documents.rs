@@ -100,9 +100,10 @@ struct Limited {
 /// Which documents the proxies of a domain should have now.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct NamedDocuments {
-    all: DocumentVersion,
+    /// What those should have that belong to no share.
+    pub(crate) all: DocumentVersion,
     /// What so many percent of them should have instead.
-    share: Option<(DocumentVersion, u8)>,
+    pub(crate) share: Option<(DocumentVersion, u8)>,
 }
 
 /// What proxies of a domain should have in force; `None` if nobody knows. Then they keep what they
@@ -170,6 +171,11 @@ impl NamedDocuments {
     pub fn numbered(&self, number: u64) -> &DocumentVersion {
         let share = self.share.as_ref().filter(|(version, _)| version.number == number);
         share.map_or(&self.all, |(version, _)| version)
+    }
+
+    /// The one that is not for a share, and the one that is.
+    pub fn iter(&self) -> impl Iterator<Item = &DocumentVersion> {
+        std::iter::once(&self.all).chain(self.share.iter().map(|(version, _)| version))
     }
 
     /// Whether a document is published, for all proxies or for a share.

@@ -12,8 +12,8 @@ use super::policy::{Step, add_to, counts_of, refused_of};
 use crate::record::documents::NamedDocuments;
 use crate::record::{is_document_digest, is_process_id};
 
-/// Most documents over all domains, and of one domain. Beyond that, the one that was reported
-/// longest ago makes room.
+/// Most documents over all domains, and of one domain. Beyond that, one that no worker has reported
+/// for some seconds makes room for another one.
 const MAX_DOCUMENTS: usize = 256;
 const MAX_OF_DOMAIN: usize = 64;
 /// Most workers over all documents.
@@ -27,8 +27,10 @@ const SHOWN: Duration = Duration::from_secs(60);
 /// Each worker of a live proxy reports every 5 s, with traffic or without. A document that it has
 /// not reported for this long before its last report was replaced.
 const REPLACED_S: u64 = 8;
-/// How often room is made for further workers.
-const SWEPT: Duration = Duration::from_secs(1);
+/// How often workers that report no more are forgotten.
+const SWEPT: Duration = Duration::from_secs(10);
+/// The longest time for which a document can be in force, in seconds.
+const MOST_S: u64 = 100 * 366 * 24 * 60 * 60;
 /// A proxy that is silent for longer is gone.
 const REMEMBERED: Duration = Duration::from_secs(600);
 
@@ -129,36 +131,32 @@ impl ReportedDocuments {
         if !is_domain(domain)
             || !is_document_digest(&report.digest)
             || !is_process_id(&report.proxy)
+            || usize::try_from(report.worker).is_ok_and(|worker| worker >= MAX_SHOWN_WORKERS)
         {
             return;
         }
         let mut documents = self.lock();
         let name = (Box::from(domain), Box::from(&*report.digest), report.number);
-        if !documents.contains_key(&name) {
-            let of_domain = documents.keys().filter(|(of, ..)| *of == name.0).count();
-            if of_domain >= MAX_OF_DOMAIN {
-                drop_oldest(&mut documents, Some(domain));
-            } else if documents.len() >= MAX_DOCUMENTS {
-                drop_oldest(&mut documents, None);
-            }
+        if !documents.contains_key(&name) && !has_room(&mut documents, domain, now) {
+            return;
         }
         let worker = (Box::from(&*report.proxy), report.worker);
         let is_known = documents.get(&name).is_some_and(|workers| workers.contains_key(&worker));
         let is_full = |documents: &WorkersOfDocuments| {
             documents.values().map(HashMap::len).sum::<usize>() >= MAX_WORKERS
         };
+        let mut swept = self.swept.lock().unwrap_or_else(PoisonError::into_inner);
+        if swept.is_none_or(|at| now.saturating_duration_since(at) >= SWEPT) {
+            *swept = Some(now);
+            let kept = if is_full(&documents) { SHOWN } else { REMEMBERED };
+            documents.retain(|_, workers| {
+                workers.retain(|_, report| now.saturating_duration_since(report.at) < kept);
+                !workers.is_empty()
+            });
+        }
+        drop(swept);
         if !is_known && is_full(&documents) {
-            let mut swept = self.swept.lock().unwrap_or_else(PoisonError::into_inner);
-            if swept.is_none_or(|at| now.saturating_duration_since(at) >= SWEPT) {
-                *swept = Some(now);
-                documents.retain(|_, workers| {
-                    workers.retain(|_, report| is_recent(report.at, now));
-                    !workers.is_empty()
-                });
-            }
-            if is_full(&documents) {
-                return;
-            }
+            return;
         }
         let mut requests = self.requests.lock().unwrap_or_else(PoisonError::into_inner);
         if !requests.contains_key(&name) {
@@ -169,7 +167,7 @@ impl ReportedDocuments {
         let refused = report.wrong_document.as_ref();
         let report = WorkerReport {
             at: now,
-            in_force_s: report.in_force_s,
+            in_force_s: report.in_force_s.min(MOST_S),
             live: report.live,
             refuses: refused.map_or(0, |refused| refused.number),
         };
@@ -248,21 +246,34 @@ impl ReportedDocuments {
     }
 }
 
-/// Drops the document, of this domain or of all, that was reported longest ago.
-fn drop_oldest(documents: &mut WorkersOfDocuments, domain: Option<&str>) {
-    let of_domain =
-        documents.iter().filter(|((of, ..), _)| domain.is_none_or(|domain| **of == *domain));
-    let last = |workers: &Workers| workers.values().map(|report| report.at).max();
-    let oldest = of_domain.min_by_key(|(_, workers)| last(workers)).map(|(name, _)| name.clone());
-    if let Some(oldest) = oldest {
-        documents.remove(&oldest);
+/// Whether a further document of the domain finds room. The one that was reported longest ago makes
+/// it, if no worker reports that one any more.
+fn has_room(documents: &mut WorkersOfDocuments, domain: &str, now: Instant) -> bool {
+    let of_domain = documents.keys().filter(|(of, ..)| **of == *domain).count();
+    let domain = (of_domain >= MAX_OF_DOMAIN).then_some(domain);
+    if domain.is_none() && documents.len() < MAX_DOCUMENTS {
+        return true;
     }
+    let last = |workers: &Workers| workers.values().map(|report| report.at).max();
+    let candidates =
+        documents.iter().filter(|((of, ..), _)| domain.is_none_or(|domain| **of == *domain));
+    let oldest = candidates
+        .map(|(name, workers)| (last(workers), name))
+        .min()
+        .map(|(at, name)| (at, name.clone()));
+    let Some((at, name)) = oldest else { return false };
+    let is_reported =
+        at.is_some_and(|at| now.saturating_duration_since(at).as_secs() <= REPLACED_S);
+    if !is_reported {
+        documents.remove(&name);
+    }
+    !is_reported
 }
 
 /// Adds what is known of the workers of one proxy. Of one worker, the latest report counts.
-fn add<'a>(proxies: &mut BTreeMap<&'a str, ProxySighting>, name: &'a str, seen: ProxySighting) {
-    let Some(known) = proxies.get_mut(name) else {
-        proxies.insert(name, seen);
+fn add(proxies: &mut BTreeMap<String, ProxySighting>, seen: ProxySighting) {
+    let Some(known) = proxies.get_mut(&seen.proxy) else {
+        proxies.insert(seen.proxy.clone(), seen);
         return;
     };
     known.live |= seen.live;
@@ -272,50 +283,59 @@ fn add<'a>(proxies: &mut BTreeMap<&'a str, ProxySighting>, name: &'a str, seen: 
     known.workers.dedup_by_key(|WorkerSighting(worker, ..)| *worker);
 }
 
-/// What several processes saw, by domain, without what a live worker has replaced.
-pub fn merged(sightings: &[DocumentSighting]) -> BTreeMap<String, Vec<DocumentSighting>> {
-    let mut documents: BTreeMap<(&str, &str, u64), BTreeMap<&str, ProxySighting>> = BTreeMap::new();
-    let mut counts: BTreeMap<(&str, &str, u64), [u64; 2]> = BTreeMap::new();
-    for DocumentSighting { domain, digest, number, proxies, requests, refused, .. } in sightings {
-        let [all, of_them] = counts.entry((domain, digest, *number)).or_default();
-        (*all, *of_them) = (all.saturating_add(*requests), of_them.saturating_add(*refused));
-        let document = documents.entry((domain, digest, *number)).or_default();
-        proxies.iter().for_each(|seen| add(document, &seen.proxy, seen.clone()));
+/// What several processes saw within the last minute, by domain, without what a live worker has
+/// replaced.
+pub fn merged(
+    sightings: impl IntoIterator<Item = DocumentSighting>,
+) -> BTreeMap<String, Vec<DocumentSighting>> {
+    type OfDocument = (BTreeMap<String, ProxySighting>, [u64; 2]);
+    let mut documents: BTreeMap<(String, String, u64), OfDocument> = BTreeMap::new();
+    for sighting in sightings {
+        let DocumentSighting { domain, digest, number, proxies, requests, refused, .. } = sighting;
+        let (document, counts) = documents.entry((domain, digest, number)).or_default();
+        let [all, of_them] = counts;
+        (*all, *of_them) = (all.saturating_add(requests), of_them.saturating_add(refused));
+        for mut seen in proxies {
+            seen.workers.retain(|WorkerSighting(.., age_s)| *age_s < SHOWN.as_secs());
+            add(document, seen);
+        }
     }
-    // How long ago each worker reported that takes published documents up.
-    let mut last: HashMap<(&str, &str, u32), u64> = HashMap::new();
-    for ((domain, ..), proxies) in &documents {
+    // How long ago each live worker reported last.
+    let mut last: HashMap<(String, String, u32), u64> = HashMap::new();
+    for ((domain, ..), (proxies, _)) in &documents {
         for (proxy, seen) in proxies.iter().filter(|(_, seen)| seen.live) {
             for WorkerSighting(worker, _, age_s) in &seen.workers {
-                let last = last.entry((domain, proxy, *worker)).or_insert(*age_s);
+                let name = (domain.clone(), proxy.clone(), *worker);
+                let last = last.entry(name).or_insert(*age_s);
                 *last = (*last).min(*age_s);
             }
         }
     }
     let mut domains: BTreeMap<String, Vec<DocumentSighting>> = BTreeMap::new();
-    for ((domain, digest, number), proxies) in &documents {
+    for ((domain, digest, number), (proxies, counts)) in documents {
         let stays = |proxy: &str, WorkerSighting(worker, _, age_s): &WorkerSighting| {
-            let last = last.get(&(*domain, proxy, *worker));
+            let last = last.get(&(domain.clone(), proxy.to_owned(), *worker));
             last.is_none_or(|last| age_s.saturating_sub(*last) <= REPLACED_S)
         };
-        let proxies = proxies.values().cloned().map(|mut seen| {
-            seen.workers.retain(|worker| stays(&seen.proxy, worker));
-            seen
-        });
-        let proxies: Vec<_> = proxies.filter(|seen| !seen.workers.is_empty()).collect();
-        let counted = counts.get(&(*domain, *digest, *number));
-        let [requests, refused] = counted.copied().unwrap_or_default();
+        let mut proxies: Vec<_> = proxies.into_values().collect();
+        for seen in &mut proxies {
+            let ProxySighting { proxy, workers, live, .. } = seen;
+            // One that takes nothing up may be another filter of the same process.
+            workers.retain(|worker| !*live || stays(proxy, worker));
+        }
+        proxies.retain(|seen| !seen.workers.is_empty());
         if !proxies.is_empty() {
+            let [requests, refused] = counts;
             let sighting = DocumentSighting {
-                domain: (*domain).to_owned(),
-                digest: (*digest).to_owned(),
-                number: *number,
+                domain: domain.clone(),
+                digest,
+                number,
                 proxies,
                 requests,
                 refused,
                 is_cut: false,
             };
-            domains.entry((*domain).to_owned()).or_default().push(sighting);
+            domains.entry(domain).or_default().push(sighting);
         }
     }
     domains
@@ -376,20 +396,23 @@ impl DocumentSighting {
         parts
     }
 
-    /// For how many seconds a proxy has had this document although another one was published, as of
-    /// its last report; `None` if none has. `published` says which proxy should have which
-    /// one, and that is known for `known_s` seconds.
-    pub fn behind_s(&self, published: &NamedDocuments, known_s: u64) -> Option<u64> {
-        let is_behind = |proxy: &str| !self.is(published.of_proxy(proxy));
-        let live = self.proxies.iter().filter(|seen| seen.live && is_behind(&seen.proxy));
-        let workers = live.flat_map(|seen| &seen.workers);
+    /// For how many seconds a proxy has had this document although it should have another one, as of
+    /// its last report; `None` if none has. `named` says which one a store names to each proxy, and
+    /// the store has done so for `known_s` seconds.
+    pub fn behind_s(&self, named: &NamedDocuments, known_s: u64) -> Option<u64> {
+        let behind = self.proxies.iter().filter(|seen| {
+            let named = named.of_proxy(&seen.proxy);
+            // A store that lags behind the others knows no later number.
+            seen.live && !self.is(named) && self.number <= named.number
+        });
+        let workers = behind.flat_map(|seen| &seen.workers);
         let behind = workers.map(|WorkerSighting(_, in_force_s, last_s)| {
             known_s.min(*in_force_s).saturating_sub(*last_s)
         });
         behind.max()
     }
 
-    /// Whether it is the published document, or an embedded one while none is published.
+    /// Whether it is this published document, or an embedded one while none is published.
     pub fn is(&self, published: &DocumentVersion) -> bool {
         if published.digest.is_empty() {
             self.number == 0
@@ -420,7 +443,7 @@ mod tests {
     }
 
     fn seen(documents: &ReportedDocuments, now: Instant) -> Vec<DocumentSighting> {
-        merged(&documents.seen(now)).remove("shop").unwrap_or_default()
+        merged(documents.seen(now)).remove("shop").unwrap_or_default()
     }
 
     #[test]
@@ -470,8 +493,8 @@ mod tests {
             (0, name(2), WorkerSighting(0, 1, 1)),
             (2, name(1), WorkerSighting(0, 4, 1)),
         ];
-        assert_eq!(workers(merged(&both).remove("shop").unwrap()), expected);
-        assert_eq!(merged(&both), merged(&[both.clone(), both].concat()), "seen twice");
+        assert_eq!(workers(merged(both.clone()).remove("shop").unwrap()), expected);
+        assert_eq!(merged(both.clone()), merged([both.clone(), both].concat()), "seen twice");
     }
 
     #[test]
@@ -489,6 +512,14 @@ mod tests {
         assert_eq!(behind(&version(2, B), 900, 0), Some(500));
         assert_eq!(behind(&version(3, ""), 7, 0), Some(7), "it was withdrawn");
         assert_eq!(behind(&version(2, B), 30, 30), Some(0), "it may be gone since");
+        assert_eq!(behind(&version(0, ""), 400, 0), None, "this store lags behind another one");
+        // Of two proxies, the store names the second document to one.
+        let share_of = |proxy: usize| quotagate_protocol::share_of(&report(proxy, A).proxy);
+        let other = (2..1000).find(|proxy| share_of(*proxy) < share_of(1)).unwrap();
+        documents.reported("shop", &live(other, 0, A, 1, 300), now);
+        let share = Some((version(2, B), u8::try_from(share_of(1)).unwrap()));
+        let named = NamedDocuments { all: version(1, A), share };
+        assert_eq!(seen(&documents, now)[0].behind_s(&named, 400), Some(300));
         let others = ReportedDocuments::default();
         others.reported("shop", &report(1, A), now);
         let others = seen(&others, now);
@@ -528,30 +559,42 @@ mod tests {
         }
         documents.reported("No domain", &report(1, A), start);
         assert_eq!(documents.seen(start), []);
+        // A new number for each 200 ms: a document that was replaced makes room.
+        for number in 0..200 {
+            let now = start + Duration::from_millis(200 * number);
+            documents.reported("shop", &live(1, 0, A, number, 0), now);
+        }
+        let now = start + Duration::from_secs(40);
+        let numbers = |documents: &ReportedDocuments| -> Vec<u64> {
+            documents.seen(now).iter().map(|seen| seen.number).collect()
+        };
+        assert_eq!(numbers(&documents), (136..200).collect::<Vec<_>>());
+        // Documents that are invented displace none that proxies report.
+        let documents = ReportedDocuments::default();
+        documents.reported("shop", &live(1, 0, A, 7, 0), now);
+        for number in 1000..2000 {
+            documents.reported("shop", &live(2, 0, B, number, 0), now);
+        }
+        let known = numbers(&documents);
+        assert!(known.len() == MAX_OF_DOMAIN && known.contains(&7), "{known:?}");
         for domain in 0..8 {
-            for number in 0..100 {
-                let now = start + Duration::from_millis(100 * domain + number);
+            for number in 0..64 {
                 documents.reported(&format!("d{domain}"), &live(1, 0, A, number, 0), now);
             }
         }
-        let now = start + Duration::from_secs(1);
-        let seen = documents.seen(now);
-        let numbers = |domain: &str| -> Vec<u64> {
-            let of_domain = seen.iter().filter(|seen| seen.domain == domain);
-            of_domain.map(|seen| seen.number).collect()
-        };
-        assert_eq!(seen.len(), MAX_DOCUMENTS);
-        assert_eq!(numbers("d7"), (36..100).collect::<Vec<_>>(), "the latest of each domain");
-        for worker in 0..70_000 {
-            documents.reported("d7", &live(2, worker, A, 99, 0), now);
-        }
+        assert_eq!(numbers(&documents).len(), MAX_DOCUMENTS);
         let workers = |seen: Vec<DocumentSighting>| -> usize {
             let proxies = seen.iter().flat_map(|seen| &seen.proxies);
             proxies.map(|proxy| proxy.workers.len()).sum()
         };
+        let documents = ReportedDocuments::default();
+        for n in 0..70_000 {
+            documents.reported("shop", &live(n / 64, (n % 64) as u32, A, 7, 0), now);
+        }
+        documents.reported("shop", &live(1, 128, A, 7, 0), now);
         assert_eq!(workers(documents.seen(now)), MAX_WORKERS);
         let later = now + SHOWN;
-        documents.reported("d7", &live(3, 0, A, 99, 0), later);
+        documents.reported("shop", &live(99_999, 0, A, 7, 0), later);
         assert_eq!(workers(documents.seen(later)), 1, "those of the past make room");
     }
 
@@ -578,11 +621,11 @@ mod tests {
         assert!(parts.len() > 2 && parts.iter().all(|part| !part.is_cut && part.is_sound()));
         let item = |part: &DocumentSighting| serde_json::json!({"in_force": part}).to_string();
         assert!(parts.iter().all(|part| item(part).len() <= 4096));
-        assert_eq!(merged(&parts), merged(&[whole]));
+        assert_eq!(merged(parts), merged([whole]));
         let many = of((0..129).map(|n| proxy(n, 1)).collect()).in_parts(4096);
         assert!(many.iter().all(|part| part.is_cut));
         let wide = of(vec![proxy(1, 500)]).in_parts(4096);
         assert!(wide.len() == 1 && wide[0].is_cut && wide[0].is_sound());
-        assert_eq!(merged(&many)["shop"][0].proxies.len(), MAX_SHOWN_PROXIES);
+        assert_eq!(merged(many)["shop"][0].proxies.len(), MAX_SHOWN_PROXIES);
     }
 }

@@ -1,6 +1,7 @@
 //! `quotagate document`.
 
 use std::fs;
+use std::time::Duration;
 
 use quotagate_protocol::dials::{PolicyReport, RefusedDocument, Report};
 use serde_json::{Value, json};
@@ -231,12 +232,56 @@ fn status_says_who_has_the_published_document_and_who_refuses_it() {
     assert!((at_ms - 60_000..at_ms).contains(&since), "{since} {at_ms}");
     assert_eq!(json["in_force"]["proxies"], 6);
     assert_eq!(json["in_force"]["documents"][0]["number"], 2, "{json}");
-    let metrics =
-        quotagate_support::http::get(folder.fleet.store.admin_port(), "/metrics").unwrap();
+    let metrics = http::get(folder.fleet.store.admin_port(), "/metrics").unwrap();
     let line =
         format!("quotagate_document{{domain=\"shop\",digest=\"{}\",number=\"2\"}} 3", digest(0));
     assert!(metrics.text().contains(&line), "{}", metrics.text());
-    assert!(metrics.text().contains("quotagate_document_behind_seconds{domain=\"shop\"} "));
+    let published = format!(
+        "quotagate_document_published{{domain=\"shop\",digest=\"{}\",number=\"2\"}} 1",
+        digest(0)
+    );
+    assert!(metrics.text().contains(&published), "{}", metrics.text());
+    wait::until_true("a proxy to be behind", Duration::from_secs(30), || {
+        folder.reports("0000000000000003", &digest(1), 1, None);
+        let text = http::get(folder.fleet.store.admin_port(), "/metrics")?.text();
+        let line = "quotagate_document_behind_seconds{domain=\"shop\"} ";
+        let behind = text.lines().find_map(|of| of.strip_prefix(line)).map(str::parse::<u64>);
+        Ok(behind.transpose()?.is_some_and(|seconds| seconds > 0))
+    })
+    .unwrap();
+}
+
+#[test]
+fn why_and_history_name_the_document_that_decides() {
+    for fleet in [Fleet::memory(), Fleet::redis()] {
+        let folder = Folder::with(fleet);
+        let fleet = &folder.fleet;
+        fleet.done(&["dial", "set", "per-caller", "--on-failure", "deny", "--for", "1h"]);
+        fleet.reserve("per-caller", "jwt.sub=alice", 3, 4);
+        let why = || fleet.done(&["why", "jwt.sub=alice"]).out;
+        assert!(!why().contains("decide"), "no proxy says which document it has: {}", why());
+        folder.reports("0000000000000001", "aaaaaaaaaaaa", 0, None);
+        assert!(why().contains(" The document that decides: embedded. "), "{}", why());
+        folder.publish(&document(5, "1m"));
+        folder.reports("0000000000000002", "bbbbbbbbbbbb", 1, None);
+        let both = " The documents of different proxies that decide: embedded, number 1. ";
+        assert!(why().contains(both), "{}", why());
+        let usage = fleet.json(&["why", "jwt.sub=alice"]);
+        assert_eq!(usage["found"][0]["documents"], json!([0, 1]), "{usage}");
+        fleet.done(&["override", "set", "per-caller", "jwt.sub=alice", "--quota", "9"]);
+        fleet.done(&["reset", "per-caller", "jwt.sub=alice", "--yes"]);
+        let changes = fleet.json(&["history"]);
+        let documents: Vec<_> =
+            changes.as_array().unwrap().iter().map(|of| &of["document"]).collect();
+        // The reset, the override, the publication itself, and the dial of before.
+        assert_eq!(documents, [&json!(1), &json!(1), &Value::Null, &json!(0)], "{changes}");
+        let table = fleet.done(&["history"]).out;
+        let dial = table.lines().find(|line| line.contains("on_failure")).unwrap_or(&table);
+        assert!(dial.contains("  embedded  "), "{table}");
+        fleet.done(&["document", "withdraw", "--yes"]);
+        fleet.done(&["override", "clear", "per-caller", "jwt.sub=alice"]);
+        assert_eq!(fleet.json(&["history"])[0]["document"], 0);
+    }
 }
 
 #[test]
