@@ -242,7 +242,7 @@ impl Documents {
         };
         let state = match last(snapshot) {
             LastRecord::Known(state) => state,
-            LastRecord::Absent | LastRecord::Unreadable => PublishedState::default(),
+            LastRecord::Absent | LastRecord::Unreadable => Box::default(),
         };
         let limited = state.limited_at(snapshot.now).map(|of| of.number);
         let is_promotion = limited.is_some() && limited == rollback_to;
@@ -455,13 +455,13 @@ impl Wish<'_> {
             }
             // Whatever was before one whose time is over: its end could not be written down.
             LastRecord::Known(state) if state.is_over_at(now) => Ok(()),
-            LastRecord::Known(PublishedState { all, .. }) => match digest {
-                Some(digest) if digest == all.digest => Err(Fault::InUse(format!(
+            LastRecord::Known(state) => match digest {
+                Some(digest) if digest == state.all.digest => Err(Fault::InUse(format!(
                     "{domain} has this very document published, as number {} ({digest}): nothing \
                      would change",
-                    all.number
+                    state.all.number
                 ))),
-                None if all.is_withdrawal() => {
+                None if state.all.is_withdrawal() => {
                     Err(Fault::Absent(format!("no document is published in {domain}")))
                 }
                 _ => Ok(()),

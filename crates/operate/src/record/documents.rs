@@ -63,7 +63,7 @@ pub enum LastRecord {
     /// Nothing was published yet.
     Absent,
     /// What was published last, or that it was withdrawn.
-    Known(PublishedState),
+    Known(Box<PublishedState>),
     /// It was damaged or deleted: nobody knows what is published.
     Unreadable,
 }
@@ -71,7 +71,7 @@ pub enum LastRecord {
 /// The record of the last document. Without one, whatever else is there says that there was one.
 pub fn last(snapshot: &Snapshot) -> LastRecord {
     match snapshot.get(LAST_DOCUMENT).map(serde_json::from_slice) {
-        Some(Ok(state)) => LastRecord::Known(state),
+        Some(Ok(state)) => LastRecord::Known(Box::new(state)),
         None if snapshot.left_out == 0 && records(snapshot).is_empty() => LastRecord::Absent,
         _ => LastRecord::Unreadable,
     }

@@ -396,9 +396,9 @@ impl DocumentSighting {
         parts
     }
 
-    /// For how many seconds a proxy has had this document although it should have another one, as of
-    /// its last report; `None` if none has. `named` says which one a store names to each proxy, and
-    /// the store has done so for `known_s` seconds.
+    /// For how many seconds a proxy has had this document although it should have another one, as
+    /// of its last report; `None` if none has. `named` says which one a store names to each proxy,
+    /// and the store has done so for `known_s` seconds.
     pub fn behind_s(&self, named: &NamedDocuments, known_s: u64) -> Option<u64> {
         let behind = self.proxies.iter().filter(|seen| {
             let named = named.of_proxy(&seen.proxy);
