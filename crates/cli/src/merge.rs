@@ -11,7 +11,7 @@ use quotagate_kubernetes::{
 };
 use serde_json::Value;
 
-use crate::standard::{Written, error_line, write};
+use crate::standard::{error_line, write};
 use crate::text::clean;
 
 /// The flags of `quotagate merge`.
@@ -34,8 +34,8 @@ pub(crate) struct MergeArgs {
 
 /// Prints the documents, and on standard error each object that is not accepted.
 ///
-/// The status is 0 if all are accepted and counted whole, 1 if not or if a file cannot be read, and
-/// 2 if the folder or the configuration cannot be read.
+/// The status is 0 if all are accepted and counted whole, and 1 if not. It is 2, and nothing is
+/// printed, if a file cannot be read or a document has faults.
 ///
 /// # Errors
 /// Sentences about what cannot be read.
@@ -43,11 +43,7 @@ pub(crate) fn run(args: &MergeArgs) -> Result<ExitCode, String> {
     let domains = domains(args)?;
     let (mut objects, mut faults) = (Objects::default(), BTreeSet::new());
     for file in files(&args.folder)? {
-        let documents = read(&file).unwrap_or_else(|fault| {
-            faults.insert(fault);
-            Vec::new()
-        });
-        for object in documents {
+        for object in read(&file)? {
             if let Err(found) = objects.add(&object) {
                 faults.extend(found.iter().map(|fault| format!("{}: {fault}", file.display())));
             }
@@ -57,7 +53,7 @@ pub(crate) fn run(args: &MergeArgs) -> Result<ExitCode, String> {
         return Err(format!("{} holds no QuotaPolicy", args.folder.display()));
     }
     let mut placed = BTreeSet::new();
-    let (mut separator, mut is_open) = ("", true);
+    let (mut texts, mut is_whole) = (Vec::new(), true);
     for domain in domains.iter() {
         let MergedDocument { document, outcomes } = merge(&objects, domain);
         placed.extend(outcomes.iter().map(|outcome| outcome.object.clone()));
@@ -66,14 +62,11 @@ pub(crate) fn run(args: &MergeArgs) -> Result<ExitCode, String> {
         }
         faults.extend(outcomes.iter().flat_map(refusals));
         match document {
-            Ok(document) if is_open => {
-                let text = serde_saphyr::to_string(&document).map_err(|error| error.to_string())?;
-                let written = write(&format!("{separator}{text}"))?;
-                is_open = matches!(written, Written::Whole);
-                separator = "---\n";
+            Ok(document) => {
+                texts.push(serde_saphyr::to_string(&document).map_err(|error| error.to_string())?);
             }
-            Ok(_) => {}
             Err(found) => {
+                is_whole = false;
                 let of = |fault: &String| format!("the document of {}: {fault}", domain.name());
                 faults.extend(found.iter().map(of));
             }
@@ -89,6 +82,10 @@ pub(crate) fn run(args: &MergeArgs) -> Result<ExitCode, String> {
     for fault in &faults {
         error_line(&format!("quotagate: {}", clean(fault)));
     }
+    if !is_whole {
+        return Err("a document has faults, so nothing is printed".to_owned());
+    }
+    write(&texts.join("---\n"))?;
     Ok(if faults.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
