@@ -263,11 +263,11 @@ fn share(rig: &Rig) -> Result<u64> {
     wait::until_true("the proxy's name", PATIENCE, || {
         for key in rig.redis.cli(&["KEYS", "qg:published:*"])?.lines().lines() {
             let seen = rig.redis.cli(&["HVALS", key])?.lines();
-            let of_domain = seen.lines().filter_map(|item| {
+            let mut of_domain = seen.lines().filter_map(|item| {
                 let item: Value = serde_json::from_str(item).ok()?;
                 Some(item["in_force"]["proxies"][0].as_str()?.to_owned())
             });
-            name = of_domain.last().or(name.take());
+            name = of_domain.next_back().or(name.take());
         }
         Ok(name.is_some())
     })?;
