@@ -114,11 +114,11 @@ mod tests {
 
     const NOW: Duration = Duration::from_secs(1_000_000);
 
-    fn sighting(
-        digest: &str,
-        number: u64,
-        proxies: &[(u64, bool, &[(u32, u64)])],
-    ) -> DocumentSighting {
+    /// Its number, whether it takes published documents up, and its workers: the index of each, and
+    /// for how many seconds the document has been in force there.
+    type Seen<'s> = (u64, bool, &'s [(u32, u64)]);
+
+    fn sighting(digest: &str, number: u64, proxies: &[Seen<'_>]) -> DocumentSighting {
         let proxies = proxies.iter().map(|(proxy, live, workers)| ProxySighting {
             proxy: format!("{proxy:016x}"),
             live: *live,
