@@ -57,7 +57,7 @@ pub struct DomainGauges {
     /// stores are known up to ten minutes late.
     pub silent: Option<Duration>,
     /// Which documents proxies should have, and for how long this store has known that; absent if
-    /// it does not know it, or has not read the domain for [`STALE`].
+    /// it does not know it, or has not read the domain for half a minute.
     pub documents: Option<(NamedDocuments, Duration)>,
     /// Its policies: [`MAX_POLICIES`] over all domains.
     pub policies: Vec<PolicyGauge>,
