@@ -265,7 +265,7 @@ fn share(rig: &Rig) -> Result<u64> {
             let seen = rig.redis.cli(&["HVALS", key])?.lines();
             let mut of_domain = seen.lines().filter_map(|item| {
                 let item: Value = serde_json::from_str(item).ok()?;
-                Some(item["in_force"]["proxies"][0].as_str()?.to_owned())
+                Some(item["in_force"]["proxies"][0]["proxy"].as_str()?.to_owned())
             });
             name = of_domain.next_back().or(name.take());
         }
