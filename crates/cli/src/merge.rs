@@ -14,6 +14,9 @@ use serde_json::Value;
 use crate::standard::{error_line, write};
 use crate::text::clean;
 
+/// Most values in a file: that of a cluster with thousands of routes.
+const MAX_VALUES: usize = 5_000_000;
+
 /// The flags of `quotagate merge`.
 #[derive(clap::Args)]
 pub(crate) struct MergeArgs {
@@ -146,11 +149,9 @@ fn files(folder: &Path) -> Result<Vec<PathBuf>, String> {
         let is_hidden =
             path.file_name().is_some_and(|name| name.as_encoded_bytes().starts_with(b"."));
         let ending = path.extension().and_then(|ending| ending.to_str()).unwrap_or_default();
-        if is_hidden {
-            continue;
-        } else if is_folder {
+        if is_folder && !is_hidden {
             files.extend(self::files(&path)?);
-        } else if ["yaml", "yml", "json"].contains(&ending) {
+        } else if !is_hidden && ["yaml", "yml", "json"].contains(&ending) {
             files.push(path);
         }
     }
@@ -167,6 +168,3 @@ fn read(file: &Path) -> Result<Vec<Value>, String> {
         .map_err(|error| format!("{name} must be YAML or JSON: {}", error.without_snippet()))?;
     Ok(documents.into_iter().filter(|document| !document.is_null()).collect())
 }
-
-/// Most values in a file: that of a cluster with thousands of routes.
-const MAX_VALUES: usize = 5_000_000;

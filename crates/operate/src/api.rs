@@ -37,6 +37,16 @@ pub use self::usage::{
     PartiesPage, PartyUsage, PatternName, QuotaFrom, Reset, Usage, UsageReply, WindowSpan,
 };
 
+/// Whether JSON leaves this truth out.
+pub(crate) const fn is_false(truth: &bool) -> bool {
+    !*truth
+}
+
+/// Whether JSON leaves this number out.
+pub(crate) const fn is_zero(number: &u64) -> bool {
+    *number == 0
+}
+
 /// The first part of every path.
 pub const ROOT: &str = "/v1/";
 /// `GET`: [`Board`]s of the domain asked for, or of all, as a list.

@@ -11,6 +11,7 @@ mod builds;
 mod calls;
 mod documents;
 mod in_force;
+mod in_force_sightings;
 mod picture;
 mod policy;
 mod sight;
@@ -33,10 +34,8 @@ use quotagate_store::store::{CheckedReservation, Reserved};
 use self::builds::Builds;
 pub use self::calls::{Calls, Totals};
 pub use self::documents::{MAX_REFUSED_DOCUMENTS, RefusedDocumentSighting, RefusedDocuments};
-pub use self::in_force::{
-    DocumentSighting, ProxySighting, ReportedDocuments, SilentWorkers, WorkerSighting, is_embedded,
-    merged,
-};
+pub use self::in_force::{ReportedDocuments, SilentWorkers};
+pub use self::in_force_sightings::{DocumentSighting, ProxySighting, WorkerSighting, merged};
 pub use self::picture::{Pace, PolicyTotals, Series, Sighting, StoreTotals, Wanted};
 use self::policy::{Debt, Families, PolicyMetrics};
 pub use self::policy::{STEP, STEPS};

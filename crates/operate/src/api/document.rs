@@ -5,7 +5,8 @@ use quotagate_protocol::is_domain;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::domain::{DocumentsInForce, is_false};
+use super::domain::DocumentsInForce;
+use super::{is_false, is_zero};
 
 /// A document that an operator published, or the withdrawal of one.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -166,10 +167,6 @@ pub struct SilentDocument {
     pub number: u64,
     /// When, as [`WorkerDocument::since_ms`].
     pub last_ms: u64,
-}
-
-const fn is_zero(number: &u64) -> bool {
-    *number == 0
 }
 
 /// A published document with its content.

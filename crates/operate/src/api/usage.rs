@@ -3,8 +3,8 @@
 use quotagate_protocol::{Kind, Mode};
 use serde::{Deserialize, Serialize};
 
-use super::domain::is_false;
 use super::overrides::OverrideEntry;
+use super::{is_false, is_zero};
 
 /// A partition and its counter in the current window of one policy.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -38,10 +38,6 @@ impl Usage {
     pub fn debt(used: u64, quota: Option<u64>, settles: bool) -> u64 {
         quota.filter(|_| settles).map_or(0, |quota| used.saturating_sub(quota))
     }
-}
-
-const fn is_zero(units: &u64) -> bool {
-    *units == 0
 }
 
 /// A partition that contains a party: its counter, and whether requests are refused because of it.
