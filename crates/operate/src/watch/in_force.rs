@@ -141,7 +141,7 @@ impl ReportedDocuments {
     }
 
     /// The documents that proxies reported within the last minute. One that a live worker has
-    /// replaced may be among them: see [`merged`].
+    /// replaced may be among them: see [`super::merged`].
     pub fn seen(&self, now: Instant) -> Vec<DocumentSighting> {
         let documents = self.lock();
         let of_documents = self.requests.lock().unwrap_or_else(PoisonError::into_inner);
