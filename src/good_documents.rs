@@ -3,7 +3,8 @@
 //!
 //! Shared data outlives roots and VMs, and belongs to all VMs with the same `vm_id`. One key holds
 //! all good documents, so that their number is bounded: the host cannot delete a key. Published
-//! documents have a fixed number of keys, since every worker writes one after a swap.
+//! documents have a fixed number of keys, since every worker writes one after a swap. Each has a
+//! small key beside it that says which document it holds.
 
 use proxy_wasm::hostcalls;
 use quotagate_quota::config::{
@@ -38,23 +39,44 @@ pub fn last(wrong: &WrongDocument) -> Option<String> {
 /// Keeps the published document that was taken up, for a later configuration of the same filter.
 pub fn keep_published(domain: &str, document: &PublishedDocument) {
     let inheritance = Inheritance::new(filter(), domain);
-    let key = published_key(&inheritance);
-    let (slot, _) = hostcalls::get_shared_data(&key).unwrap_or_default();
-    if !inheritance.is_written(&slot.unwrap_or_default(), document) {
-        // If it fails, a later configuration begins with its embedded document.
-        let _ = hostcalls::set_shared_data(&key, Some(&inheritance.written(document)), None);
+    let (key, head_key) = published_keys(&inheritance);
+    let head = inheritance.head(document);
+    for _ in 0..TRIES {
+        let (written, version) = hostcalls::get_shared_data(&head_key).unwrap_or_default();
+        if written.is_some_and(|written| written == head) {
+            return;
+        }
+        let Some(version) = version else {
+            // The host compares no version of a key that is not there.
+            if hostcalls::set_shared_data(&head_key, Some(&[]), None).is_err() {
+                return;
+            }
+            continue;
+        };
+        let text = inheritance.written(document);
+        if hostcalls::set_shared_data(&key, Some(&text), None).is_err() {
+            // A later configuration begins with its embedded document.
+            return;
+        }
+        // Of two workers that write at once, the one whose head comes second writes both again.
+        if hostcalls::set_shared_data(&head_key, Some(&head), Some(version)).is_ok() {
+            return;
+        }
     }
 }
 
 /// The published document that this filter took up last in this domain.
 pub fn published(domain: &str) -> Option<PublishedDocument> {
     let inheritance = Inheritance::new(filter(), domain);
-    let (slot, _) = hostcalls::get_shared_data(&published_key(&inheritance)).ok()?;
+    let (slot, _) = hostcalls::get_shared_data(&published_keys(&inheritance).0).ok()?;
     inheritance.read(&slot?)
 }
 
-fn published_key(inheritance: &Inheritance) -> String {
-    format!("quotagate.published_document.{}", inheritance.slot())
+/// The keys of the document and of its head.
+fn published_keys(inheritance: &Inheritance) -> (String, String) {
+    let key = format!("quotagate.published_document.{}", inheritance.slot());
+    let head = format!("{key}.head");
+    (key, head)
 }
 
 /// The documents, and the version of the host's data.

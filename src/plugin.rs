@@ -81,7 +81,9 @@ impl Plugin {
             root,
             authorization: store.as_ref().and_then(ClusterStore::authorization),
             cluster: store.map(|store| store.name).unwrap_or_default(),
-            driver: RefCell::new(Driver::new(Arc::new(config), random)),
+            driver: RefCell::new(
+                Driver::new(Arc::new(config), random).with_index(process::worker()),
+            ),
             statistics: RefCell::default(),
             reading: Cell::new(Reading::Single),
             scratch: RefCell::default(),
@@ -100,7 +102,7 @@ impl Plugin {
         let mut driver = self.driver.borrow_mut();
         if let Some(embedded) = driver.embedded() {
             if let Some(document) = good_documents::published(&embedded.domain) {
-                driver.inherit(document);
+                driver.inherit(Arc::new(document));
             }
             set_tick(TICK);
         }
@@ -226,6 +228,7 @@ impl Plugin {
         if exists {
             self.conclude(&exchange, held, config);
         }
+        exchange.release_config();
         held
     }
 

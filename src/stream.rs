@@ -156,7 +156,7 @@ impl HttpContext for Stream {
         self.exchange().borrow_mut().response_begins();
         let upstream = host::Response::default();
         self.settle(|driver, exchange, now| driver.response_headers(exchange, &upstream, end, now));
-        let exchange = self.exchange().borrow();
+        let mut exchange = self.exchange().borrow_mut();
         if let Some(admission) = exchange.admission() {
             let plugin = &self.plugin;
             let in_force = plugin.config();
@@ -166,6 +166,7 @@ impl HttpContext for Stream {
                 headers.write(&mut plugin.scratch.borrow_mut(), host::write_response_header);
             }
         }
+        exchange.release_config();
         Action::Continue
     }
 
@@ -179,6 +180,7 @@ impl HttpContext for Stream {
                 driver.response_ends(exchange, &host::Response::default(), now);
                 false
             });
+            self.exchange().borrow_mut().release_config();
         }
         Action::Continue
     }
@@ -187,6 +189,7 @@ impl HttpContext for Stream {
         self.settle(|driver, exchange, now| {
             driver.response_trailers(exchange, &host::Response::default(), now)
         });
+        self.exchange().borrow_mut().release_config();
         Action::Continue
     }
 }

@@ -30,7 +30,7 @@ const RULE: &str =
 /// The text. Texts that several crates share stand there once.
 ///
 /// # Errors
-/// When a crate that is linked has no licence text.
+/// When a crate that is linked has no licence text, unless its licence is Apache-2.0.
 pub fn text(graphs: &[Graph], known: &BTreeMap<Id, Crate>) -> Result<String> {
     let linked: BTreeSet<&Id> = graphs.iter().flat_map(Graph::keys).collect();
     // Which parts have a text.
@@ -40,7 +40,11 @@ pub fn text(graphs: &[Graph], known: &BTreeMap<Id, Crate>) -> Result<String> {
         if found.own {
             continue;
         }
-        let texts = texts_of(found)?;
+        let mut texts = texts_of(found)?;
+        if texts.is_empty() && found.licence == "Apache-2.0" {
+            // This licence is the same text everywhere, and it is quotagate's own.
+            texts.push(normal(&fs::read_to_string(paths::root().join("LICENSE"))?));
+        }
         ensure!(
             !texts.is_empty(),
             "{} {} ({}) comes without the text of its licence: ask its authors for one, or do \
@@ -146,8 +150,12 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let known = BTreeMap::from([a_crate(folder.path(), "a", None)]);
         let graph = Graph::from([(id("a"), BTreeSet::new())]);
-        let error = text(&[graph], &known).unwrap_err().to_string();
+        let error = text(std::slice::from_ref(&graph), &known).unwrap_err().to_string();
         assert!(error.contains("a 1.0.0 (MIT)"), "{error}");
+        let (_, of) = a_crate(folder.path(), "b", None);
+        let known = BTreeMap::from([(id("a"), Crate { licence: "Apache-2.0".to_owned(), ..of })]);
+        let text = text(&[graph], &known).unwrap();
+        assert!(text.contains("a 1.0.0 (Apache-2.0)\n==") && text.contains("Apache License"));
     }
 
     #[test]

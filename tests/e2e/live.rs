@@ -4,7 +4,7 @@
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
-use quotagate_support::envoy::{Envoy, EnvoyOptions, ListenerFile};
+use quotagate_support::envoy::{Envoy, EnvoyOptions, Form, ListenerFile};
 use quotagate_support::http::{self, Request};
 use quotagate_support::redis::Redis;
 use quotagate_support::store::StoreProcess;
@@ -50,6 +50,19 @@ fn until_taken_up(store: &StoreProcess, number: u64) -> Result<()> {
     })
 }
 
+/// What the store says of the published document and of its proxies.
+fn document_status(store: &StoreProcess) -> Result<Value> {
+    http::get(store.admin_port(), "/v1/documents?domain=shop")?.json()
+}
+
+/// Waits until the metrics of the store have this line.
+fn until_metric(store: &StoreProcess, line: &str) -> Result<()> {
+    wait::until_true(line, PATIENCE, || {
+        let page = http::get(store.admin_port(), "/metrics")?.text();
+        Ok(page.lines().any(|of| of == line))
+    })
+}
+
 fn status(port: u16, path: &str) -> Result<u16> {
     Ok(http::get(port, path)?.status)
 }
@@ -63,12 +76,23 @@ fn until_in_force(envoy: &Envoy, number: u64, workers: usize) -> Result<Duration
     Ok(since.elapsed())
 }
 
+/// The policies of a document with this number. The one that stays moves in the list, and others
+/// come and go.
+fn around(stays: &Value, number: u64) -> Value {
+    let other = |name: &str| of_path(&format!("{name}-{}", number / 2), 1);
+    match number % 3 {
+        0 => json!([other("a"), stays, other("b")]),
+        1 => json!([stays, other("a")]),
+        _ => json!([other("c"), other("b"), other("a"), stays]),
+    }
+}
+
 /// `QUOTAGATE_SWAPS` sets how many documents are published.
 #[test]
 fn swaps_under_load_lose_no_request_close_no_connection_and_keep_the_count() -> Result<()> {
     let swaps = std::env::var("QUOTAGATE_SWAPS").map_or(Ok(20), |swaps| swaps.parse::<u64>())?;
-    // About what the load uses until the last swap.
-    let quota = 500 * swaps;
+    // A little more than the load uses until the last swap.
+    let quota = 400 * swaps;
     let stays = rig::per_caller(quota);
     let start = live(json!([stays]));
     let rig = Rig::start_with(start, |options| options.concurrency(2))?;
@@ -76,14 +100,7 @@ fn swaps_under_load_lose_no_request_close_no_connection_and_keep_the_count() -> 
     let mut kept = [rig.client()?, rig.client()?];
     let (mut admitted, mut slowest) = (0, Duration::ZERO);
     for number in 1..=swaps {
-        // The policy that stays moves in the list, and others come and go.
-        let other = |name: &str| of_path(&format!("{name}-{}", number / 2), 1);
-        let policies = match number % 3 {
-            0 => json!([other("a"), stays, other("b")]),
-            1 => json!([stays, other("a")]),
-            _ => json!([other("c"), other("b"), other("a"), stays]),
-        };
-        publish(&rig.store, policies)?;
+        publish(&rig.store, around(&stays, number))?;
         slowest = slowest.max(until_in_force(&rig.envoy, number, 2)?);
         for client in &mut kept {
             // On the connection of before the first swap: an error would say that it was closed.
@@ -99,7 +116,14 @@ fn swaps_under_load_lose_no_request_close_no_connection_and_keep_the_count() -> 
         admitted += 1;
     }
     let statuses = load.stop()?;
+    let stat = |name: &str| inspect::stat(&rig.envoy, &format!("^{name}$"));
     println!("{swaps} swaps, the slowest after {slowest:?}: {statuses:?}, and {admitted}");
+    println!(
+        "listener updates {}, drained {}, reset {}",
+        stat("listener_manager.listener_modified")?,
+        stat("http.ingress.downstream_cx_drain_close")?,
+        stat("http.ingress.downstream_rq_rx_reset")?
+    );
     assert!(statuses.keys().all(|status| [200, 429].contains(status)), "{statuses:?}");
     admitted += statuses.get(&200).copied().unwrap_or_default();
     assert_eq!(admitted, quota, "exactly the quota, over {swaps} swaps");
@@ -116,6 +140,24 @@ fn proxy_without_traffic_takes_up_what_is_published_and_goes_back() -> Result<()
     publish(&rig.store, json!([of_path("x", 1)]))?;
     println!("without traffic after {:?}", until_in_force(&rig.envoy, 1, 2)?);
     until_taken_up(&rig.store, 1)?;
+    let status_of = document_status(&rig.store)?;
+    let taken_up = &status_of["taken_up"];
+    assert_eq!((&taken_up["have"], &taken_up["live"]), (&json!(1), &json!(1)), "{status_of}");
+    let row = &status_of["proxies"][0];
+    assert_eq!((&row["state"], &row["number"]), (&json!("published"), &json!(1)), "{status_of}");
+    // In the Wasm form, Envoy's main thread has one, too.
+    let workers = row["workers"].as_array().context("no workers")?;
+    assert!(workers.len() >= 2, "{status_of}");
+    let since = workers.iter().map(|worker| worker["since_ms"].as_u64().unwrap_or_default());
+    let published = status_of["documents"][0]["at_ms"].as_u64().context("no time")?;
+    for since in since {
+        // Both times are to the second.
+        assert!((published - 2000..published + 60_000).contains(&since), "{status_of}");
+    }
+    let digest = status_of["documents"][0]["digest"].as_str().context("no digest")?;
+    let line = format!(r#"quotagate_document{{domain="shop",digest="{digest}",number="1"}} 1"#);
+    until_metric(&rig.store, &line)?;
+    until_metric(&rig.store, r#"quotagate_document_behind_seconds{domain="shop"} 0"#)?;
     let statuses = [status(port, "/x")?, status(port, "/x")?, status(port, "/y")?];
     assert_eq!(statuses, [200, 429, 200]);
     rig.store.operate("DELETE", "/v1/documents", &json!({"domain": "shop", "by": "a test"}))?;
@@ -158,6 +200,17 @@ fn document_that_a_proxy_cannot_take_up_is_refused_reported_and_replaced() -> Re
     let (_, digest) = sentence.split_once("has the digest ").context("the digest")?;
     let digest = digest.split(',').next().context("the digest")?;
     let sentence = refused(3, digest)?;
+    wait::until_true("the proxy to refuse it in the status", PATIENCE, || {
+        let status_of = document_status(&rig.store)?;
+        let row = &status_of["proxies"][0];
+        Ok((&row["state"], &row["number"], &row["refuses"])
+            == (&json!("behind"), &json!(1), &json!(3)))
+    })?;
+    wait::until_true("the proxy to be behind in the metrics", PATIENCE, || {
+        let page = http::get(rig.store.admin_port(), "/metrics")?.text();
+        let behind = page.lines().find(|line| line.starts_with("quotagate_document_behind_s"));
+        Ok(behind.is_some_and(|line| !line.ends_with(" 0")))
+    })?;
     assert!(sentence.contains("policies[0].speed: unknown field"), "{sentence}");
     let statuses = [status(port, "/x")?, status(port, "/x")?, status(port, "/x")?];
     assert_eq!(statuses, [200, 200, 429], "number 1 stays in force");
@@ -201,5 +254,240 @@ fn new_configuration_inherits_the_published_document_while_the_store_is_away() -
         assert_eq!(status(port, "/x")?, 200);
         std::thread::sleep(Duration::from_millis(100));
     }
+    Ok(())
+}
+
+/// The share of the proxies that this one belongs to, by the name in its reports.
+fn share(rig: &Rig) -> Result<u64> {
+    let mut name = None;
+    wait::until_true("the proxy's name", PATIENCE, || {
+        for key in rig.redis.cli(&["KEYS", "qg:published:*"])?.lines().lines() {
+            let seen = rig.redis.cli(&["HVALS", key])?.lines();
+            let mut of_domain = seen.lines().filter_map(|item| {
+                let item: Value = serde_json::from_str(item).ok()?;
+                Some(item["in_force"]["proxies"][0]["proxy"].as_str()?.to_owned())
+            });
+            name = of_domain.next_back().or(name.take());
+        }
+        Ok(name.is_some())
+    })?;
+    Ok(quotagate_protocol::share_of(&name.context("the name")?))
+}
+
+#[test]
+fn document_for_a_share_of_the_proxies_is_taken_up_there_alone() -> Result<()> {
+    let rig = Rig::start(live(json!([of_path("x", 3)])))?;
+    let wish = |policies: Value, percent: u64| json!({"document": rig::document(policies), "percent": percent, "by": "a test"});
+    let change = |wish: &Value| rig.store.operate("POST", "/v1/documents", wish).map(drop);
+    publish(&rig.store, json!([of_path("x", 4)]))?;
+    until_taken_up(&rig.store, 1)?;
+    let share = share(&rig)?;
+    let mut number = 1;
+    // A share that ends just before this proxy.
+    if share > 0 {
+        change(&wish(json!([of_path("x", 5)]), share))?;
+        let requests = || -> Result<u64> {
+            let listed = http::get(rig.store.admin_port(), "/v1/documents?domain=shop")?.json()?;
+            let documents = listed["in_force"]["documents"].as_array().cloned().unwrap_or_default();
+            assert!(documents.iter().all(|of| of["number"] != json!(2)), "{documents:?}");
+            Ok(documents.iter().filter_map(|of| of["requests"].as_u64()).sum())
+        };
+        // It has reported since, so the store has told it which one is published.
+        let mut reports = 0;
+        let mut known = requests()?;
+        wait::until_true("two reports", PATIENCE, || {
+            status(rig.envoy.port(), "/x")?;
+            let now = requests()?;
+            (reports, known) = (reports + u32::from(now > known), now);
+            Ok(reports > 1)
+        })?;
+        change(&json!({"domain": "shop", "rollback_to": 1, "by": "a test"}))?;
+        number = 3;
+        until_taken_up(&rig.store, number)?;
+        assert!(!rig.envoy.log().contains("document number 2 ("), "{}", rig.envoy.log());
+    }
+    // And one that ends just behind it.
+    if share < 99 {
+        change(&wish(json!([of_path("x", 6)]), share + 1))?;
+        number += 1;
+        until_in_force(&rig.envoy, number, 1)?;
+        until_taken_up(&rig.store, number)?;
+        change(&json!({"domain": "shop", "rollback_to": number, "by": "a test"}))?;
+        until_taken_up(&rig.store, number + 1)?;
+    }
+    Ok(())
+}
+
+#[test]
+fn document_for_a_time_is_taken_up_and_gives_way_by_itself() -> Result<()> {
+    let rig = Rig::start(live(json!([of_path("x", 3)])))?;
+    publish(&rig.store, json!([of_path("x", 4)]))?;
+    until_taken_up(&rig.store, 1)?;
+    let policies = json!([of_path("y", 0)]);
+    let wish = json!({"document": rig::document(policies), "for_ms": 20_000, "by": "a test"});
+    rig.store.operate("POST", "/v1/documents", &wish)?;
+    let since = Instant::now();
+    until_in_force(&rig.envoy, 2, 1)?;
+    assert_eq!(status(rig.envoy.port(), "/y")?, 429);
+    until_taken_up(&rig.store, 3)?;
+    assert!(since.elapsed() >= Duration::from_secs(20), "not before its time");
+    println!("taken up everywhere {:?} after it was published for 20 s", since.elapsed());
+    assert_eq!(status(rig.envoy.port(), "/y")?, 200);
+    let history = http::get(rig.store.admin_port(), "/v1/history?domain=shop")?.json()?;
+    let done = history[0]["done"].as_str().unwrap_or_default();
+    assert!(done.ends_with("the time of number 2 is over"), "{history}");
+    Ok(())
+}
+
+/// Two proxies of two workers each, whose store and Redis they share.
+struct Pair {
+    rig: Rig,
+    other: Envoy,
+}
+
+impl Pair {
+    fn start(redis: Redis, document: &Value) -> Result<Self> {
+        let rig = Rig::start_on(redis, document.clone(), |options| options.concurrency(2))?;
+        let other = Self::another(&rig, document)?;
+        Ok(Self { rig, other })
+    }
+
+    fn another(rig: &Rig, document: &Value) -> Result<Envoy> {
+        let options = EnvoyOptions::new(rig.upstream.port(), rig.store.port());
+        let options = options.redis(&rig.redis.url()).concurrency(2);
+        Envoy::start(&options.document(document.clone()))
+    }
+
+    fn until_in_force(&self, number: u64) -> Result<()> {
+        for envoy in [&self.rig.envoy, &self.other] {
+            until_in_force(envoy, number, 2)?;
+        }
+        Ok(())
+    }
+
+    /// Demands what is left, through both proxies. Returns how much that was.
+    fn drain(&self) -> Result<u64> {
+        let mut admitted = 0;
+        for envoy in [&self.rig.envoy, &self.other] {
+            wait::until_true("the quota to be used up", PATIENCE, || {
+                loop {
+                    match status(envoy.port(), "/")? {
+                        200 => admitted += 1,
+                        // After a failure the next call waits for a moment.
+                        status => return Ok(status == 429),
+                    }
+                }
+            })?;
+        }
+        Ok(admitted)
+    }
+}
+
+#[test]
+fn store_redis_or_proxy_that_freezes_during_a_swap_costs_no_request_and_no_unit() -> Result<()> {
+    let quota = 2_500;
+    let stays = rig::per_caller(quota);
+    let mut pair = Pair::start(Redis::start()?, &live(json!([stays])))?;
+    let load = Load::start(pair.rig.envoy.port(), 4, Duration::from_millis(20));
+    for number in 1..=6 {
+        publish(&pair.rig.store, around(&stays, number))?;
+        let Pair { rig, other } = &mut pair;
+        match number % 3 {
+            0 => rig.store.freeze()?,
+            1 => rig.redis.freeze()?,
+            _ => other.freeze()?,
+        }
+        std::thread::sleep(Duration::from_millis(1_500));
+        match number % 3 {
+            0 => rig.store.thaw()?,
+            1 => rig.redis.thaw()?,
+            _ => other.thaw()?,
+        }
+        pair.until_in_force(number)?;
+    }
+    let mut admitted = pair.drain()?;
+    let statuses = load.stop()?;
+    println!("6 swaps with freezes: {statuses:?}, and {admitted}");
+    assert!(statuses.keys().all(|status| [200, 429].contains(status)), "{statuses:?}");
+    admitted += statuses.get(&200).copied().unwrap_or_default();
+    assert_eq!(admitted, quota);
+    Ok(())
+}
+
+#[test]
+fn store_redis_or_proxy_that_dies_during_a_swap_admits_no_more_than_the_quota() -> Result<()> {
+    let quota = 6_000;
+    let stays = rig::per_caller(quota);
+    // A Redis that loses nothing.
+    let redis = Redis::start_with(&["--appendonly", "yes", "--appendfsync", "always"])?;
+    let document = live(json!([stays]));
+    let mut pair = Pair::start(redis, &document)?;
+    let load = Load::start(pair.rig.envoy.port(), 4, Duration::from_millis(20));
+    for number in 1..=6 {
+        publish(&pair.rig.store, around(&stays, number))?;
+        let Pair { rig, other } = &mut pair;
+        match number % 3 {
+            0 => {
+                let (port, url) = (rig.store.port(), rig.redis.url());
+                rig.store.kill()?;
+                std::thread::sleep(Duration::from_millis(500));
+                rig.store = StoreProcess::start_on(port, &url, &[])?;
+            }
+            1 => {
+                rig.redis.kill()?;
+                std::thread::sleep(Duration::from_millis(500));
+                rig.redis.restart()?;
+            }
+            _ => {
+                other.kill()?;
+                *other = Pair::another(rig, &document)?;
+            }
+        }
+        pair.until_in_force(number)?;
+    }
+    let mut admitted = pair.drain()?;
+    let statuses = load.stop()?;
+    println!("6 swaps with ends: {statuses:?}, and {admitted}");
+    assert!(statuses.keys().all(|status| [200, 429, 503].contains(status)), "{statuses:?}");
+    admitted += statuses.get(&200).copied().unwrap_or_default();
+    // Whatever died may have counted the requests that were under way, and answered none of them.
+    let (clients, ends) = (4, 6);
+    assert!((quota - clients * ends..=quota).contains(&admitted), "{admitted} of {quota}");
+    Ok(())
+}
+
+/// As in a fleet of an older and a newer build: only the Wasm form can carry the document out.
+#[test]
+fn document_that_one_of_two_proxies_cannot_carry_out_leaves_that_one_and_the_count_alone()
+-> Result<()> {
+    let redis = Redis::start()?;
+    let store = StoreProcess::start(&redis.url(), &[])?;
+    let upstream = Upstream::start()?;
+    let embedded = live(json!([rig::per_caller(20)]));
+    let start = |form| {
+        let options = EnvoyOptions::new(upstream.port(), store.port()).redis(&redis.url());
+        Envoy::start(&options.form(form).document(embedded.clone()))
+    };
+    let [newer, older] = [start(Form::Wasm)?, start(Form::Native)?];
+    let mut nested = of_path("x", 1);
+    nested["cost"] = json!({
+        "reserve": 1, "settle": [{"metadata": {"filter": "a", "path": ["b", "c"]}}]
+    });
+    publish(&store, json!([nested, rig::per_caller(20)]))?;
+    until_in_force(&newer, 1, 1)?;
+    wait::until_true("the refusal to be reported", PATIENCE, || {
+        let listed = http::get(store.admin_port(), "/v1/documents?domain=shop")?.json()?;
+        let sentence = listed["refused"][0].as_str().unwrap_or_default().to_owned();
+        Ok(sentence.contains("published as number 1: ") && sentence.contains("metadata.path"))
+    })?;
+    let mut admitted = 0;
+    for _ in 0..15 {
+        for envoy in [&newer, &older] {
+            admitted += u64::from(status(envoy.port(), "/")? == 200);
+        }
+    }
+    assert_eq!(admitted, 20, "both count in one counter");
+    assert_eq!([status(newer.port(), "/x")?, status(older.port(), "/x")?], [429, 429]);
+    assert!(!older.log().contains("number 1 ("), "{}", older.log());
     Ok(())
 }

@@ -209,7 +209,8 @@ fn of_a_real_store() -> Result<BTreeSet<String>> {
     };
     let refused = vec![Refusals { key: "shop:per-caller:{jwt.sub=bob}".to_owned(), requests: 4 }];
     let (digest, proxy) = ("e3b0c44298fc".to_owned(), "00000000000000aa".to_owned());
-    let report = Report { policies: vec![policy], refused, digest, proxy, ..Report::default() };
+    let policies = vec![policy];
+    let report = Report { policies, refused, digest, proxy, live: true, ..Report::default() };
     let report = serde_json::to_vec(&report)?;
     let reported = Request::post(&format!("{TELEMETRY_PATH}?domain=shop"), &report);
     assert_eq!(http::Client::connect(store.port())?.send(&reported)?.status, 200);

@@ -1,5 +1,5 @@
-//! `cargo xtask fuzz`: hostile bytes for the configuration's reader, the keys, and the readers of
-//! the store's replies and of token usage.
+//! `cargo xtask fuzz`: hostile bytes for the configuration's reader, the keys, the readers of the
+//! store's replies and of token usage, and the take-up of published documents.
 //!
 //! With cargo-fuzz and a nightly Rust, libFuzzer searches for bytes that reach new code. Without
 //! them, the same checks run over random bytes, as the tests do, but over far more. Findings,
@@ -11,10 +11,11 @@ use anyhow::{Context, Result};
 use quotagate_workspace::{paths, task};
 
 /// The targets, and the folders of inputs to begin with besides what earlier runs have found.
-const TARGETS: [(&str, &[&str]); 4] = [
+const TARGETS: [(&str, &[&str]); 5] = [
     ("config", &["crates/quota/tests/fixtures", REFUSED]),
     ("key", &[]),
     ("reply", &[]),
+    ("take_up", &[]),
     ("usage", &[]),
 ];
 

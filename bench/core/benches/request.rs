@@ -200,15 +200,14 @@ fn check_document(bencher: Bencher, among: Among) {
     Among { by: By::Prefix, policies: 1024, budget: 1_000_000 },
 ])]
 fn take_up(bencher: Bencher, among: Among) {
-    let (embedded, document) = (Arc::new(among.config()), among.published());
+    let (embedded, document) = (Arc::new(among.config()), Arc::new(among.published()));
     let config = document.config(&embedded).unwrap_or_else(|faults| stop(faults));
     let inputs = || {
         let mut worker = waiting(&embedded, 100);
-        worker.inherit(document.clone());
-        let Some(document) = worker.document().cloned() else { stop("no document") };
-        (worker, document, config.clone())
+        worker.inherit(Arc::clone(&document));
+        (worker, config.clone())
     };
-    bencher.with_inputs(inputs).bench_local_values(|(mut worker, document, config)| {
+    bencher.with_inputs(inputs).bench_local_values(|(mut worker, config)| {
         if !worker.take_up(&document, Ok(config), at(1)) {
             stop("it is refused");
         }

@@ -12,7 +12,7 @@ use quotagate_bench_core::{
     SEVEN, User, at, called, checks, config, decision, holding, leased, now, reply, settled, spend,
     stop, waiting,
 };
-use quotagate_quota::config::Config;
+use quotagate_quota::config::{Config, LiveDocument};
 use quotagate_quota::decision::Decision;
 use quotagate_quota::evaluate::EvaluationScratch;
 use quotagate_quota::exchange::{Arrival, Exchange, StreamState};
@@ -40,6 +40,26 @@ fn main() {
     let mut worker = Worker::new(Arc::clone(&plain), 1);
     spend(&mut worker, &plain);
     submit(&mut worker, &plain, times);
+
+    for live in [None, Some(LiveDocument::default())] {
+        let what = if live.is_some() { ", whose document is live" } else { "" };
+        println!("admit a request out of a lease{what}");
+        let mut config = (*leased).clone();
+        config.live = live;
+        let config = Arc::new(config);
+        let mut worker = holding(&config);
+        let evaluate = |_| (Exchange::default(), Some(config.evaluate(&User(7))));
+        let mut requests: Vec<_> = (0..times).map(evaluate).collect();
+        let is_over = measured(&mut requests, |(exchange, evaluation)| {
+            let Some(evaluation) = evaluation.take() else { return false };
+            exchange.arrive(7, evaluation, None, &mut worker, at(2));
+            exchange.response_begins();
+            exchange.release_config()
+        });
+        if is_over.contains(&false) {
+            stop("a request waits");
+        }
+    }
 
     println!("settle a response");
     let (mut worker, mut exchanges) = admitted(times);

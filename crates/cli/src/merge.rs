@@ -11,8 +11,11 @@ use quotagate_kubernetes::{
 };
 use serde_json::Value;
 
-use crate::standard::{Written, error_line, write};
+use crate::standard::{error_line, write};
 use crate::text::clean;
+
+/// Most values in a file: that of a cluster with thousands of routes.
+const MAX_VALUES: usize = 5_000_000;
 
 /// The flags of `quotagate merge`.
 #[derive(clap::Args)]
@@ -34,6 +37,9 @@ pub(crate) struct MergeArgs {
 
 /// Prints the documents, and on standard error each object that is not accepted.
 ///
+/// The status is 0 if all are accepted and counted whole, and 1 if not. It is 2, and nothing is
+/// printed, if a file cannot be read or a document has faults.
+///
 /// # Errors
 /// Sentences about what cannot be read.
 pub(crate) fn run(args: &MergeArgs) -> Result<ExitCode, String> {
@@ -45,18 +51,14 @@ pub(crate) fn run(args: &MergeArgs) -> Result<ExitCode, String> {
     print_documents(&objects, &domains, args.domain.as_deref(), faults)
 }
 
-/// The objects of a folder, and the faults of what cannot be read.
+/// The objects of a folder, and the faults of single objects.
 ///
 /// # Errors
-/// That the folder cannot be read.
+/// That the folder or a file of it cannot be read.
 pub(crate) fn objects(folder: &Path) -> Result<(Objects, BTreeSet<String>), String> {
     let (mut objects, mut faults) = (Objects::default(), BTreeSet::new());
     for file in files(folder)? {
-        let documents = read(&file).unwrap_or_else(|fault| {
-            faults.insert(fault);
-            Vec::new()
-        });
-        for object in documents {
+        for object in read(&file)? {
             if let Err(found) = objects.add(&object) {
                 faults.extend(found.iter().map(|fault| format!("{}: {fault}", file.display())));
             }
@@ -68,8 +70,8 @@ pub(crate) fn objects(folder: &Path) -> Result<(Objects, BTreeSet<String>), Stri
 /// Prints the documents of all domains or of one, and on standard error all faults: these, and
 /// those of objects that are not accepted.
 ///
-/// The status is 0 if all are accepted and counted whole, 1 if not or if a file cannot be read, and
-/// 2 if the folder or the configuration cannot be read.
+/// The status is 0 if all are accepted and counted whole, 1 if not, and 2, with nothing printed, if
+/// a document has faults.
 ///
 /// # Errors
 /// That nothing can be printed.
@@ -80,7 +82,7 @@ pub(crate) fn print_documents(
     mut faults: BTreeSet<String>,
 ) -> Result<ExitCode, String> {
     let mut placed = BTreeSet::new();
-    let (mut separator, mut is_open) = ("", true);
+    let (mut texts, mut is_whole) = (Vec::new(), true);
     for domain in domains.iter() {
         let MergedDocument { document, outcomes } = merge(objects, domain);
         placed.extend(outcomes.iter().map(|outcome| outcome.object.clone()));
@@ -89,14 +91,11 @@ pub(crate) fn print_documents(
         }
         faults.extend(outcomes.iter().flat_map(refusals));
         match document {
-            Ok(document) if is_open => {
-                let text = serde_saphyr::to_string(&document).map_err(|error| error.to_string())?;
-                let written = write(&format!("{separator}{text}"))?;
-                is_open = matches!(written, Written::Whole);
-                separator = "---\n";
+            Ok(document) => {
+                texts.push(serde_saphyr::to_string(&document).map_err(|error| error.to_string())?);
             }
-            Ok(_) => {}
             Err(found) => {
+                is_whole = false;
                 let of = |fault: &String| format!("the document of {}: {fault}", domain.name());
                 faults.extend(found.iter().map(of));
             }
@@ -112,6 +111,10 @@ pub(crate) fn print_documents(
     for fault in &faults {
         error_line(&format!("quotagate: {}", clean(fault)));
     }
+    if !is_whole {
+        return Err("a document has faults, so nothing is printed".to_owned());
+    }
+    write(&texts.join("---\n"))?;
     Ok(if faults.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
@@ -176,11 +179,9 @@ fn files(folder: &Path) -> Result<Vec<PathBuf>, String> {
         let is_hidden =
             path.file_name().is_some_and(|name| name.as_encoded_bytes().starts_with(b"."));
         let ending = path.extension().and_then(|ending| ending.to_str()).unwrap_or_default();
-        if is_hidden {
-            continue;
-        } else if is_folder {
+        if is_folder && !is_hidden {
             files.extend(self::files(&path)?);
-        } else if ["yaml", "yml", "json"].contains(&ending) {
+        } else if !is_hidden && ["yaml", "yml", "json"].contains(&ending) {
             files.push(path);
         }
     }
@@ -197,6 +198,3 @@ fn read(file: &Path) -> Result<Vec<Value>, String> {
         .map_err(|error| format!("{name} must be YAML or JSON: {}", error.without_snippet()))?;
     Ok(documents.into_iter().filter(|document| !document.is_null()).collect())
 }
-
-/// Most values in a file: that of a cluster with thousands of routes.
-const MAX_VALUES: usize = 5_000_000;

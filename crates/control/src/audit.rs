@@ -156,7 +156,7 @@ impl AuditLog {
 impl AuditLine {
     /// A change that is in history.
     pub fn of(domain: &str, event: &Event) -> Self {
-        let Event { at_ms, by, done, author, policy, partition, before, after } = event.clone();
+        let Event { at_ms, by, done, author, policy, partition, before, after, .. } = event.clone();
         Self {
             time: utc(at_ms),
             outcome: Outcome::Done,

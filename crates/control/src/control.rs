@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use bytes::Bytes;
 use futures_util::future::{BoxFuture, FutureExt};
 use quotagate_operate::Operate;
 use quotagate_operate::api::Event as ApiEvent;
@@ -79,8 +80,9 @@ impl Hooks for Control {
         &'a self,
         domain: &'a str,
         digest: &'a str,
-    ) -> BoxFuture<'a, Result<Vec<u8>, String>> {
-        self.operate.document(domain, digest)
+        number: u64,
+    ) -> BoxFuture<'a, Result<Bytes, String>> {
+        self.operate.document(domain, digest, number)
     }
 }
 

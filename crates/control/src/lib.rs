@@ -7,10 +7,12 @@
 mod admin;
 mod audit;
 mod control;
+mod folder;
 mod listeners;
 mod metrics;
 mod serve;
 
 pub use self::admin::guard::TrustedProxy;
 pub use self::audit::AuditLog;
+pub use self::folder::{DocumentFolder, ReadDocuments};
 pub use self::serve::{App, Serving, serve, serve_with};

@@ -5,8 +5,10 @@ mod plain;
 #[cfg(target_os = "linux")]
 mod process;
 
+use std::cmp::Reverse;
+use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::encoding::text::encode;
@@ -20,9 +22,12 @@ use quotagate_store::store::Store;
 
 pub use self::format::Format;
 use quotagate_operate::watch::DocumentSighting;
-use quotagate_operate::{DomainGauges, Operate, PolicyGauge};
+use quotagate_operate::{DomainGauges, NamedDocuments, Operate, PolicyGauge};
 use quotagate_protocol::Mode;
+use quotagate_protocol::dials::DocumentVersion;
 
+/// Most documents of a domain that the gauges show.
+const MAX_DOCUMENTS: usize = 64;
 /// Upper bounds in seconds of the time that a call took.
 const BOUNDS: [f64; 13] =
     [0.000_1, 0.000_25, 0.000_5, 0.001, 0.002_5, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0];
@@ -79,6 +84,10 @@ pub struct Metrics {
     dials: Family<Domain, Gauge>,
     overrides: Family<Domain, Gauge>,
     documents: Family<Document, Gauge>,
+    published: Family<Document, Gauge>,
+    behind: Family<Domain, Gauge>,
+    /// Files of the folder of documents that are not published as they are.
+    pub faulty_files: Gauge,
     longest_dial: Family<Domain, Gauge>,
     longest_override: Family<Domain, Gauge>,
     silent: Family<Domain, Gauge>,
@@ -108,6 +117,9 @@ impl Metrics {
             dials: Family::default(),
             overrides: Family::default(),
             documents: Family::default(),
+            published: Family::default(),
+            behind: Family::default(),
+            faulty_files: Gauge::default(),
             longest_dial: Family::default(),
             longest_override: Family::default(),
             silent: Family::default(),
@@ -154,8 +166,18 @@ impl Metrics {
         let help = "Reports of workers whose policy document was refused";
         let refused = operate.watch.documents.reports.clone();
         all.register("quotagate_documents_refused", help, refused);
-        let help = "Proxies that reported the policy document to this store within the last minute";
+        let help = "Proxies that reported the policy document within the last minute, to this store \
+                    or as native modules publish it";
         all.register("quotagate_document", help, metrics.documents.clone());
+        let help = "1 for each document that this store names to proxies now; the number is 0 if \
+                    that is the proxies' own";
+        all.register("quotagate_document_published", help, metrics.published.clone());
+        let help = "The longest time for which a proxy that takes published documents up has run a \
+                    document other than the one that this store names to it, as of its last report; \
+                    0 if none does";
+        all.register("quotagate_document_behind_seconds", help, metrics.behind.clone());
+        let help = "Files of --documents that are not published as they are";
+        all.register("quotagate_document_files_faulty", help, metrics.faulty_files.clone());
         Self { registry: all, ..metrics }
     }
 
@@ -186,19 +208,14 @@ impl Metrics {
         // A panic could leave nothing inconsistent here.
         let _turn = self.writing.lock().unwrap_or_else(PoisonError::into_inner);
         self.ready.set(store.health().faults.is_empty().into());
-        self.show_domains(operate.boards.gauges());
+        let domains = operate.boards.gauges();
+        self.show_documents(&domains, operate.fleet.documents_known_here());
+        self.show_domains(domains);
         self.partitions_refused.clear();
         for ((domain, policy), count) in operate.fleet.refused_partitions() {
             self.partitions_refused
                 .get_or_create(&Policy { domain, policy })
                 .set(i64::try_from(count).unwrap_or(i64::MAX));
-        }
-        self.documents.clear();
-        for sighting in operate.watch.in_force.seen(Instant::now()) {
-            let proxies = i64::try_from(sighting.proxies.len()).unwrap_or(i64::MAX);
-            let DocumentSighting { domain, digest, number, .. } = sighting;
-            let document = Document { domain, digest, number };
-            self.documents.get_or_create(&document).set(proxies);
         }
         let mut text = String::new();
         // Writing to a String cannot fail.
@@ -208,6 +225,46 @@ impl Metrics {
         match format {
             Format::Open => text,
             Format::Plain => plain::of(&text),
+        }
+    }
+
+    fn show_documents(
+        &self,
+        domains: &[DomainGauges],
+        in_force: BTreeMap<String, Vec<DocumentSighting>>,
+    ) {
+        for gauges in [&self.documents, &self.published] {
+            gauges.clear();
+        }
+        self.behind.clear();
+        let named = domains.iter().filter_map(|of| Some((&*of.domain, of.documents.as_ref()?)));
+        let named: BTreeMap<&str, &(NamedDocuments, Duration)> = named.collect();
+        for (domain, (documents, _)) in &named {
+            for DocumentVersion { number, digest } in documents.iter() {
+                let number = if digest.is_empty() { 0 } else { *number };
+                let document =
+                    Document { domain: (*domain).to_owned(), digest: digest.clone(), number };
+                self.published.get_or_create(&document).set(1);
+            }
+        }
+        for (domain, mut sightings) in in_force {
+            if let Some((published, known)) = named.get(&*domain)
+                && sightings.iter().flat_map(|seen| &seen.proxies).any(|seen| seen.live)
+            {
+                let behind =
+                    sightings.iter().filter_map(|seen| seen.behind_s(published, known.as_secs()));
+                let behind = i64::try_from(behind.max().unwrap_or_default()).unwrap_or(i64::MAX);
+                self.behind.get_or_create(&Domain { domain: domain.clone() }).set(behind);
+            }
+            // Those of the most proxies first.
+            sightings.sort_by_key(|seen| Reverse((seen.proxies.len(), seen.number)));
+            for DocumentSighting { digest, number, proxies, .. } in
+                sightings.into_iter().take(MAX_DOCUMENTS)
+            {
+                let document = Document { domain: domain.clone(), digest, number };
+                let proxies = i64::try_from(proxies.len()).unwrap_or(i64::MAX);
+                self.documents.get_or_create(&document).set(proxies);
+            }
         }
     }
 

@@ -14,6 +14,7 @@ use crate::admin::guard::{Guard, Reach, TrustedProxy};
 use crate::admin::{self, events};
 use crate::audit::AuditLog;
 use crate::control::Control;
+use crate::folder::DocumentFolder;
 use crate::metrics::Format;
 
 /// What [`serve`] serves, and to whom.
@@ -25,6 +26,7 @@ pub struct App {
     guard: Guard,
     audit: Option<AuditLog>,
     environment: Option<String>,
+    folder: Option<DocumentFolder>,
 }
 
 impl App {
@@ -32,7 +34,7 @@ impl App {
     /// `tokens` is `None`.
     pub fn new(store: Arc<dyn Store>, tokens: Option<Tokens>) -> Self {
         let guard = Guard { tokens: tokens.clone(), ..Guard::default() };
-        Self { store, tokens, guard, audit: None, environment: None }
+        Self { store, tokens, guard, audit: None, environment: None, folder: None }
     }
 
     /// Requires one of these tokens from operators instead. Callers do not have them.
@@ -70,6 +72,13 @@ impl App {
     #[must_use]
     pub fn environment(mut self, name: Option<String>) -> Self {
         self.environment = name;
+        self
+    }
+
+    /// Publishes the documents of this folder whenever they change.
+    #[must_use]
+    pub fn documents(mut self, folder: Option<DocumentFolder>) -> Self {
+        self.folder = folder;
         self
     }
 }
@@ -141,7 +150,7 @@ pub async fn serve_with<F: Future<Output = ()>>(
     accept: impl FnOnce(Serving) -> F,
     shutdown: impl Future<Output = Duration>,
 ) {
-    let App { store, tokens, guard, audit, environment } = app;
+    let App { store, tokens, guard, audit, environment, folder } = app;
     let connections = Arc::new(Connections::default());
     let control = Control::new(Arc::clone(&store), Arc::clone(&connections), audit);
     let control = Arc::new(Control { environment, ..control });
@@ -150,7 +159,15 @@ pub async fn serve_with<F: Future<Output = ()>>(
     let endpoint = Arc::new(endpoint.tokens(tokens).hooks(hooks));
     let _background = AbortOnDropHandle::new(tokio::spawn({
         let control = Arc::clone(&control);
-        async move { tokio::join!(control.operate.run(), events::publish(&control)) }
+        async move {
+            let published = async {
+                if let Some(folder) = folder {
+                    let documents = Arc::clone(&control.operate.documents);
+                    folder.keep_published(documents, &control.metrics.faulty_files).await;
+                }
+            };
+            tokio::join!(control.operate.run(), events::publish(&control), published)
+        }
     }));
     let reach = Reach::of(admin.address());
     if !guard.serves(reach) {

@@ -143,17 +143,29 @@ impl AllowedRoutes {
         of: &str,
         labels: Option<&BTreeMap<String, String>>,
     ) -> bool {
-        let AllowedNamespaces { from, selector } = &self.namespaces;
-        let of_namespace = match (from.as_deref(), selector, labels) {
+        let of_namespace = self.namespaces.allow(own, of, labels);
+        let is_kind = |allowed: &AllowedKind| allowed.kind == kind.name();
+        of_namespace && (self.kinds.is_empty() || self.kinds.iter().any(is_kind))
+    }
+}
+
+impl AllowedNamespaces {
+    /// Whether a Gateway in `own` allows a namespace with these labels. What is not known does not
+    /// keep it away.
+    pub(crate) fn allow(
+        &self,
+        own: &str,
+        of: &str,
+        labels: Option<&BTreeMap<String, String>>,
+    ) -> bool {
+        match (self.from.as_deref(), &self.selector, labels) {
             (Some("Same"), ..) => own == of,
             (Some("Selector"), Some(selector), Some(labels)) => {
                 let selector = Selector::try_from(selector.clone());
                 selector.is_ok_and(|selector| selector.matches(labels))
             }
             _ => true,
-        };
-        let is_kind = |allowed: &AllowedKind| allowed.kind == kind.name();
-        of_namespace && (self.kinds.is_empty() || self.kinds.iter().any(is_kind))
+        }
     }
 }
 

@@ -18,6 +18,7 @@
 //! | `inbox` | what other threads report to a shard |
 //! | `clock` | the clock of all shards |
 //! | `runtime` | the two threads beside Envoy's: for calls to Redis, and for ticks |
+//! | `documents` | published documents: each checked once for all shards |
 //! | `link` | the way to the store: Redis, or Envoy's callouts to a sidecar |
 //! | `metrics` | Envoy's counters, with labels |
 //! | `log` | log lines, through Envoy |
@@ -33,6 +34,7 @@
 
 mod abi;
 mod clock;
+mod documents;
 mod facts;
 mod hooks;
 mod inbox;

@@ -1,20 +1,19 @@
 //! Configurations: of a listener's filter, and of a route.
 
-use std::collections::BTreeMap;
 use std::hash::{BuildHasher, RandomState};
 use std::sync::{Arc, LazyLock, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use quotagate_operate::document::unknown_zones;
 use quotagate_quota::config::{
-    Config, DocumentOwner, Faults, GoodDocuments, Inheritance, PerRoute, PublishedDocument, Reach,
-    WrongDocument,
+    Config, DocumentOwner, Faults, GoodDocuments, Inheritance, PerRoute, Reach, WrongDocument,
 };
 
 use crate::abi::{FilterConfig, process};
+use crate::documents::LiveDocuments;
 use crate::link::{Callouts, Closed, Library, Link, check};
 use crate::main_thread::MainThread;
 use crate::metrics::Metrics;
-use crate::shard::{LiveDocuments, Shard};
+use crate::shard::Shard;
 use crate::{log, runtime};
 
 /// A configuration in force: a document, and a shard for each Envoy worker that serves it.
@@ -74,25 +73,13 @@ impl Setup {
 
     /// Makes all shards, so that each of them takes up published documents without traffic, too.
     fn follow(&self, name: &str) {
-        let inheritance = Inheritance::new(name, &*self.config.domain);
-        let slot = inheritance.slot();
-        let inherited = taken_up().get(&slot).and_then(|written| inheritance.read(written));
-        // Checked once, because this is Envoy's main thread.
-        let inherited = inherited.map(|document| {
-            let config = document.config(&self.config).map_err(Vec::from).and_then(carried_out);
-            (document, config)
-        });
-        let keep = move |document: &PublishedDocument| {
-            let mut slots = taken_up();
-            let slot = slots.entry(slot).or_default();
-            if !inheritance.is_written(slot, document) {
-                *slot = inheritance.written(document);
-            }
-        };
-        let live = Arc::new(LiveDocuments { carried_out, keep: Box::new(keep) });
+        let owner = Inheritance::new(name, &*self.config.domain);
+        let live = LiveDocuments::new(owner, Arc::clone(&self.config), carried_out);
+        // Once for all, because this is Envoy's main thread.
+        let inherited = live.inherited();
         for worker in 0..self.shards.len() {
             if let Some(shard) = self.shard(worker) {
-                shard.follow(inherited.clone(), Arc::clone(&live));
+                shard.follow(&live, inherited.clone());
             }
         }
     }
@@ -116,7 +103,7 @@ impl Setup {
     pub fn shard(&self, worker: usize) -> Option<&Arc<Shard>> {
         let make = || {
             let main = self.main.clone().filter(|_| process::counts_without_stream());
-            Shard::new(Arc::clone(&self.config), self.link.clone(), main)
+            Shard::new(worker, Arc::clone(&self.config), self.link.clone(), main)
         };
         Some(self.shards.get(worker)?.get_or_init(make))
     }
@@ -267,12 +254,6 @@ fn carried_out(config: Config) -> Result<Config, Vec<String>> {
 
 fn good_documents() -> MutexGuard<'static, GoodDocuments> {
     GOOD_DOCUMENTS.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-/// The published documents that filters took up last, by [slot](Inheritance::slot).
-fn taken_up() -> MutexGuard<'static, BTreeMap<usize, Vec<u8>>> {
-    static TAKEN_UP: Mutex<BTreeMap<usize, Vec<u8>>> = Mutex::new(BTreeMap::new());
-    TAKEN_UP.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 fn in_process(config: &Config) -> Result<Link, Vec<String>> {

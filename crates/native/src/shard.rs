@@ -9,7 +9,8 @@
 //!
 //! Nobody waits long: the core is never locked during a call to the store, or a host call that runs
 //! other filters. The order of locks is core, then exchange of a stream, then waiting, then the
-//! scheduler of a stream. The [inbox](Mailbox) is locked last, alone.
+//! scheduler of a stream. The [inbox](Mailbox) is locked last, alone, and so are the locks of
+//! [`LiveDocuments`].
 
 use std::collections::BTreeMap;
 use std::hash::{BuildHasher, RandomState};
@@ -17,7 +18,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, TryLockError};
 use std::time::Duration;
 
-use quotagate_quota::config::{Config, PublishedDocument};
+use quotagate_quota::config::Config;
 use quotagate_quota::decision::Admission;
 use quotagate_quota::driver::{
     Arriving, ClientMark, Driver, HostWork, RESTING_TICK, RequestBody, TICK,
@@ -29,6 +30,7 @@ use tokio::time::sleep;
 
 use crate::abi::{FilterConfig, Host};
 use crate::clock::{millis, millis_of, now};
+use crate::documents::{CheckedDocument, LiveDocuments};
 use crate::facts::RequestFacts;
 use crate::inbox::{Letter, Mailbox, Recipient};
 use crate::link::Link;
@@ -76,20 +78,6 @@ pub struct Shard {
     is_checking: AtomicBool,
 }
 
-/// Keeps a document that was taken up.
-type KeepDocument = Box<dyn Fn(&PublishedDocument) + Send + Sync>;
-
-/// A published document, and what this form of the filter makes of it.
-pub type CheckedDocument = (PublishedDocument, Result<Config, Vec<String>>);
-
-/// What shards do with published documents.
-pub struct LiveDocuments {
-    /// Returns the configuration if this form of the filter can carry it out, else its faults.
-    pub carried_out: fn(Config) -> Result<Config, Vec<String>>,
-    /// Keeps what was taken up, for a later configuration of the same filter.
-    pub keep: KeepDocument,
-}
-
 struct Core {
     driver: StreamDriver,
     /// Streams that are not among those that wait, by their numbers: their body was read, or shadow
@@ -108,10 +96,16 @@ struct Core {
 type Decided = (Arc<Waiter>, Arc<Config>);
 
 impl Shard {
-    /// A shard that has counted nothing.
-    pub fn new(config: Arc<Config>, link: Link, main: Option<Arc<MainThread>>) -> Arc<Self> {
+    /// The shard of this Envoy worker, which has counted nothing.
+    pub fn new(
+        worker: usize,
+        config: Arc<Config>,
+        link: Link,
+        main: Option<Arc<MainThread>>,
+    ) -> Arc<Self> {
+        let index = u32::try_from(worker).unwrap_or(u32::MAX);
         let core = Core {
-            driver: Driver::new(config, seed()),
+            driver: Driver::new(config, seed()).with_index(index),
             aside: BTreeMap::new(),
             needs_all_headers: false,
             ticked: now(),
@@ -139,15 +133,13 @@ impl Shard {
     /// Takes up the document that this filter took up last in this process, and from now on
     /// those that operators publish, without traffic, too. Call it on Envoy's main thread, before
     /// the first request.
-    pub fn follow(self: &Arc<Self>, inherited: Option<CheckedDocument>, live: Arc<LiveDocuments>) {
+    pub fn follow(self: &Arc<Self>, live: &Arc<LiveDocuments>, inherited: Option<CheckedDocument>) {
         // Once only, by the setup that made it.
-        let _ = self.live.set(live);
+        let _ = self.live.set(Arc::clone(live));
         if let Some((document, config)) = inherited {
             let mut core = self.core.lock().unwrap_or_else(|poisoned| self.mend(poisoned));
-            core.driver.inherit(document);
-            if let Some(document) = core.driver.document().cloned() {
-                core.driver.take_up(&document, config, now());
-            }
+            core.driver.inherit(Arc::clone(&document));
+            core.driver.take_up(&document, config, now());
         }
         let shard = Arc::downgrade(self);
         runtime::spawn("published documents", async move {
@@ -178,12 +170,12 @@ impl Shard {
         let Some(live) = self.live.get() else { return };
         let arrived = {
             let core = self.core.lock().unwrap_or_else(|poisoned| self.mend(poisoned));
-            core.driver.document().cloned().zip(core.driver.embedded().cloned())
+            core.driver.document().cloned()
         };
-        let Some((document, embedded)) = arrived else { return };
-        let config = document.config(&embedded).map_err(Vec::from).and_then(live.carried_out);
+        let Some(document) = arrived else { return };
+        let config = live.check(&document);
         if self.with_core(|core, now| core.driver.take_up(&document, config, now)) {
-            (live.keep)(&document);
+            live.keep(&document);
         }
     }
 
@@ -604,8 +596,11 @@ impl Shard {
             waiting.values().cloned().collect()
         };
         for stream in waiting {
-            core.driver.decided(&mut stream.exchange(), decision.clone(), StreamState::Open, now());
-            core.orphans.push((stream, Arc::clone(&config)));
+            let mut exchange = stream.exchange();
+            core.driver.decided(&mut exchange, decision.clone(), StreamState::Open, now());
+            let config = Arc::clone(exchange.config_or(&config));
+            drop(exchange);
+            core.orphans.push((stream, config));
         }
         core
     }

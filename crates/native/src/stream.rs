@@ -1,6 +1,6 @@
 //! One request on its Envoy worker.
 
-use std::cell::{Cell, OnceCell};
+use std::cell::{Cell, OnceCell, RefCell};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -42,8 +42,10 @@ pub enum Action {
 pub struct Stream {
     setup: Arc<Setup>,
     state: RequestState,
-    /// The shard that counts it, and the configuration that it was evaluated with.
-    counted: OnceCell<(Arc<Shard>, Arc<Config>)>,
+    /// The shard that has seen it.
+    shard: OnceCell<Arc<Shard>>,
+    /// The configuration that it was evaluated with, while something is left to do by it.
+    config: RefCell<Option<Arc<Config>>>,
     /// Whether its request's body came here, and waits as long as it does.
     reads_request: Cell<bool>,
     /// Whether its response's body is read.
@@ -57,7 +59,8 @@ impl Stream {
         Self {
             setup,
             state: RequestState::new(NUMBER.fetch_add(1, Ordering::Relaxed)),
-            counted: OnceCell::new(),
+            shard: OnceCell::new(),
+            config: RefCell::default(),
             reads_request: Cell::new(false),
             reads_response: Cell::new(false),
         }
@@ -76,8 +79,18 @@ impl Stream {
         };
         let (arrival, config) = shard.arrive(&self.state, host, whole);
         // Once only: Envoy calls this hook once per stream.
-        let (_, config) = self.counted.get_or_init(|| (Arc::clone(shard), config));
-        self.arrived(&arrival, host, config)
+        let _ = self.shard.set(Arc::clone(shard));
+        if self.state.with(|exchange| exchange.is_uncounted()) {
+            return self.arrived(&arrival, host, &config);
+        }
+        self.config.replace(Some(config));
+        self.arrived_counted(&arrival, host)
+    }
+
+    fn arrived_counted(&self, arrival: &Arrival, host: &mut Host<'_>) -> Action {
+        // Hooks that run meanwhile only read it.
+        let config = self.config.borrow();
+        self.arrived(arrival, host, config.as_deref().unwrap_or(self.setup.config()))
     }
 
     fn arrived(&self, arrival: &Arrival, host: &mut Host<'_>, config: &Config) -> Action {
@@ -102,32 +115,32 @@ impl Stream {
 
     /// A piece of the request's body has come, or its trailers (`end`).
     pub fn request_body(&self, host: &mut Host<'_>, end: bool) -> Action {
-        let Some((shard, config)) = self.counted.get() else { return Action::Continue };
+        let Some(shard) = self.shard.get() else { return Action::Continue };
         if !self.state.with(|exchange| exchange.is_reading()) {
             let waits = self.state.with(|exchange| exchange.is_waiting());
             return if waits { Action::Hold } else { Action::Continue };
         }
         match shard.request_body(&self.state, host, end) {
-            Some(arrival) => self.arrived(&arrival, host, config),
+            Some(arrival) => self.arrived_counted(&arrival, host),
             None => Action::Read,
         }
     }
 
     /// The stream was woken, perhaps for others of its Envoy worker.
     pub fn woken(&self, host: &mut Host<'_>) {
-        let Some((shard, config)) = self.counted.get() else { return };
-        self.late_body(shard, config, host);
+        let Some(shard) = self.shard.get() else { return };
+        self.late_body(shard, host);
         shard.carry_out(host, carry_out);
     }
 
     /// Its request's body may take too long.
-    fn late_body(&self, shard: &Arc<Shard>, config: &Config, host: &mut Host<'_>) {
+    fn late_body(&self, shard: &Arc<Shard>, host: &mut Host<'_>) {
         if !self.state.with(|exchange| exchange.is_reading()) {
             return;
         }
         let action = guard("request body", None, || {
             let arrival = shard.late_body(&self.state, host);
-            Some(arrival.map(|arrival| self.arrived(&arrival, host, config)))
+            Some(arrival.map(|arrival| self.arrived_counted(&arrival, host)))
         });
         // After a panic nothing else would resume or answer it.
         let action = action.unwrap_or_else(|| {
@@ -148,15 +161,16 @@ impl Stream {
     /// The module panicked while the request's body was read. The request does not wait.
     pub fn give_up_body(&self, host: &mut Host<'_>) -> Action {
         self.reads_request.set(false);
-        let Some((shard, config)) = self.counted.get() else { return Action::Continue };
+        let Some(shard) = self.shard.get() else { return Action::Continue };
         shard.leaves(&self.state);
-        failed(host, config)
+        let config = self.config.borrow();
+        failed(host, config.as_deref().unwrap_or(self.setup.config()))
     }
 
     /// The response's headers arrive, from the upstream or from Envoy.
     pub fn response_headers(&self, host: &mut Host<'_>, whole: bool) {
         test_faults::trip("response");
-        let Some((shard, config)) = self.counted.get() else { return };
+        let Some(shard) = self.shard.get() else { return };
         shard.keep_time();
         let is_settled = {
             let mut exchange = self.state.exchange();
@@ -178,10 +192,12 @@ impl Stream {
                 });
             });
         }
+        let config = self.config.borrow();
+        let Some(of) = config.as_deref() else { return };
         let exchange = self.state.exchange();
         let Some(admission) = exchange.admission() else { return };
         let headers =
-            response::response_headers(config, &admission.standings, &upstream, response_time);
+            response::response_headers(of, &admission.standings, &upstream, response_time);
         drop(upstream);
         if let Some(headers) = headers {
             let mut scratch = SCRATCH.take();
@@ -190,11 +206,37 @@ impl Stream {
             });
             SCRATCH.set(scratch);
         }
+        drop((exchange, config));
+        self.release_config(host);
+    }
+
+    /// Lets go of the configuration if nothing is left to do by it: what the access log shows is
+    /// written before.
+    fn release_config(&self, host: &Host<'_>) {
+        if self.state.with(|exchange| exchange.release_config()) {
+            self.note(host);
+        }
+    }
+
+    /// Shows the decision in the access log, and lets go of the configuration.
+    fn note(&self, host: &Host<'_>) {
+        self.state.with(|exchange| {
+            if let Some(config) = self.config.borrow().as_deref()
+                && let Some(decision) = exchange.decision()
+                && let Some(entry) = access_log::entry(config, decision)
+            {
+                host.note(&entry);
+            }
+        });
+        // A hook of the request still has it if Envoy ends the stream while the module answers it.
+        if let Ok(mut config) = self.config.try_borrow_mut() {
+            config.take();
+        }
     }
 
     /// A piece of the response's body arrives.
     pub fn response_body(&self, host: &Host<'_>, end: bool) {
-        let Some((shard, _)) = self.counted.get() else { return };
+        let Some(shard) = self.shard.get() else { return };
         shard.keep_time();
         if !self.reads_response.get() {
             return;
@@ -204,44 +246,40 @@ impl Stream {
             self.settle(shard, |driver, exchange, now| {
                 driver.response_ends(exchange, &ResponseFacts::new(host), now);
             });
+            self.release_config(host);
         }
     }
 
     /// The response's trailers arrive.
     pub fn response_trailers(&self, host: &Host<'_>) {
-        if let Some((shard, _)) = self.counted.get() {
+        if let Some(shard) = self.shard.get() {
             self.settle(shard, |driver, exchange, now| {
                 driver.response_trailers(exchange, &ResponseFacts::new(host), now);
             });
+            self.release_config(host);
         }
     }
 
     /// The stream is over, and Envoy writes the access log next.
     pub fn complete(&self, host: &Host<'_>) {
-        let Some((shard, config)) = self.counted.get() else { return };
+        let Some(shard) = self.shard.get() else { return };
         // Before anything that may panic.
         let is_last = shard.stream_ends();
         test_faults::trip("complete");
         shard.keep_time();
         if !self.state.with(|exchange| exchange.is_uncounted()) {
-            self.complete_counted(host, shard, config);
+            self.complete_counted(host, shard);
         }
         shard.write_metrics(host, self.setup.metrics(), is_last);
     }
 
-    fn complete_counted(&self, host: &Host<'_>, shard: &Arc<Shard>, config: &Config) {
+    fn complete_counted(&self, host: &Host<'_>, shard: &Arc<Shard>) {
         let redirected = self.state.with(|exchange| exchange.redirected(|| host.is_redirected()));
         if let Some(admission) = redirected {
             shard.redirect(host, admission);
         }
         self.end(shard, &ResponseFacts::new(host));
-        self.state.with(|exchange| {
-            if let Some(decision) = exchange.decision()
-                && let Some(entry) = access_log::entry(config, decision)
-            {
-                host.note(&entry);
-            }
-        });
+        self.note(host);
     }
 
     /// Envoy destroys the stream.
@@ -249,7 +287,7 @@ impl Stream {
         let waiter = self.state.waiter();
         // Before anything that may panic: nothing may wait for this stream's wake.
         waiter.inspect(|waiter| waiter.forget());
-        let Some((shard, _)) = self.counted.get() else { return };
+        let Some(shard) = self.shard.get() else { return };
         if waiter.is_none() {
             return self.end(shard, &());
         }

@@ -23,7 +23,8 @@ pub use crate::change::author::Author;
 
 pub use self::dial::{ClearDial, DialEntry, SetDial};
 pub use self::document::{
-    DocumentRecord, DocumentText, PublishDocument, PublishedDocuments, WithdrawDocument, domain_of,
+    DocumentRecord, DocumentState, DocumentText, ProxyDocument, PublishDocument,
+    PublishedDocuments, SilentDocument, TakenUp, WithdrawDocument, WorkerDocument, domain_of,
 };
 pub use self::domain::{
     Board, DocumentInfo, DocumentsInForce, DomainInfo, ForgetDomain, PolicyInfo,
@@ -35,6 +36,16 @@ pub use self::top::{
 pub use self::usage::{
     PartiesPage, PartyUsage, PatternName, QuotaFrom, Reset, Usage, UsageReply, WindowSpan,
 };
+
+/// Whether JSON leaves this truth out.
+pub(crate) const fn is_false(truth: &bool) -> bool {
+    !*truth
+}
+
+/// Whether JSON leaves this number out.
+pub(crate) const fn is_zero(number: &u64) -> bool {
+    *number == 0
+}
 
 /// The first part of every path.
 pub const ROOT: &str = "/v1/";
@@ -121,6 +132,10 @@ pub struct Event {
     /// The partition that was changed, encoded as in keys.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub partition: Option<String>,
+    /// The number of the document that was published then; 0 if none was, so that the embedded ones
+    /// decided. Absent if nobody knows.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub document: Option<u64>,
     /// What was there before; absent if nothing was.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub before: Option<Value>,

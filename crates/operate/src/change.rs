@@ -8,6 +8,7 @@ pub mod dials;
 pub mod documents;
 pub mod domains;
 pub mod expiry;
+pub mod folder;
 pub mod history;
 pub mod overrides;
 mod parties;

@@ -13,7 +13,7 @@
 //! * A store also reads what proxies publish for its metrics ([`proxies`]).
 //!
 //! Bounds: 256 publishers; of each 48 partitions in each list (24 of those that would be refused),
-//! the requests of 52 policies, 8 documents and 68 KiB; of a proxy also the totals of about 700
+//! the requests of 52 policies, 8 documents and 84 KiB; of a proxy also the totals of about 700
 //! policies, in 64 KiB more. What cannot be read is ignored item by item.
 
 mod identity;
@@ -25,6 +25,7 @@ mod others;
 mod proxies;
 mod publish;
 mod requests;
+mod status;
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
@@ -38,11 +39,13 @@ use self::others::{Others, Reading};
 use self::proxies::NativeProxies;
 use self::publish::PicturePublisher;
 pub use self::requests::{PolicySteps, Requests};
+pub(crate) use self::status::DocumentStatus;
 use crate::api::{DocumentInfo, DocumentsInForce, MinuteRequests, PublisherKind, Refused, Top};
 use crate::control::ControlHandle;
+use crate::record::documents::NamedDocuments;
 use crate::watch::{
-    Beyond, CallSight, DocumentSighting, MAX_SHOWN_PROXIES, Pace, RefusedDocumentSighting, STEP,
-    Wanted, Watch,
+    Beyond, CallSight, DocumentSighting, Pace, RefusedDocumentSighting, STEP, SilentWorkers,
+    Wanted, Watch, merged,
 };
 use crate::{MAX_POLICIES, millis};
 use prometheus_client::registry::Registry;
@@ -116,6 +119,13 @@ impl Fleet {
         self.proxies.register(registry);
     }
 
+    /// The documents that proxies have in force, by domain, as they reported them to this store or
+    /// as native modules publish them. What other stores heard is not among them.
+    pub fn documents_known_here(&self) -> BTreeMap<String, Vec<DocumentSighting>> {
+        let now = Instant::now();
+        merged(self.watch.in_force.seen(now).into_iter().chain(self.proxies.documents(now)))
+    }
+
     /// How many partitions of each policy were refused in about the last five minutes, as this
     /// store saw them and as proxies list them: at least so many, because both are bounded.
     pub fn refused_partitions(&self) -> BTreeMap<(String, String), usize> {
@@ -184,6 +194,11 @@ impl FleetSight<'_> {
         }
     }
 
+    /// Why some processes are missing.
+    pub(crate) fn incomplete(&self) -> Option<String> {
+        self.others.incomplete.clone()
+    }
+
     /// The documents that filters refused, a sentence for each domain of `scope`.
     pub fn refused_documents(&self, scope: &DomainScope) -> Vec<String> {
         let mut latest = BTreeMap::new();
@@ -208,39 +223,60 @@ impl FleetSight<'_> {
 
     /// The documents that proxies have in force, by domain.
     pub fn in_force(&self) -> BTreeMap<String, DocumentsInForce> {
-        let theirs = self.others.pictures.iter().flat_map(|(.., picture)| picture.in_force.clone());
-        let theirs: Vec<_> = theirs.collect();
-        // A process that publishes only some of its proxies may hear of those that seem silent.
-        let is_cut = |seen: &DocumentSighting| seen.proxies.len() >= MAX_SHOWN_PROXIES;
-        let cut = theirs.iter().filter(|seen| is_cut(seen)).map(|seen| seen.domain.clone());
-        let cut: BTreeSet<String> = cut.collect();
-        let own = self.fleet.watch.in_force.seen(Instant::now());
-        let mut domains: BTreeMap<String, BTreeMap<(String, u64), BTreeSet<String>>> =
-            BTreeMap::new();
-        for sighting in own.into_iter().chain(theirs) {
-            let DocumentSighting { domain, digest, number, proxies } = sighting;
-            let document = (digest, number);
-            domains.entry(domain).or_default().entry(document).or_default().extend(proxies);
-        }
-        let count = |proxies: &BTreeSet<String>| u64::try_from(proxies.len()).unwrap_or(u64::MAX);
-        let counted = domains.into_iter().map(|(domain, documents)| {
-            let all: BTreeSet<String> = documents.values().flatten().cloned().collect();
-            let proxies = count(&all);
-            let mut silent = self.fleet.watch.in_force.silent(&domain, Instant::now());
-            silent.retain(|proxy| !cut.contains(&domain) && !all.contains(proxy));
-            let documents = documents.into_iter();
-            let mut documents: Vec<_> = documents
-                .map(|((digest, number), proxies)| DocumentInfo {
-                    digest,
-                    number,
-                    proxies: count(&proxies),
+        let count = |proxies: usize| u64::try_from(proxies).unwrap_or(u64::MAX);
+        let counted = self.documents().into_iter().map(|(domain, sightings)| {
+            let proxies = sightings.iter().flat_map(|seen| &seen.proxies);
+            let all: BTreeSet<&str> = proxies.map(|seen| &*seen.proxy).collect();
+            let silent = count(self.silent(&domain, &sightings).len());
+            let mut documents: Vec<_> = sightings
+                .iter()
+                .map(|seen| DocumentInfo {
+                    digest: seen.digest.clone(),
+                    number: seen.number,
+                    proxies: count(seen.proxies.len()),
+                    requests: seen.requests,
+                    refused: seen.refused,
                 })
                 .collect();
             documents.sort_by_key(|document| Reverse(document.proxies));
-            let silent = count(&silent);
+            let proxies = count(all.len());
             (domain, DocumentsInForce { proxies, documents, differ: Vec::new(), silent })
         });
         counted.collect()
+    }
+
+    /// What the proxies of a domain made of its published document, as of `now` of the backend's
+    /// clock.
+    pub(crate) fn document_status(
+        &self,
+        domain: &str,
+        published: Option<&NamedDocuments>,
+        now: Duration,
+    ) -> DocumentStatus {
+        let sightings = self.documents().remove(domain).unwrap_or_default();
+        DocumentStatus::of(&sightings, self.silent(domain, &sightings), published, now)
+    }
+
+    /// What proxies reported, to any process, within the last minute, by domain.
+    fn documents(&self) -> BTreeMap<String, Vec<DocumentSighting>> {
+        let theirs = self.aged().into_iter().flat_map(|(age_ms, picture)| {
+            picture.in_force.iter().map(move |seen| seen.aged(age_ms / 1000))
+        });
+        let own = self.fleet.watch.in_force.seen(Instant::now());
+        merged(own.into_iter().chain(theirs))
+    }
+
+    /// The proxies that should report and do not, of those that reported to this store.
+    fn silent(&self, domain: &str, sightings: &[DocumentSighting]) -> Vec<SilentWorkers> {
+        // A process that publishes only some of its proxies may hear of those that seem silent.
+        if self.others.pictures.iter().any(|(.., picture)| picture.is_cut()) {
+            return Vec::new();
+        }
+        let mut silent = self.fleet.watch.in_force.silent(domain, Instant::now());
+        let heard = sightings.iter().flat_map(|seen| &seen.proxies);
+        let heard: BTreeSet<&str> = heard.map(|seen| &*seen.proxy).collect();
+        silent.retain(|of| !heard.contains(&*of.proxy));
+        silent
     }
 
     /// The calls of all processes; those of this one are `own`.
@@ -285,9 +321,13 @@ impl CallSight for FleetSight<'_> {
         merge::beyond_of(&self.fleet.watch, listed, beyond, key)
     }
 
-    fn is_in_force(&self, domain: &str, digest: &str) -> bool {
-        let documents = self.documents.get_or_init(|| self.in_force());
-        documents.get(domain).is_some_and(|documents| documents.has(digest))
+    fn numbers(&self, domain: &str, digest: &str) -> Vec<u64> {
+        let domains = self.documents.get_or_init(|| self.in_force());
+        let documents = domains.get(domain).map_or(&[][..], |of| &of.documents);
+        let of_digest = documents.iter().filter(|document| document.digest == digest);
+        let mut numbers: Vec<u64> = of_digest.map(|document| document.number).collect();
+        numbers.sort_unstable();
+        numbers
     }
 }
 

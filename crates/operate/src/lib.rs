@@ -42,6 +42,7 @@ pub use self::change::counters::Counters;
 pub use self::change::dials::Dials;
 pub use self::change::documents::Documents;
 pub use self::change::domains::Domains;
+pub use self::change::folder::FolderDocuments;
 pub use self::change::history::{History, HistoryFilter, OnChange};
 pub use self::change::overrides::Overrides;
 pub use self::domain::boards::{Boards, DomainGauges, PolicyGauge};
@@ -50,6 +51,7 @@ pub use self::domain::views::{Full, Views, Watched};
 pub use self::fault::Fault;
 pub use self::fleet::{Fleet, FleetSight, PolicySteps, Requests};
 pub use self::operate::Operate;
+pub use self::record::documents::NamedDocuments;
 pub use self::record::share_words;
 
 /// Most domains whose dials are kept in memory.

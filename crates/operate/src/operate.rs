@@ -3,12 +3,14 @@
 
 use std::sync::Arc;
 
+use bytes::Bytes;
 use futures_util::future::{BoxFuture, FutureExt};
 use quotagate_protocol::dials::DialsReply;
 use quotagate_store::server::{Event, Hooks};
 use quotagate_store::store::Store;
 
-use crate::api::PublisherKind;
+use crate::Fault;
+use crate::api::{PublishedDocuments, PublisherKind};
 use crate::change::counters::Counters;
 use crate::change::dials::Dials;
 use crate::change::documents::Documents;
@@ -55,7 +57,7 @@ pub struct Operate {
     /// Dials of policies.
     pub dials: Dials,
     /// Published documents.
-    pub documents: Documents,
+    pub documents: Arc<Documents>,
     /// Runtime overrides of partitions.
     pub overrides: Arc<Overrides>,
     /// Counters of partitions.
@@ -83,6 +85,17 @@ impl Operate {
         Self::of(store, PublisherKind::Proxy)
     }
 
+    /// The published documents of a domain, and what its proxies made of them: [`TakenUp`] says how
+    /// many of them run which number, since when.
+    ///
+    /// [`TakenUp`]: crate::api::TakenUp
+    ///
+    /// # Errors
+    /// If the domain is not known, or the backend fails.
+    pub async fn document_status(&self, domain: Option<&str>) -> Result<PublishedDocuments, Fault> {
+        self.documents.list(domain, &self.fleet.look().await).await
+    }
+
     fn of(store: Arc<dyn Store>, kind: PublisherKind) -> Self {
         let watch = Arc::new(Watch::default());
         let control = ControlHandle::new(store);
@@ -95,17 +108,23 @@ impl Operate {
             Arc::clone(&history),
             Arc::clone(&watch),
         ));
+        let documents = Arc::new(Documents::new(Arc::clone(&directory), Arc::clone(&history)));
         let boards = Arc::new(Boards::new(Arc::clone(&directory), Arc::clone(&views)));
         Self {
             dials: Dials::new(Arc::clone(&directory), Arc::clone(&history), Arc::clone(&watch)),
-            documents: Documents::new(Arc::clone(&directory), Arc::clone(&history)),
+            documents: Arc::clone(&documents),
             counters: Counters::new(
                 Arc::clone(&history),
                 Arc::clone(&overrides),
                 Arc::clone(&boards),
             ),
             domains: Domains::new(Arc::clone(&history), Arc::clone(&boards)),
-            expiry: Expiry::new(Arc::clone(&history), Arc::clone(&overrides), Arc::clone(&boards)),
+            expiry: Expiry::new(
+                Arc::clone(&history),
+                Arc::clone(&overrides),
+                Arc::clone(&boards),
+                documents,
+            ),
             views,
             directory,
             history,
@@ -119,8 +138,8 @@ impl Operate {
 
     /// Reads the domains that proxies ask for every second; drops windows that have ended;
     /// publishes what this process sees. A store, which has gauges of all domains, also reads the
-    /// others every ten seconds, records which dials and overrides have ended, reads what proxies
-    /// publish, and counts requests by minute. Never returns.
+    /// others every ten seconds, records which dials, overrides and documents have ended, reads
+    /// what proxies publish, and counts requests by minute. Never returns.
     pub async fn run(&self) {
         let quiet = async {
             if self.kind == PublisherKind::Store {
@@ -164,15 +183,16 @@ impl Hooks for Operate {
     ) -> BoxFuture<'a, Result<DialsReply, String>> {
         async move {
             let cached = self.views.wanted(domain).await.map_err(|full| full.to_string())?;
-            // Reports decide nothing, so an unreadable one is ignored.
-            if let Some(report) = cached.learn(report) {
-                self.watch.reported(domain, &report);
+            // One that cannot be read counts nothing, and does not say who the proxy is.
+            let report = cached.learn(report);
+            if let Some(report) = &report {
+                self.watch.reported(domain, report);
                 if cached.is_due() {
                     let (directory, cached) = (Arc::clone(&self.directory), Arc::clone(&cached));
                     tokio::spawn(async move { directory.write_down(&cached).await });
                 }
             }
-            cached.reply().ok_or_else(|| "the dials cannot be read".to_owned())
+            cached.reply(report.as_ref()).ok_or_else(|| "the dials cannot be read".to_owned())
         }
         .boxed()
     }
@@ -181,12 +201,13 @@ impl Hooks for Operate {
         &'a self,
         domain: &'a str,
         digest: &'a str,
-    ) -> BoxFuture<'a, Result<Vec<u8>, String>> {
+        number: u64,
+    ) -> BoxFuture<'a, Result<Bytes, String>> {
         async move {
             let cached = self.views.wanted(domain).await.map_err(|full| full.to_string())?;
-            let published = cached.reply().and_then(|reply| reply.document);
-            let published = published.ok_or("the published documents cannot be read")?;
-            self.documents.reply(domain, published, digest).await
+            let documents = cached.view().and_then(|view| view.documents());
+            let (documents, _) = documents.ok_or("the published documents cannot be read")?;
+            self.documents.reply(domain, documents.numbered(number).clone(), digest).await
         }
         .boxed()
     }

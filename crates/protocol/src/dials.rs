@@ -12,8 +12,8 @@ use super::{Kind, Mode, OnFailure, is_default, lenient};
 /// The path of the call; its query is `domain=<domain>`. Its body is a [`Report`], or empty.
 pub const TELEMETRY_PATH: &str = "/v1/telemetry";
 /// The path on which a worker asks for the published document of its domain; its query is
-/// `domain=<domain>&digest=<digest>` with the [digest](DOCUMENT_DIGEST) of the document that it
-/// has. The reply is a [`DocumentReply`].
+/// `domain=<domain>&digest=<digest>&number=<number>` with the [digest](DOCUMENT_DIGEST) of the
+/// document that it has, and the number that the store named. The reply is a [`DocumentReply`].
 pub const DOCUMENT_PATH: &str = "/v1/document";
 /// Largest published document, in bytes of JSON. A reply with it is at most
 /// [`MAX_BODY`](super::MAX_BODY) bytes long.
@@ -184,7 +184,8 @@ pub struct Dial {
     pub for_ms: Option<u64>,
 }
 
-/// The telemetry of a worker. The store shows it to operators and bases no decision on it.
+/// The telemetry of a worker. The store shows it to operators, and decides by [`Self::proxy`] which
+/// of two published documents it names.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Report {
     /// The [version of the protocol](super::PROTOCOL) that the worker speaks; 0 if it states none.
@@ -204,6 +205,16 @@ pub struct Report {
     /// The number of that document, if it is a published one; 0 for the embedded document.
     #[serde(default, skip_serializing_if = "is_default")]
     pub number: u64,
+    /// For how many seconds the worker has had that document in force, under that number.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub in_force_s: u64,
+    /// Whether the worker takes published documents up, because its embedded document says
+    /// `live: true`. Such a worker reports without traffic, too.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub live: bool,
+    /// Which of the workers of its process it is.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub worker: u32,
     /// Every policy of its configuration, those with `mode: off` included. A worker with more than
     /// 64 reports some of them at a time. A store leaves out those that it cannot read.
     #[serde(deserialize_with = "lenient::items")]

@@ -19,7 +19,7 @@ pub use mode::{Mode, OnFailure};
 pub use reserve::{Adjustment, Grant, Invalid, Reservation, ReserveReply, ReserveRequest};
 pub use window::{
     Calendar, Fixed, Kind, MAX_CALENDAR_S, MAX_TIME_ZONE, MAX_WINDOW_S, SLICES, Sliding, Unit,
-    Window,
+    Window, share_of,
 };
 
 /// The version of the protocol. A worker states its own in each report, and calls for units carry

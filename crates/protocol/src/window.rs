@@ -337,9 +337,9 @@ fn digest(partition: &str) -> (u64, u64) {
     (number(first), number(rest))
 }
 
-/// Which hundredth of all partitions this one belongs to: 0 to 99. Other bits than those of
-/// [`Fixed::staggered`] decide, so that the windows of a share do not begin together.
-pub(crate) fn share_of(partition: &str) -> u64 {
+/// Which hundredth of all partitions, or of all proxies, this one belongs to: 0 to 99. Other bits
+/// than those of [`Fixed::staggered`] decide, so that the windows of a share do not begin together.
+pub fn share_of(partition: &str) -> u64 {
     digest(partition).1 % 100
 }
 

@@ -28,7 +28,7 @@ const DIRECTIONS: &[(&str, &[&str])] = &[
         "quotagate-ratelimit",
         &["quotagate-control", "quotagate-protocol", "quotagate-quota", "quotagate-store"],
     ),
-    ("quotagate-kubernetes", &["quotagate-operate", "quotagate-quota"]),
+    ("quotagate-kubernetes", &["quotagate-operate", "quotagate-protocol", "quotagate-quota"]),
     (
         "quotagate-cli",
         &[

@@ -62,8 +62,9 @@ pub trait ControlStore: Send + Sync {
     /// The text of the published document with this number.
     fn document<'a>(&'a self, domain: &'a str, number: u64) -> Reply<'a, Option<Vec<u8>>>;
 
-    /// Deletes all published documents of a domain, and their records.
-    fn forget_documents<'a>(&'a self, domain: &'a str) -> Reply<'a, ()>;
+    /// Deletes all published documents of a domain, and their records, in one step. Returns
+    /// `false`, and deletes nothing, if the record of the last one is no longer `last`.
+    fn forget_documents<'a>(&'a self, domain: &'a str, last: Option<&'a [u8]>) -> Reply<'a, bool>;
 
     /// Deletes fields and sets others in one step, without a new version and without history.
     fn upsert<'a>(&'a self, hash: HashName, domain: &'a str, upsert: &'a Upsert) -> Reply<'a, ()>;
@@ -208,6 +209,8 @@ pub struct Publication {
     pub number: u64,
     /// Its record.
     pub record: Vec<u8>,
+    /// The record of the last one from now on.
+    pub last: Vec<u8>,
     /// Its text; `None` to withdraw.
     pub text: Option<Vec<u8>>,
     /// The number whose record and text are deleted.

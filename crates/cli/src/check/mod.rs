@@ -134,10 +134,21 @@ pub(crate) fn run(args: &CheckArgs) -> Result<ExitCode, String> {
 /// A line for each finding, if the file cannot be read, or has faults or no document.
 pub(crate) fn to_publish(file: &Path) -> Result<(Vec<DocumentVersion>, Vec<String>), Vec<String>> {
     let name = file.display().to_string();
+    let text = read(file).map_err(|error| vec![format!("{name}: cannot be read: {error}")])?;
+    to_publish_of(&name, text)
+}
+
+/// The same of a file with this content.
+///
+/// # Errors
+/// As [`to_publish`].
+pub(crate) fn to_publish_of(
+    name: &str,
+    text: Vec<u8>,
+) -> Result<(Vec<DocumentVersion>, Vec<String>), Vec<String>> {
     let line = |why: String| vec![format!("{name}: {why}")];
-    let text = read(file).map_err(|error| line(format!("cannot be read: {error}")))?;
     let text = String::from_utf8(text).map_err(|_| line(NOT_UTF_8.to_owned()))?;
-    let report = check_with(&name, &text, StoreField::Optional);
+    let report = check_with(name, &text, StoreField::Optional);
     let lines = report.lines();
     if report.has(Severity::Fault) {
         return Err(lines);

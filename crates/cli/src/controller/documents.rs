@@ -143,10 +143,10 @@ impl DocumentStore {
         let change = PublishDocument {
             domain: client.domain.clone(),
             document: Some(document.clone()),
-            rollback_to: None,
             after: Some(after),
             note: Some(note.to_owned()),
             by: self.by.clone(),
+            ..PublishDocument::default()
         };
         let answer = client.change::<Changed>(Method::POST, api::DOCUMENTS, &change).await?;
         Ok(answer.value.done)

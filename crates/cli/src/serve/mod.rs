@@ -10,12 +10,13 @@ use std::path::{Path, PathBuf};
 use std::thread::available_parallelism;
 use std::time::Duration;
 
-use quotagate_control::{App, serve as serve_store};
+use quotagate_control::{App, DocumentFolder, serve as serve_store};
 use quotagate_quota::duration;
 use quotagate_ratelimit::settings::LogFormat;
 use quotagate_store::secret::PasswordFile;
 use quotagate_store::server::{ListenAddr, Listener, Tokens, raise_file_limit};
 use quotagate_store::url::StoreUrl;
+use serde_json::Value;
 use tokio::runtime::{Builder, Runtime};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::oneshot;
@@ -25,6 +26,7 @@ use tracing_subscriber::layer::SubscriberExt as _;
 use tracing_subscriber::util::SubscriberInitExt as _;
 
 use self::operators::OperatorArgs;
+use crate::check::to_publish_of;
 use crate::values;
 
 #[derive(clap::Args)]
@@ -53,6 +55,10 @@ pub struct ServeArgs {
     /// separated by commas
     #[arg(long, env = "QUOTAGATE_ADMIN_HOSTS", value_name = "NAME", value_delimiter = ',', value_parser = host)]
     admin_host: Vec<String>,
+    /// A folder with policy documents, *.yaml, *.yml or *.json: each is published for its domain
+    /// when it changes, and again if the store has lost it
+    #[arg(long, env = "QUOTAGATE_DOCUMENTS", value_name = "DIR")]
+    documents: Option<PathBuf>,
     /// The name, such as production, that the live page shows in its title, its colour and every
     /// confirmation
     #[arg(long, env = "QUOTAGATE_ENVIRONMENT", value_name = "NAME", value_parser = environment)]
@@ -223,6 +229,12 @@ pub(crate) fn signals(
     })
 }
 
+/// The documents of a file, without warnings: nobody waits for them here.
+fn documents(name: &str, text: Vec<u8>) -> Result<Vec<Value>, Vec<String>> {
+    let (documents, _) = to_publish_of(name, text)?;
+    Ok(documents.into_iter().map(|document| document.value).collect())
+}
+
 async fn serve(args: ServeArgs) -> Result<(), String> {
     let url = store_url(&args.store, args.password_file.as_deref())?;
     if let Err(error) = raise_file_limit() {
@@ -241,7 +253,8 @@ async fn serve(args: ServeArgs) -> Result<(), String> {
     tracing::info!("listening on {}, admin on {}, store {url}", calls.address(), admin.address());
     let store = quotagate_store::open(&url, &args.prefix);
     let app = App::new(store, tokens).admin_tokens(admin_tokens).admin_hosts(args.admin_host);
-    let app = args.operators.apply(app)?.environment(args.environment);
+    let folder = args.documents.map(|path| DocumentFolder { path, read: documents });
+    let app = args.operators.apply(app)?.environment(args.environment).documents(folder);
     let server = serve_store(calls, admin, app, async { ending.await.unwrap_or_default() });
     tokio::select! {
         () = server => tracing::info!("stopped"),

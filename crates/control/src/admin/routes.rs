@@ -146,12 +146,7 @@ async fn clear_override(State(app): AdminState, body: Body<api::ClearOverride>) 
 
 async fn documents(State(app): AdminState, asked: Asked) -> Reply<api::PublishedDocuments> {
     let domain = asked.of_documents(&app).await?;
-    let list = app.operate.documents.list(domain.as_deref()).await?;
-    let sight = app.operate.fleet.look().await;
-    let mut in_force = sight.in_force();
-    let in_force = in_force.remove(&list.domain).unwrap_or_default();
-    let refused = sight.refused_documents(&DomainScope::Some([list.domain.clone()].into()));
-    Ok(Json(api::PublishedDocuments { in_force, refused, ..list }))
+    Ok(Json(app.operate.document_status(domain.as_deref()).await?))
 }
 
 async fn document_text(State(app): AdminState, asked: Asked) -> Reply<api::DocumentText> {
@@ -314,11 +309,36 @@ impl Asked {
 
     /// The same for published documents, whose domain no proxy needs to have reported.
     async fn of_documents(&self, app: &Control) -> Result<Option<String>, Refusal> {
-        // The operator may see the domain that the request names.
-        match self.domain() {
-            Some(domain) => Ok(Some(domain.to_owned())),
-            None => self.one(app).await,
+        only_of_documents(app, &self.access.scope, self.domain()).await
+    }
+}
+
+/// The same as [`only`] for published documents, whose domain no proxy needs to have reported. The
+/// operator may see the domain that the request names.
+async fn only_of_documents(
+    app: &Control,
+    scope: &DomainScope,
+    given: Option<&str>,
+) -> Result<Option<String>, Refusal> {
+    match (given, scope) {
+        (Some(domain), _) => Ok(Some(domain.to_owned())),
+        (None, DomainScope::Some(names)) if names.len() == 1 => Ok(names.first().cloned()),
+        _ => only(app, scope, None).await,
+    }
+}
+
+/// The domain to forget: one that is known, or that has published documents.
+async fn forgotten(
+    app: &Control,
+    scope: &DomainScope,
+    given: &str,
+) -> Result<Option<String>, Refusal> {
+    match only(app, scope, Some(given)).await {
+        Err(unknown) => {
+            let records = app.operate.documents.records(given).await?;
+            if records.is_empty() { Err(unknown) } else { Ok(Some(given.to_owned())) }
         }
+        known => known,
     }
 }
 
@@ -425,24 +445,19 @@ impl<T: DeserializeOwned> FromRequest<Arc<Control>> for Body<T> {
 
     async fn from_request(request: Request, app: &Arc<Control>) -> Result<Self, Refusal> {
         let access = Access::in_extensions(request.extensions())?;
-        let is_document = request.uri().path() == api::DOCUMENTS;
-        let most = if is_document { MAX_PUBLISHED } else { MAX_BODY };
+        let path = request.uri().path().to_owned();
+        let most = if path == api::DOCUMENTS { MAX_PUBLISHED } else { MAX_BODY };
         let bytes = receive(request.into_body(), most).await?;
         let sent: Value = read_json(&bytes)?;
         let refused =
             |refusal: Refusal| Refusal::Change { wish: sent.clone(), refusal: refusal.into() };
-        Self::of(&access, app, &sent, is_document).await.map_err(refused)
+        Self::of(&access, app, &sent, &path).await.map_err(refused)
     }
 }
 
 impl<T: DeserializeOwned> Body<T> {
-    /// `is_document`: no proxy needs to have reported its domain.
-    async fn of(
-        access: &Access,
-        app: &Control,
-        sent: &Value,
-        is_document: bool,
-    ) -> Result<Self, Refusal> {
+    /// What was sent to this path.
+    async fn of(access: &Access, app: &Control, sent: &Value, path: &str) -> Result<Self, Refusal> {
         // A list would be read as the fields in their order, so that their names could not be
         // checked.
         let Value::Object(mut fields) = sent.clone() else {
@@ -454,15 +469,14 @@ impl<T: DeserializeOwned> Body<T> {
             Some(_) => Err(Refusal::parameter(name, "must be a text")),
         };
         let (by, reason, domain) = (text("by")?, text("reason")?, text("domain")?);
-        let domain = match domain {
-            Some(domain) => {
-                access.check(&domain)?;
-                match is_document {
-                    true => Some(domain),
-                    false => only(app, &access.scope, Some(&domain)).await?,
-                }
-            }
-            None => only(app, &access.scope, None).await?,
+        if let Some(domain) = &domain {
+            access.check(domain)?;
+        }
+        let (scope, given) = (&access.scope, domain.as_deref());
+        let domain = match (path, given) {
+            (api::DOCUMENTS, _) => only_of_documents(app, scope, given).await?,
+            (api::DOMAINS, Some(given)) => forgotten(app, scope, given).await?,
+            _ => only(app, scope, given).await?,
         };
         if let Some(domain) = &domain {
             fields.insert("domain".to_owned(), domain.as_str().into());

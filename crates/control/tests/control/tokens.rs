@@ -79,15 +79,17 @@ async fn stream_ends_when_its_token_goes_or_changes() {
 async fn token_of_a_domain_publishes_before_a_proxy_reports_it() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("tokens");
-    fs::write(&path, line("pia", "publish", "new,other")).unwrap();
+    let lines = [line("pia", "publish", "new,other"), line("uma", "admin", "new")];
+    fs::write(&path, lines.concat()).unwrap();
     let tokens = Tokens::from_file(&path).unwrap();
     let app = App::new(open("memory:").await, None).admin_tokens(Some(tokens));
     let server = Served::app(app).await;
-    let asks = async |method, path: &str, body| {
-        let answer = ask(&server, method, path, "pia", body).await;
+    let asks_as = async |token: &str, method, path: &str, body| {
+        let answer = ask(&server, method, path, token, body).await;
         let (status, body) = read(answer).await;
         (status.as_u16(), body)
     };
+    let asks = async |method, path: &str, body| asks_as("pia", method, path, body).await;
     let publish = |domain: &str| {
         let document = json!({"domain": domain, "policies": []});
         Some(json!({"domain": domain, "document": document, "by": "pia"}))
@@ -107,6 +109,17 @@ async fn token_of_a_domain_publishes_before_a_proxy_reports_it() {
     let mixed =
         json!({"domain": "new", "by": "pia", "document": {"domain": "pay", "policies": []}});
     assert_eq!(asks(Method::POST, "/v1/documents", Some(mixed)).await.0, 400);
+    // A token of a single domain need not name it, and may forget it.
+    let (status, listed) = asks_as("uma", Method::GET, "/v1/documents", None).await;
+    assert_eq!((status, &listed["domain"]), (200, &json!("new")), "{listed}");
+    assert_eq!(asks(Method::GET, "/v1/documents", None).await.0, 404, "it has two");
+    let forget = json!({"domain": "new", "by": "uma"});
+    let forgets =
+        async || asks_as("uma", Method::DELETE, "/v1/domains", Some(forget.clone())).await;
+    let (status, made) = forgets().await;
+    assert_eq!((status, &made["done"]), (200, &json!("forgot domain new")), "{made}");
+    let (status, again) = forgets().await;
+    assert!(status == 404 && again["known"].is_null(), "{again}");
 }
 
 #[tokio::test]

@@ -13,7 +13,7 @@ use crate::resource::{
 
 /// The most names of Envoy's routes in one condition.
 pub(super) const MAX_ROUTES: usize = 1024;
-/// The most bytes of them in a policy of a Gateway.
+/// The most bytes of them in all policies of an object on Gateways.
 const MAX_ROUTE_BYTES: usize = 64 * 1024;
 
 /// An object that concerns a domain.
@@ -29,6 +29,10 @@ pub(super) struct Candidate<'a> {
     pub(super) is_of_all: bool,
     /// What is not counted, or counts beside the traffic, and why.
     pub(super) notes: Vec<String>,
+    /// Routes of Gateways that are not counted, and why.
+    pub(super) left_out: Vec<String>,
+    /// Names of routes of Gateways that are in other namespaces.
+    pub(super) of_others: BTreeSet<String>,
     /// Targets without traffic.
     pub(super) nothing: Vec<(AncestorRef, Reason, String)>,
     pub(super) refused: Option<(Reason, String)>,
@@ -66,6 +70,8 @@ impl<'a> Candidate<'a> {
             targets: Vec::new(),
             is_of_all: false,
             notes: Vec::new(),
+            left_out: Vec::new(),
+            of_others: BTreeSet::new(),
             nothing: Vec::new(),
             refused: None,
             policies: Vec::new(),
@@ -88,6 +94,7 @@ impl<'a> Candidate<'a> {
                 Target::Gateway(found) => {
                     candidate.is_of_all |= !found.is_listener && scene.has_one_gateway();
                     candidate.notes.extend(found.notes);
+                    candidate.left_out.extend(found.left_out);
                     candidate.traffic.entry(found.gateway.clone()).or_default();
                     let routes = found.routes.into_iter();
                     attached.extend(routes.map(|route| (route, found.gateway.clone())));
@@ -111,33 +118,60 @@ impl<'a> Candidate<'a> {
         self.spec.policies.is_none() && domain.lists(&self.name.namespace)
     }
 
-    /// Adds the routes of Gateways. A policy can name so many and no more: the younger ones are
-    /// left out. So no team can make the policy of a Gateway fail by adding routes.
+    /// Adds the routes of Gateways. The policies of an object can name so many and no more. Each
+    /// namespace has an equal share of the names, and what is left goes to the older routes. So no
+    /// team can push out the routes of another one, or make the policy of a Gateway fail.
     fn attach(&mut self, mut attached: Vec<(AttachedRoute, ObjectName)>) {
         if self.is_of_all {
             // It names no route. What cannot be named is counted as well.
             self.notes.clear();
+            self.left_out.clear();
         }
         attached.sort();
-        let (mut names, mut bytes) = (BTreeSet::new(), 0);
-        for (route, gateway) in attached {
-            let new: Vec<String> = route.names.difference(&names).cloned().collect();
-            let more: usize = new.iter().map(|name| name.len() + 3).sum();
-            let is_full = names.len() + new.len() > MAX_ROUTES || bytes + more > MAX_ROUTE_BYTES;
-            if is_full && !self.is_of_all {
-                self.notes.push(format!(
-                    "{} is not counted: the policy names {} of Envoy's routes already, and may \
-                     name {MAX_ROUTES} in {MAX_ROUTE_BYTES} bytes. Give the Gateway a domain of \
-                     its own, where its policies name no routes",
-                    route.label,
-                    names.len()
-                ));
-                continue;
+        let most = MAX_ROUTE_BYTES / self.rules().count().max(1);
+        let namespaces: BTreeSet<String> =
+            attached.iter().map(|(route, _)| route.namespace.clone()).collect();
+        let count = namespaces.len().max(1);
+        // Names and their bytes, of each namespace and of all.
+        let (mut shares, mut all) = (BTreeMap::<String, (usize, usize)>::new(), (0, 0));
+        let mut taken = BTreeSet::new();
+        for is_share in [true, false] {
+            for (route, _) in &attached {
+                for name in &route.names {
+                    let share = shares.entry(route.namespace.clone()).or_default();
+                    let bytes = name.len() + 3;
+                    let is_full = if is_share {
+                        share.0 + 1 > MAX_ROUTES / count || share.1 + bytes > most / count
+                    } else {
+                        all.0 + 1 > MAX_ROUTES || all.1 + bytes > most
+                    };
+                    if taken.contains(name) || (is_full && !self.is_of_all) {
+                        continue;
+                    }
+                    taken.insert(name.clone());
+                    *share = (share.0 + 1, share.1 + bytes);
+                    all = (all.0 + 1, all.1 + bytes);
+                }
             }
-            bytes += more;
-            names.extend(new);
-            self.traffic.entry(gateway).or_default().extend(route.names);
         }
+        for (route, gateway) in attached {
+            let missing = route.names.difference(&taken).count();
+            if missing > 0 {
+                self.left_out.push(format!(
+                    "{} is not counted: {missing} of its {} names in Envoy have no room, as the \
+                     policies of an object may name {MAX_ROUTES} in {MAX_ROUTE_BYTES} bytes. Give \
+                     the Gateway a domain of its own, where its policies name no routes",
+                    route.label,
+                    route.names.len()
+                ));
+            }
+            let names = route.names.intersection(&taken).cloned();
+            if route.namespace != self.name.namespace {
+                self.of_others.extend(names.clone());
+            }
+            self.traffic.entry(gateway).or_default().extend(names);
+        }
+        self.notes.splice(0..0, self.left_out.iter().cloned());
     }
 
     pub(super) fn rules(

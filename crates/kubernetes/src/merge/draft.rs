@@ -20,8 +20,10 @@ const MAX_NAMESPACE_POLICIES: usize = 32;
 const MAX_NAMESPACE_IDENTITIES: usize = 8;
 /// The most bytes that one namespace adds to a document, without the routes of Gateways.
 const MAX_NAMESPACE_BYTES: usize = 128 * 1024;
-/// The most bytes of a document.
-const MAX_DOCUMENT_BYTES: usize = 1024 * 1024;
+/// The most bytes of a document that can be published.
+const MAX_DOCUMENT_BYTES: usize = quotagate_protocol::dials::MAX_DOCUMENT;
+/// The bytes of what a default has around the routes that it leaves out.
+const EXCEPTION_BYTES: usize = r#""match":{"not":{"routes":[]}},"#.len();
 /// The most policies of a document.
 const MAX_POLICIES: usize = quotagate_quota::config::MAX_POLICIES;
 
@@ -52,6 +54,8 @@ struct Drafted<'a> {
     targets: Vec<AncestorRef>,
     traffic: Traffic,
     precedence: Precedence,
+    /// Whether it is in the namespace of a Gateway that the domain lists.
+    is_of_platform: bool,
     rule: &'a PolicyRule,
     own: BTreeMap<String, String>,
     placement: Placement,
@@ -77,11 +81,13 @@ impl<'a> Drafted<'a> {
         common.cloned().collect()
     }
 
-    /// Whether this override has traffic of `other`.
+    /// Whether this override takes its name from `other`, because it has traffic of it. Only the
+    /// platform does so in other namespaces: an override caps the traffic in any case.
     fn caps(&self, other: &Drafted<'_>) -> bool {
         self.precedence == Precedence::Override
             && other.precedence == Precedence::Plain
             && self.rule.name == other.rule.name
+            && (self.is_of_platform || self.object.namespace == other.object.namespace)
             && other.traffic.iter().any(|(gateway, routes)| {
                 let own = self.traffic.get(gateway);
                 own.is_some_and(|own| self.placement.routes.is_none() || !own.is_disjoint(routes))
@@ -96,7 +102,8 @@ impl<'a> Draft<'a> {
             identities: DocumentIdentities::of(&domain.base),
             policies: Vec::new(),
             shares: BTreeMap::new(),
-            bytes: Value::Object(domain.base.clone()).to_string().len(),
+            bytes: Value::Object(domain.base.clone()).to_string().len()
+                + r#","identities":{}"#.len(),
         }
     }
 
@@ -147,6 +154,7 @@ impl<'a> Draft<'a> {
                 targets: candidate.targets.clone(),
                 traffic: candidate.traffic.clone(),
                 precedence,
+                is_of_platform: self.domain.lists(&candidate.name.namespace),
                 rule,
                 own: own.clone(),
                 placement,
@@ -172,15 +180,19 @@ impl<'a> Draft<'a> {
             return Err(invalid(faults.join("; ")));
         }
         self.conflicts(&drafted)?;
-        let evicted = self.evicted(&drafted);
-        let found = self.replacements(&mut drafted).map_err(invalid)?;
+        let mut evicted = self.evicted(&drafted);
+        let found = self.replacements(&mut drafted, &mut evicted).map_err(invalid)?;
         let new = found.iter().filter_map(|(index, routes)| {
             Some(routes.difference(&self.policies.get(*index)?.replaced))
         });
         let new: usize = new.flatten().map(|name| name.len() + 3).sum();
         let old = drafted.iter().flat_map(|default| &default.replaced);
-        bytes += new + old.map(|name| name.len() + 3).sum::<usize>();
-        self.take_share(candidate, &drafted, &identities, bytes).map_err(invalid)?;
+        let old: usize = old.map(|name| name.len() + 3).sum();
+        let is_default = |new: &&Drafted<'_>| matches!(new.precedence, Precedence::Default(_));
+        let old = old + EXCEPTION_BYTES * drafted.iter().filter(is_default).count();
+        bytes += new;
+        self.take_share(candidate, &drafted, &identities, bytes, old).map_err(invalid)?;
+        bytes += old;
         for (index, routes) in found {
             if let Some(default) = self.policies.get_mut(index) {
                 default.replaced.extend(routes);
@@ -197,13 +209,15 @@ impl<'a> Draft<'a> {
         Ok(evicted)
     }
 
-    /// Counts what an object adds toward the bounds of its namespace and of the document.
+    /// Counts what an object adds toward the bounds of its namespace and of the document. The bytes
+    /// of what others replace in its defaults count in the document alone.
     fn take_share(
         &mut self,
         candidate: &Candidate<'a>,
         drafted: &[Drafted<'_>],
         identities: &DocumentIdentities,
         bytes: usize,
+        replaced: usize,
     ) -> Result<(), String> {
         let all = self.own_policies().len() + self.policies.len() + drafted.len();
         if all > MAX_POLICIES {
@@ -212,7 +226,7 @@ impl<'a> Draft<'a> {
                  can give some Gateways a domain of their own"
             ));
         }
-        if self.bytes + bytes > MAX_DOCUMENT_BYTES {
+        if self.bytes + bytes + replaced > MAX_DOCUMENT_BYTES {
             return Err(format!(
                 "the document would be larger than {MAX_DOCUMENT_BYTES} bytes: the platform can \
                  give some Gateways a domain of their own"
@@ -226,6 +240,7 @@ impl<'a> Draft<'a> {
         let of_routes: usize = drafted
             .iter()
             .flat_map(|policy| policy.placement.routes.iter().flatten())
+            .filter(|name| candidate.of_others.contains(*name))
             .map(|name| name.len() + 3)
             .sum();
         let bytes = if is_of_routes { bytes } else { bytes.saturating_sub(of_routes) };
@@ -286,16 +301,18 @@ impl<'a> Draft<'a> {
     }
 
     /// The routes on which the policies of an object replace defaults that are accepted, by the
-    /// index of the default. Notes in the object's own defaults which routes replace them.
+    /// index of the default. Notes in the object's own defaults which routes replace them. Where
+    /// these are too many, the objects that came later yield.
     fn replacements(
         &self,
         drafted: &mut [Drafted<'a>],
+        evicted: &mut Vec<(ObjectName, Refusal)>,
     ) -> Result<BTreeMap<usize, BTreeSet<String>>, String> {
         let too_many = |name: &str| {
-            Err(format!(
+            format!(
                 "more than {MAX_ROUTES} routes would replace the default {name}: choose other \
                  names, or remove some routes"
-            ))
+            )
         };
         let mut found: BTreeMap<usize, BTreeSet<String>> = BTreeMap::new();
         for (index, default) in self.policies.iter().enumerate() {
@@ -306,20 +323,25 @@ impl<'a> Draft<'a> {
             }
             let all = default.replaced.union(&routes).count();
             if default.placement.routes.is_none() && all > MAX_ROUTES {
-                return too_many(&default.placement.name);
+                return Err(too_many(&default.placement.name));
             }
             found.insert(index, routes);
         }
         for default in drafted.iter_mut() {
             for policy in &self.policies {
                 let routes = default.replaced_by(policy);
-                if !routes.is_empty() {
-                    default.replaced.extend(routes);
-                    default.by.insert(policy.object);
+                let is_evicted = evicted.iter().any(|(name, _)| name == policy.object);
+                if routes.is_empty() || is_evicted {
+                    continue;
                 }
-            }
-            if default.placement.routes.is_none() && default.replaced.len() > MAX_ROUTES {
-                return too_many(&default.placement.name);
+                let all = default.replaced.union(&routes).count();
+                if default.placement.routes.is_none() && all > MAX_ROUTES {
+                    let why = too_many(&default.placement.name);
+                    evicted.push((policy.object.clone(), (Reason::Invalid, why)));
+                    continue;
+                }
+                default.replaced.extend(routes);
+                default.by.insert(policy.object);
             }
         }
         Ok(found)

@@ -84,6 +84,17 @@ impl Candidate<'_> {
                 format!("{} is replaced {part} by {by}", policy.document_name)
             })
             .collect();
+        let is_cap = self.rules().any(|(precedence, ..)| precedence == Precedence::Override);
+        if is_cap && let [first, ..] = self.left_out.as_slice() {
+            return Verdict {
+                holds: false,
+                reason: Reason::PartiallyProgrammed,
+                message: format!(
+                    "the overrides do not cap all routes. Give the Gateway a domain of its own, \
+                     where they count all its traffic. {first}"
+                ),
+            };
+        }
         let gone = |policy: &DocumentPolicy| policy.state == DocumentPolicyState::Overridden;
         let (holds, reason) = match (replaced.is_empty(), self.policies.iter().all(gone)) {
             (true, _) => (true, Reason::Programmed),

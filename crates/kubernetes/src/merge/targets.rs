@@ -40,6 +40,9 @@ pub(crate) struct GatewayTraffic {
     /// Whether it is one listener.
     pub(crate) is_listener: bool,
     pub(crate) routes: Vec<AttachedRoute>,
+    /// What is not counted, and why.
+    pub(crate) left_out: Vec<String>,
+    /// What counts beside it.
     pub(crate) notes: Vec<String>,
 }
 
@@ -49,6 +52,7 @@ pub(crate) struct AttachedRoute {
     pub(crate) created: Option<Timestamp>,
     /// Its kind and name.
     pub(crate) label: String,
+    pub(crate) namespace: String,
     /// What Envoy calls it.
     pub(crate) names: BTreeSet<String>,
 }
@@ -139,7 +143,7 @@ impl Scene<'_> {
                 listeners.join(", ")
             )));
         }
-        let (mut routes, mut notes) = (Vec::new(), Vec::new());
+        let (mut routes, mut left_out, mut notes) = (Vec::new(), Vec::new(), Vec::new());
         for ((kind, route_name), route) in &self.objects.routes {
             let label = format!("{} {route_name}", kind.name());
             let mut names = BTreeSet::new();
@@ -147,21 +151,22 @@ impl Scene<'_> {
                 let choice = RuleChoice { listener: section, rule: None };
                 match self.names(*kind, route_name, route, &parent, choice) {
                     Ok(found) => {
-                        let left_out = found.left_out.iter();
-                        notes.extend(left_out.map(|why| format!("{label} is not counted: {why}")));
+                        let why = found.left_out.iter();
+                        left_out.extend(why.map(|why| format!("{label} is not counted: {why}")));
                         notes.extend(found.doubles);
                         names.extend(found.names);
                     }
-                    Err(why) => notes.push(format!("{label} is not counted: {why}")),
+                    Err(why) => left_out.push(format!("{label} is not counted: {why}")),
                 }
             }
             if !names.is_empty() {
-                routes.push(AttachedRoute { created: route.created(), label, names });
+                let (created, namespace) = (route.created(), route_name.namespace.clone());
+                routes.push(AttachedRoute { created, label, namespace, names });
             }
         }
         let gateway = name.clone();
         let is_listener = section.is_some();
-        Ok(Target::Gateway(GatewayTraffic { gateway, is_listener, routes, notes }))
+        Ok(Target::Gateway(GatewayTraffic { gateway, is_listener, routes, left_out, notes }))
     }
 
     fn route(self, kind: RouteKind, name: &ObjectName, section: Option<&str>) -> Found {
@@ -223,7 +228,10 @@ impl Scene<'_> {
         }
         let Some(waypoint) = self.waypoint(name) else {
             return Err(missing(format!(
-                "Service {name} uses no waypoint: label it, or its namespace, with {WAYPOINT}"
+                "Service {name} uses no waypoint that allows it: label it, or its namespace, with \
+                 {WAYPOINT}, and let a listener of that Gateway allow the namespace \
+                 {}",
+                name.namespace
             )));
         };
         if !self.objects.gateways.contains_key(&waypoint) {
@@ -238,8 +246,25 @@ impl Scene<'_> {
             let own = self
                 .parents(route_name, route)
                 .filter(|parent| parent.service.as_ref() == Some(name));
-            // Teams that call the Service may attach routes, too: a fault of theirs is a note.
+            // Teams that call the Service may attach routes, too: what they do is a note.
             for parent in own {
+                if route_name.namespace != name.namespace {
+                    notes.push(format!(
+                        "{label} is not counted: only routes of the Service's own namespace are"
+                    ));
+                    continue;
+                }
+                // Envoy calls its routes alike at all parents.
+                let is_other = |other: &Parent| other.service.as_ref() != Some(name);
+                let mut others = self.parents(route_name, route).filter(is_other);
+                if let Some(other) = others.find(|other| self.domain.has(&other.of)) {
+                    notes.push(format!(
+                        "{label} is not counted: it has another parent, at Gateway {}, and its \
+                         traffic there would count as well. Write a route for the Service alone",
+                        other.of
+                    ));
+                    continue;
+                }
                 match self.names(*kind, route_name, route, &parent, RuleChoice::default()) {
                     Ok(found) => {
                         let left_out = found.left_out.iter();
@@ -273,7 +298,18 @@ impl Scene<'_> {
         let labels = labels.into_iter().find(|labels| labels.contains_key(WAYPOINT))?;
         let name = labels.get(WAYPOINT).filter(|name| *name != "none")?;
         let namespace = labels.get(WAYPOINT_NAMESPACE).unwrap_or(&service.namespace);
-        Some(ObjectName::new(namespace, name))
+        let waypoint = ObjectName::new(namespace, name);
+        // A label alone lets nobody in.
+        let labels = of_namespace.cloned().unwrap_or_default();
+        let allows = |listener: &Listener| {
+            let allowed = &listener.allowed_routes.namespaces;
+            allowed.allow(&waypoint.namespace, &service.namespace, Some(&labels))
+        };
+        let is_allowed = match self.objects.gateways.get(&waypoint) {
+            Some(gateway) => gateway.listeners.iter().any(allows),
+            None => true,
+        };
+        is_allowed.then_some(waypoint)
     }
 
     /// The Gateways that have accepted a route.

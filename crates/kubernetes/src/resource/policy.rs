@@ -31,7 +31,7 @@ pub struct PolicyRule {
     #[cfg_attr(feature = "schema", schemars(length(min = 1, max = 40), regex(pattern = NAME)))]
     pub name: String,
     /// Which requests count, within the traffic of the target. Hosts and routes come from the
-    /// target, so no team reaches the traffic of another one.
+    /// target.
     #[serde(rename = "match", default, skip_serializing_if = "Option::is_none")]
     pub conditions: Option<RequestConditions>,
     /// Who is counted: identities of this object, `platform/NAME` for those of the platform, and

@@ -87,11 +87,11 @@ impl Library {
     pub fn fetch(&self, sender: Arc<dyn Recipient>, fetch: OutgoingFetch) {
         let endpoint = Arc::clone(&self.endpoint);
         runtime::spawn("a fetch", async move {
-            let OutgoingFetch { id, domain, report, timeout, has_digest } = fetch;
+            let OutgoingFetch { id, domain, report, timeout, has_digest, number } = fetch;
             let report = report.unwrap_or_default();
             let body = async {
                 match has_digest {
-                    Some(digest) => endpoint.document(&domain, &digest).await,
+                    Some(digest) => Ok(endpoint.document(&domain, &digest, number).await?.into()),
                     None => {
                         let dials = endpoint.dials(&domain, report.as_bytes()).await?;
                         // Writing numbers and strings into memory cannot fail.

@@ -6,9 +6,10 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::domain::DocumentsInForce;
+use super::{is_false, is_zero};
 
 /// A document that an operator published, or the withdrawal of one.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DocumentRecord {
     /// Its number: 1, 2, ... in each domain.
     pub number: u64,
@@ -28,9 +29,29 @@ pub struct DocumentRecord {
     /// The number whose content it has again, if it is a rollback.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rollback_to: Option<u64>,
+    /// Which share of the proxies takes it up first, in percent. Absent: all do.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub percent: Option<u8>,
+    /// When its time is over, in milliseconds since the Unix epoch. Then the one before is in force
+    /// again.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub until_ms: Option<u64>,
+    /// Whether a store published it that has it in its folder.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub of_folder: bool,
 }
 
 impl DocumentRecord {
+    /// Whether it is for a share of the proxies or for a time.
+    pub fn is_limited(&self) -> bool {
+        self.percent.is_some() || self.until_ms.is_some()
+    }
+
+    /// Whether its time is over at this moment.
+    pub fn is_over(&self, now_ms: u64) -> bool {
+        self.until_ms.is_some_and(|until| until <= now_ms)
+    }
+
     /// Whether it withdraws what was published.
     pub fn is_withdrawal(&self) -> bool {
         self.digest.is_empty()
@@ -49,16 +70,103 @@ pub struct PublishedDocuments {
     pub domain: String,
     /// Whether they survive a restart of this store.
     pub durable: bool,
-    /// The last 64, the newest first. The first one is published, unless it is a withdrawal.
+    /// The last 64, the newest first. The first one is published, unless it is a withdrawal. If it
+    /// is for a share of the proxies, the others have the one after it.
     pub documents: Vec<DocumentRecord>,
     /// Why nobody knows which one is published.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub incomplete: Option<String>,
     /// What proxies have in force.
     pub in_force: DocumentsInForce,
+    /// How many of the live proxies have what is published.
+    #[serde(default)]
+    pub taken_up: TakenUp,
+    /// The same by proxy and worker, those that are behind first.
+    #[serde(default)]
+    pub proxies: Vec<ProxyDocument>,
+    /// The live proxies that have been silent for a minute.
+    #[serde(default)]
+    pub silent: Vec<SilentDocument>,
+    /// How many rows of `proxies` and `silent` are left out.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub left_out: u64,
     /// What proxies refuse, in sentences.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub refused: Vec<String>,
+}
+
+/// How many live proxies have the published document, or their own ones while none is published. A
+/// proxy is live if its own document says `live: true` and it reported within the last minute.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TakenUp {
+    /// Those that have it in all of their workers.
+    pub have: u64,
+    /// All of them.
+    pub live: u64,
+    /// When the last worker of those that have it took it up, as [`WorkerDocument::since_ms`];
+    /// absent if none has it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub since_ms: Option<u64>,
+}
+
+/// The workers of a proxy that have one document. If its workers have several, a proxy has several
+/// rows.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ProxyDocument {
+    /// The name of its process: 16 hexadecimal digits.
+    pub proxy: String,
+    /// The digest of the document.
+    pub digest: String,
+    /// Its number, if it is a published one.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub number: u64,
+    /// Whether its own document says `live: true`.
+    pub live: bool,
+    /// What that means.
+    pub state: DocumentState,
+    /// The number of the published document that it refuses; 0 for none.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub refuses: u64,
+    /// The workers that have it: 128 at most.
+    pub workers: Vec<WorkerDocument>,
+}
+
+/// A worker that has some document in force.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct WorkerDocument {
+    /// Its index in its process.
+    pub worker: u32,
+    /// Since when, to the second, in milliseconds since the Unix epoch. The worker says for how
+    /// long; the moment is by the clock of Redis, or of the store with `memory:`.
+    pub since_ms: u64,
+}
+
+/// What the document of a worker is. Those to look at come first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum DocumentState {
+    /// Another one than the published one.
+    Behind,
+    /// Nobody knows what is published.
+    Unknown,
+    /// The published one.
+    Published,
+    /// The proxy's own, because it is not live or nothing is published.
+    Own,
+}
+
+/// A live proxy that does not report.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SilentDocument {
+    /// The name of its process.
+    pub proxy: String,
+    /// The digest of the document that it reported last.
+    pub digest: String,
+    /// Its number, if it is a published one.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub number: u64,
+    /// When, as [`WorkerDocument::since_ms`].
+    pub last_ms: u64,
 }
 
 /// A published document with its content.
@@ -75,7 +183,7 @@ pub struct DocumentText {
 }
 
 /// Publishes a document for the proxies of its domain whose own document says `live: true`.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct PublishDocument {
     /// The domain: that of the document.
@@ -84,13 +192,20 @@ pub struct PublishDocument {
     /// The document; or else [`rollback_to`](Self::rollback_to).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub document: Option<Value>,
-    /// The number of an earlier document, whose content is published again.
+    /// The number of an earlier document, whose content is published again. That of a document for
+    /// a share of the proxies or for a time promotes it: all proxies take it up, for good.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rollback_to: Option<u64>,
     /// The number of the last document that the operator has seen; 0 for none. If another one was
     /// published since, the store refuses this one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub after: Option<u64>,
+    /// Publishes it for this share of the proxies, 1 to 99 percent. Only with a document.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub percent: Option<u8>,
+    /// Publishes it for so many milliseconds. Only with a document.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub for_ms: Option<u64>,
     /// A note for those who look at the list.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub note: Option<String>,

@@ -5,7 +5,7 @@ use quotagate_protocol::{Kind, Mode, OnFailure};
 use serde::{Deserialize, Serialize};
 
 use super::dial::DialEntry;
-use crate::watch::is_embedded;
+use super::{is_false, is_zero};
 
 /// The state of a domain.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -92,10 +92,6 @@ impl PolicyInfo {
     }
 }
 
-pub(super) const fn is_false(truth: &bool) -> bool {
-    !*truth
-}
-
 /// A domain that filters have reported.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DomainInfo {
@@ -132,7 +128,7 @@ pub struct DocumentsInForce {
     pub differ: Vec<String>,
     /// The proxies that have been silent for a minute, and reported to this store within ten that
     /// they have a published document. 0 if too many proxies report to other stores to tell.
-    #[serde(default, skip_serializing_if = "is_embedded")]
+    #[serde(default, skip_serializing_if = "is_zero")]
     pub silent: u64,
 }
 
@@ -142,10 +138,16 @@ pub struct DocumentInfo {
     /// Its digest.
     pub digest: String,
     /// Its number, if it is a published one.
-    #[serde(default, skip_serializing_if = "is_embedded")]
+    #[serde(default, skip_serializing_if = "is_zero")]
     pub number: u64,
     /// The proxies that reported it.
     pub proxies: u64,
+    /// Their requests in the last five minutes. One counts for each policy that applied to it.
+    #[serde(default)]
+    pub requests: u64,
+    /// How many of those were refused.
+    #[serde(default)]
+    pub refused: u64,
 }
 
 impl DocumentsInForce {
@@ -186,7 +188,7 @@ impl DocumentsInForce {
             return None;
         }
         let all = self.proxies;
-        let of = |DocumentInfo { digest, number, proxies }: &DocumentInfo| {
+        let of = |DocumentInfo { digest, number, proxies, .. }: &DocumentInfo| {
             let verb = if *proxies == 1 { "has" } else { "have" };
             let number = if *number == 0 { String::new() } else { format!(" (number {number})") };
             format!("{proxies} of {all} proxies {verb} {digest}{number}")

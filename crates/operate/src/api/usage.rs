@@ -3,8 +3,8 @@
 use quotagate_protocol::{Kind, Mode};
 use serde::{Deserialize, Serialize};
 
-use super::domain::is_false;
 use super::overrides::OverrideEntry;
+use super::{is_false, is_zero};
 
 /// A partition and its counter in the current window of one policy.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -40,10 +40,6 @@ impl Usage {
     }
 }
 
-const fn is_zero(units: &u64) -> bool {
-    *units == 0
-}
-
 /// A partition that contains a party: its counter, and whether requests are refused because of it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PartyUsage {
@@ -56,6 +52,11 @@ pub struct PartyUsage {
     /// Whether no proxy has reported the policy for 15 minutes.
     #[serde(default, skip_serializing_if = "is_false")]
     pub gone: bool,
+    /// The numbers of the documents that decide: those in force whose policy has this counter, in
+    /// order. 0 stands for the embedded ones. Several, while proxies have different documents;
+    /// none, if no proxy has reported lately, or for a window that has ended.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub documents: Vec<u64>,
     /// Requests refused within about the last five minutes, counted as in
     /// [`Refused`](super::Refused).
     #[serde(default, skip_serializing_if = "is_zero")]
@@ -108,6 +109,7 @@ impl PartyUsage {
             usage,
             mode,
             gone: false,
+            documents: Vec::new(),
             refused: 0,
             would_refuse: 0,
             refused_error: 0,

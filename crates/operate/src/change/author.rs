@@ -41,9 +41,14 @@ pub struct Author {
 }
 
 impl Author {
-    /// Time, which ends dials and overrides.
+    /// Time, which ends dials, overrides and documents.
     pub(crate) fn time() -> Self {
         Self { action: Some(EXPIRY.to_owned()), ..Self::default() }
+    }
+
+    /// A store that publishes the files of its folder.
+    pub(crate) fn folder() -> Self {
+        Self { action: Some("folder".to_owned()), ..Self::default() }
     }
 
     /// Makes changes as this author.
@@ -62,6 +67,7 @@ impl Event {
             author: AUTHOR.try_with(Author::clone).unwrap_or_default(),
             policy: None,
             partition: None,
+            document: None,
             before: None,
             after: None,
         }

@@ -5,7 +5,9 @@
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
+use bytes::Bytes;
 use quotagate_protocol::dials::{DocumentReply, DocumentVersion};
 use quotagate_protocol::is_domain;
 use quotagate_quota::config::{Config, PublishedDocument};
@@ -13,19 +15,26 @@ use serde::de::IgnoredAny;
 use serde_json::Value;
 use tokio::sync::OnceCell;
 
+use super::author::Author;
+use super::dials::check_time;
 use super::history::{History, Made};
 use crate::api::{
-    Changed, DocumentRecord, DocumentText, DocumentsInForce, Event, MAX_REASON, PublishDocument,
+    Changed, DocumentRecord, DocumentText, Event, MAX_REASON, NOBODY, PublishDocument,
     PublishedDocuments, WithdrawDocument, domain_of,
 };
 use crate::control::ControlHandle;
 use crate::document::unknown_zones;
 use crate::domain::directory::{Directory, clean, clean_text};
-use crate::record::documents::{LOST_RECORD, LastRecord, last, published, records};
-use crate::record::write;
+use crate::fleet::{DocumentStatus, FleetSight};
+use crate::record::documents::{LOST_RECORD, LastRecord, PublishedState, last, published, records};
+use crate::record::{span, write};
 use crate::{Fault, MAX_DOMAINS, millis};
 use quotagate_store::control::{HashName, LAST_DOCUMENT, MAX_DOCUMENTS, Publication, Snapshot};
+use quotagate_store::server::DomainScope;
 use quotagate_store::store::StoreError;
+
+/// Who publishes the files of a store's folder.
+const FOLDER: &str = "--documents";
 
 /// The published documents of all domains.
 pub struct Documents {
@@ -37,9 +46,11 @@ pub struct Documents {
 }
 
 /// Replies to proxies, and which document each of them has. Those who ask at once share one read.
-type LastReplies = HashMap<String, (DocumentVersion, Arc<OnceCell<Arc<[u8]>>>)>;
+/// A domain has two while a document is published for a share of its proxies.
+type LastReplies = HashMap<String, Vec<(DocumentVersion, Arc<OnceCell<Bytes>>)>>;
 
 /// What is published.
+#[derive(Default)]
 struct Wish<'w> {
     domain: &'w str,
     after: Option<u64>,
@@ -48,6 +59,9 @@ struct Wish<'w> {
     /// The document and what it means; `None` to withdraw.
     content: Option<(Value, Config)>,
     rollback_to: Option<u64>,
+    percent: Option<u8>,
+    for_ms: Option<u64>,
+    is_of_folder: bool,
 }
 
 impl Documents {
@@ -61,6 +75,7 @@ impl Documents {
     /// All faults of the document; or that another one was published since the operator looked, or
     /// the backend fails.
     pub async fn publish(&self, wish: &PublishDocument) -> Result<Changed, Fault> {
+        check_limits(wish)?;
         let (document, named) = match (&wish.document, wish.rollback_to) {
             (Some(document), None) => {
                 let named = domain_of(document).map(str::to_owned);
@@ -89,8 +104,31 @@ impl Documents {
             by: &wish.by,
             content: Some(content),
             rollback_to: wish.rollback_to,
+            percent: wish.percent,
+            for_ms: wish.for_ms,
+            is_of_folder: false,
         };
         self.make(wish).await
+    }
+
+    /// Publishes the document of a file in the folder of a store.
+    pub(super) async fn publish_file(
+        &self,
+        content: (Value, Config),
+        after: u64,
+        file: &str,
+    ) -> Result<Changed, Fault> {
+        let domain = content.1.domain.to_string();
+        let wish = Wish {
+            domain: &domain,
+            after: Some(after),
+            note: Some(file),
+            by: FOLDER,
+            content: Some(content),
+            is_of_folder: true,
+            ..Wish::default()
+        };
+        Author::folder().makes(self.make(wish)).await
     }
 
     /// Withdraws the published document.
@@ -101,65 +139,130 @@ impl Documents {
     pub async fn withdraw(&self, wish: &WithdrawDocument) -> Result<Changed, Fault> {
         let domain = self.domain(wish.domain.as_deref()).await?;
         let WithdrawDocument { after, note, by, .. } = wish;
-        let (content, rollback_to) = (None, None);
-        let note = note.as_deref();
-        self.make(Wish { domain: &domain, after: *after, note, by, content, rollback_to }).await
+        let (domain, after, note) = (&*domain, *after, note.as_deref());
+        self.make(Wish { domain, after, note, by, ..Wish::default() }).await
     }
 
     async fn make(&self, wish: Wish<'_>) -> Result<Changed, Fault> {
-        let Wish { domain, after, note, by, content, rollback_to } = wish;
-        let snapshot = self.control.read(HashName::Documents, domain).await?;
-        let old = snapshot.get(LAST_DOCUMENT).map(<[u8]>::to_vec);
+        let domain = wish.domain;
+        // What was before need not be readable for what comes next.
+        let (snapshot, _) = self.read(domain).await?;
         let records = records(&snapshot);
-        // Of a record that was lost, nobody knows the number.
         let last_number = records.first().map_or(0, |record| record.number);
-        if after.is_some_and(|after| after != last_number) {
+        if wish.after.is_some_and(|after| after != last_number) {
             return Err(overtaken(domain, records.first()));
         }
-        let digest = content.as_ref().map(|(_, config)| config.digest.to_string());
-        match (&digest, last(&snapshot)) {
-            (None, LastRecord::Absent) => {
-                return Err(Fault::Absent(format!("no document is published in {domain}")));
+        wish.check(&last(&snapshot), snapshot.now)?;
+        let Some(made) = self.publish_next(wish, &snapshot).await? else {
+            let snapshot = self.control.read(HashName::Documents, domain).await?;
+            return Err(overtaken(domain, self::records(&snapshot).first()));
+        };
+        let remark = self.remark(domain).await;
+        Ok(Changed { remark, ..self.history.reply(domain.to_owned(), made, None) })
+    }
+
+    /// The records, after the end of a time was written down; and why that could not be.
+    async fn read(&self, domain: &str) -> Result<(Snapshot, Option<String>), Fault> {
+        let snapshot = self.control.read(HashName::Documents, domain).await?;
+        match last(&snapshot) {
+            LastRecord::Known(state) if state.is_over_at(snapshot.now) => {
+                let failed = self.end(domain, &snapshot, &state).await.err();
+                let why = failed.map(|fault| {
+                    format!(
+                        "the time of number {} is over, and what was before it cannot be published \
+                         again, so proxies keep what they have: {fault}. Publish a document, or \
+                         withdraw",
+                        state.newest().number
+                    )
+                });
+                Ok((self.control.read(HashName::Documents, domain).await?, why))
             }
-            (None, LastRecord::Known(last)) if last.is_withdrawal() => {
-                return Err(Fault::Absent(format!("no document is published in {domain}")));
-            }
-            (Some(digest), LastRecord::Known(last)) if *digest == last.digest => {
-                return Err(Fault::InUse(format!(
-                    "{domain} has this very document published, as number {} ({digest}): nothing \
-                     would change",
-                    last.number
-                )));
-            }
-            _ => {}
+            _ => Ok((snapshot, None)),
         }
+    }
+
+    /// If the time of the last document is over, publishes again what was in force before it. Of
+    /// several stores, one does. Returns why that could not be.
+    ///
+    /// # Errors
+    /// If the backend fails.
+    pub(crate) async fn end_if_over(&self, domain: &str) -> Result<Option<String>, Fault> {
+        Ok(self.read(domain).await?.1)
+    }
+
+    async fn end(
+        &self,
+        domain: &str,
+        snapshot: &Snapshot,
+        state: &PublishedState,
+    ) -> Result<(), Fault> {
+        let base = state.base();
+        let content = match base.is_withdrawal() {
+            true => None,
+            false => Some(checked(&self.text_of(domain, base).await?)?),
+        };
+        let note = format!("the time of number {} is over", state.newest().number);
+        let wish = Wish {
+            domain,
+            note: Some(&note),
+            by: NOBODY,
+            rollback_to: content.as_ref().map(|_| base.number),
+            content,
+            ..Wish::default()
+        };
+        Author::time().makes(self.publish_next(wish, snapshot)).await.map(drop)
+    }
+
+    /// Makes the next number. Returns `None` if another one was made after `snapshot`.
+    async fn publish_next(
+        &self,
+        wish: Wish<'_>,
+        snapshot: &Snapshot,
+    ) -> Result<Option<Made>, Fault> {
+        let Wish { domain, note, by, content, rollback_to, percent, for_ms, is_of_folder, .. } =
+            wish;
+        let old = snapshot.get(LAST_DOCUMENT).map(<[u8]>::to_vec);
+        // Of a record that was lost, nobody knows the number.
+        let last_number = records(snapshot).first().map_or(0, |record| record.number);
+        let now = millis(snapshot.now);
         let record = DocumentRecord {
             number: last_number.saturating_add(1),
-            digest: digest.unwrap_or_default(),
+            digest: content
+                .as_ref()
+                .map(|(_, config)| config.digest.to_string())
+                .unwrap_or_default(),
             policies: content.as_ref().map_or(0, |(_, config)| config.policies.len() as u64),
             by: clean(by),
-            at_ms: millis(snapshot.now),
+            at_ms: now,
             note: note.map(|note| clean_text(note, MAX_REASON)).filter(|note| !note.is_empty()),
             rollback_to,
+            percent,
+            until_ms: for_ms.map(|for_ms| now.saturating_add(for_ms)),
+            of_folder: is_of_folder,
         };
-        let event = Event::new(record.at_ms, &record.by, done(&record))
+        let state = match last(snapshot) {
+            LastRecord::Known(state) => state,
+            LastRecord::Absent | LastRecord::Unreadable => Box::default(),
+        };
+        let limited = state.limited_at(snapshot.now).map(|of| of.number);
+        let is_promotion = limited.is_some() && limited == rollback_to;
+        let event = Event::new(now, &record.by, done(&record, is_promotion, for_ms))
             .values(old.as_deref(), Some(&write(&record)));
+        let state = PublishedState::after(record.clone(), state.base().clone());
         let publication = Publication {
             old,
             number: record.number,
             record: write(&record),
+            last: write(&state),
             text: content.as_ref().map(|(document, _)| document.to_string().into_bytes()),
-            dropped: dropped(&snapshot, record.number),
+            dropped: dropped(snapshot, record.number),
             event: write(&event),
         };
         let Some(version) = self.control.publish(domain, &publication).await? else {
-            let snapshot = self.control.read(HashName::Documents, domain).await?;
-            return Err(overtaken(domain, self::records(&snapshot).first()));
+            return Ok(None);
         };
         self.history.changed(domain, &event).await;
-        let made = Made { version, done: event.done };
-        let remark = self.remark(domain).await;
-        Ok(Changed { remark, ..self.history.reply(domain.to_owned(), made, None) })
+        Ok(Some(Made { version, done: event.done }))
     }
 
     /// Why nobody takes it up, if that is known.
@@ -174,24 +277,44 @@ impl Documents {
         })
     }
 
-    /// The published documents of a domain. What proxies made of them is for the caller to add.
+    /// The published documents of a domain, and what its proxies made of them.
     ///
     /// # Errors
     /// If the domain is not known, or the backend fails.
-    pub async fn list(&self, domain: Option<&str>) -> Result<PublishedDocuments, Fault> {
+    pub async fn list(
+        &self,
+        domain: Option<&str>,
+        sight: &FleetSight<'_>,
+    ) -> Result<PublishedDocuments, Fault> {
         let domain = self.domain(domain).await?;
-        let snapshot = self.control.read(HashName::Documents, &domain).await?;
+        let (snapshot, failed) = self.read(&domain).await?;
+        let published = published(&snapshot).map(|of| of.at(snapshot.now));
+        let lost = published.is_none().then(|| LOST_RECORD.to_owned());
+        let DocumentStatus { proxies, silent, left_out, taken_up } =
+            sight.document_status(&domain, published.as_ref(), snapshot.now);
         Ok(PublishedDocuments {
-            domain,
             durable: self.control.durable(),
             documents: records(&snapshot),
-            incomplete: published(&snapshot).is_none().then(|| LOST_RECORD.to_owned()),
-            in_force: DocumentsInForce::default(),
-            refused: Vec::new(),
+            incomplete: lost.or(failed).or_else(|| sight.incomplete()),
+            in_force: sight.in_force().remove(&domain).unwrap_or_default(),
+            taken_up,
+            proxies,
+            silent,
+            left_out,
+            refused: sight.refused_documents(&DomainScope::Some([domain.clone()].into())),
+            domain,
         })
     }
 
-    /// A document that was published: the one with this number, or the one in force.
+    /// The records of a domain, the newest first.
+    ///
+    /// # Errors
+    /// If the backend fails.
+    pub async fn records(&self, domain: &str) -> Result<Vec<DocumentRecord>, Fault> {
+        Ok(records(&self.read(domain).await?.0))
+    }
+
+    /// A document that was published: the one with this number, or the last one.
     ///
     /// # Errors
     /// If there is none, the domain is not known, or the backend fails.
@@ -201,8 +324,7 @@ impl Documents {
         number: Option<u64>,
     ) -> Result<DocumentText, Fault> {
         let domain = self.domain(domain).await?;
-        let snapshot = self.control.read(HashName::Documents, &domain).await?;
-        let records = records(&snapshot);
+        let records = self.records(&domain).await?;
         let absent = |why: String| Err(Fault::Absent(why));
         let Some(newest) = records.first() else {
             return absent(format!("no document was published in {domain}"));
@@ -222,15 +344,19 @@ impl Documents {
                 record.number
             ));
         }
-        let text = self.control.document(&domain, record.number).await?;
-        let document = text.and_then(|text| serde_json::from_slice(&text).ok());
-        let Some(document) = document else {
-            return absent(format!("the text of number {} is lost", record.number));
-        };
+        let document = self.text_of(&domain, record).await?;
         Ok(DocumentText { domain, record: record.clone(), document })
     }
 
-    /// The reply to a proxy that has the document with this digest, as JSON.
+    async fn text_of(&self, domain: &str, record: &DocumentRecord) -> Result<Value, Fault> {
+        let text = self.control.document(domain, record.number).await?;
+        let document = text.and_then(|text| serde_json::from_slice(&text).ok());
+        document
+            .ok_or_else(|| Fault::Absent(format!("the text of number {} is lost", record.number)))
+    }
+
+    /// The reply to a proxy that should have `published` and has the document with this digest, as
+    /// JSON.
     ///
     /// # Errors
     /// If the backend fails, or the text is lost.
@@ -239,38 +365,37 @@ impl Documents {
         domain: &str,
         published: DocumentVersion,
         digest: &str,
-    ) -> Result<Vec<u8>, String> {
+    ) -> Result<Bytes, String> {
         let is_withdrawn = published.digest.is_empty();
         if is_withdrawn {
             self.replies().remove(domain);
         }
         if is_withdrawn || published.digest == digest {
             let DocumentVersion { number, digest } = published;
-            return Ok(write(&DocumentReply::<()> { number, digest, document: None }));
+            return Ok(write(&DocumentReply::<()> { number, digest, document: None }).into());
         }
         let shared = self.shared_reply(domain, &published);
         let reply = shared.get_or_try_init(|| self.read_reply(domain, &published)).await?;
-        Ok(reply.to_vec())
+        Ok(reply.clone())
     }
 
     /// The reply with this document, or the place for it.
-    fn shared_reply(&self, domain: &str, published: &DocumentVersion) -> Arc<OnceCell<Arc<[u8]>>> {
+    fn shared_reply(&self, domain: &str, published: &DocumentVersion) -> Arc<OnceCell<Bytes>> {
         let mut replies = self.replies();
-        if let Some((_, reply)) = replies.get(domain).filter(|(known, _)| known == published) {
+        let is_full = replies.len() >= MAX_DOMAINS && !replies.contains_key(domain);
+        let mut other = Vec::new();
+        let of_domain =
+            if is_full { &mut other } else { replies.entry(domain.to_owned()).or_default() };
+        if let Some((_, reply)) = of_domain.iter().find(|(known, _)| known == published) {
             return Arc::clone(reply);
         }
         let reply = Arc::<OnceCell<_>>::default();
-        if replies.len() < MAX_DOMAINS || replies.contains_key(domain) {
-            replies.insert(domain.to_owned(), (published.clone(), Arc::clone(&reply)));
-        }
+        of_domain.insert(0, (published.clone(), Arc::clone(&reply)));
+        of_domain.truncate(2);
         reply
     }
 
-    async fn read_reply(
-        &self,
-        domain: &str,
-        published: &DocumentVersion,
-    ) -> Result<Arc<[u8]>, String> {
+    async fn read_reply(&self, domain: &str, published: &DocumentVersion) -> Result<Bytes, String> {
         let DocumentVersion { number, digest } = published.clone();
         let text = self.control.document(domain, number).await;
         let text = text.map_err(|error: StoreError| error.to_string())?;
@@ -298,11 +423,76 @@ impl Documents {
     }
 }
 
+impl Wish<'_> {
+    /// # Errors
+    /// If it changes nothing, or something else must be decided first.
+    fn check(&self, last: &LastRecord, now: Duration) -> Result<(), Fault> {
+        let domain = self.domain;
+        let digest = self.content.as_ref().map(|(_, config)| &*config.digest);
+        match last {
+            LastRecord::Unreadable if self.percent.is_some() || self.for_ms.is_some() => {
+                let reason = "nobody knows what is in force before it, because the record of the \
+                    last document cannot be read: publish one for all proxies first";
+                let field = if self.percent.is_some() { "percent" } else { "for_ms" };
+                Err(Fault::invalid(field, reason))
+            }
+            LastRecord::Unreadable => Ok(()),
+            LastRecord::Known(state) if let Some(limited) = state.limited_at(now) => {
+                // What an earlier number says ends it, and so does a withdrawal.
+                if self.content.is_none() || self.rollback_to.is_some() {
+                    return Ok(());
+                }
+                Err(Fault::InUse(format!(
+                    "number {} is published in {domain} {}: `quotagate document promote` keeps \
+                     it for all proxies, and `quotagate document rollback` goes back to the one \
+                     before. Then publish again",
+                    limited.number,
+                    limits(
+                        limited,
+                        limited.until_ms.map(|until| until.saturating_sub(millis(now)))
+                    )
+                )))
+            }
+            // Whatever was before one whose time is over: its end could not be written down.
+            LastRecord::Known(state) if state.is_over_at(now) => Ok(()),
+            LastRecord::Known(state) => match digest {
+                Some(digest) if digest == state.all.digest => Err(Fault::InUse(format!(
+                    "{domain} has this very document published, as number {} ({digest}): nothing \
+                     would change",
+                    state.all.number
+                ))),
+                None if state.all.is_withdrawal() => {
+                    Err(Fault::Absent(format!("no document is published in {domain}")))
+                }
+                _ => Ok(()),
+            },
+            LastRecord::Absent if digest.is_none() => {
+                Err(Fault::Absent(format!("no document is published in {domain}")))
+            }
+            LastRecord::Absent => Ok(()),
+        }
+    }
+}
+
+/// # Errors
+/// If a share or a time is out of its bounds, or has no document.
+fn check_limits(wish: &PublishDocument) -> Result<(), Fault> {
+    check_time(wish.for_ms)?;
+    if wish.percent.is_some_and(|percent| !(1..=99).contains(&percent)) {
+        return Err(Fault::invalid("percent", "is 1 to 99: without it, all proxies take it up"));
+    }
+    let limited = wish.percent.map(|_| "percent").or(wish.for_ms.map(|_| "for_ms"));
+    match limited.filter(|_| wish.document.is_none()) {
+        Some(field) => Err(Fault::invalid(field, "goes with a document, and not with rollback_to")),
+        None => Ok(()),
+    }
+}
+
 /// The document as it is published, and what it means.
 ///
 /// # Errors
 /// All its faults.
-fn checked(document: &Value) -> Result<(Value, Config), Fault> {
+pub(super) fn checked(document: &Value) -> Result<(Value, Config), Fault> {
     let invalid = |faults: String| Fault::invalid("document", format!("has faults:\n{faults}"));
     let (document, config) =
         PublishedDocument::check(document).map_err(|faults| invalid(faults.to_string()))?;
@@ -329,16 +519,27 @@ fn overtaken(domain: &str, last: Option<&DocumentRecord>) -> Fault {
 }
 
 /// What was done, in a sentence.
-fn done(record: &DocumentRecord) -> String {
+fn done(record: &DocumentRecord, is_promotion: bool, for_ms: Option<u64>) -> String {
     let DocumentRecord { number, digest, policies, rollback_to, .. } = record;
     let note = record.note.as_ref().map_or_else(String::new, |note| format!(": {note}"));
     if record.is_withdrawal() {
         return format!("withdrew the published document, as number {number}{note}");
     }
-    let back =
-        rollback_to.map_or_else(String::new, |to| format!(" with the content of number {to}"));
+    let back = rollback_to.map_or_else(String::new, |to| {
+        let verb = if is_promotion { "promotes" } else { "has the content of" };
+        format!(", which {verb} number {to}")
+    });
     let word = if *policies == 1 { "policy" } else { "policies" };
-    format!("published document number {number} ({digest}, {policies} {word}){back}{note}")
+    let limits =
+        if record.is_limited() { format!(" {}", limits(record, for_ms)) } else { String::new() };
+    format!("published document number {number} ({digest}, {policies} {word}){limits}{back}{note}")
+}
+
+/// For whom and for how much longer a document is published, in words.
+fn limits(record: &DocumentRecord, for_ms: Option<u64>) -> String {
+    let share = record.percent.map(|percent| format!("for {percent} % of the proxies"));
+    let time = for_ms.map(|for_ms| format!("for {}", span(for_ms)));
+    share.into_iter().chain(time).collect::<Vec<_>>().join(" and ")
 }
 
 #[cfg(test)]
@@ -349,16 +550,8 @@ mod tests {
 
     fn snapshot(numbers: std::ops::RangeInclusive<u64>) -> Snapshot {
         let record = |number: u64| {
-            let by = "ann".to_owned();
-            let record = DocumentRecord {
-                number,
-                digest: "0123456789ab".to_owned(),
-                policies: 1,
-                by,
-                at_ms: number,
-                note: None,
-                rollback_to: None,
-            };
+            let digest = "0123456789ab".to_owned();
+            let record = DocumentRecord { number, digest, ..DocumentRecord::default() };
             (number.to_string(), write(&record))
         };
         let mut fields: Vec<_> = numbers.map(record).collect();

@@ -11,7 +11,7 @@ use crate::domain::directory::clean;
 use crate::record::DomainRecord;
 use crate::record::documents::published;
 use crate::{Fault, MAX_FORMS, MAX_NAMES, REMEMBERED, REPORTED, millis, record};
-use quotagate_store::control::{HashName, Upsert};
+use quotagate_store::control::{HashName, LAST_DOCUMENT, Upsert};
 
 /// The list of domains.
 pub struct Domains {
@@ -99,16 +99,21 @@ impl Domains {
             }
         };
         let documents = self.control.read(HashName::Documents, &domain).await?;
-        if published(&documents).is_none_or(|document| !document.digest.is_empty()) {
+        if published(&documents).is_none_or(|of| of.at(documents.now).is_any()) {
             return Err(Fault::InUse(format!(
                 "{domain} has a published document, which a proxy that comes back would take up \
                  unseen: withdraw it first"
             )));
         }
+        if !self.control.forget_documents(&domain, documents.get(LAST_DOCUMENT)).await? {
+            return Err(Fault::InUse(format!(
+                "a document was published in {domain} at the same moment, so nothing was changed: \
+                 look at `quotagate document list`"
+            )));
+        }
         let policies = self.control.read(HashName::Policies, &domain).await?;
         let names = policies.fields.into_iter().map(|(name, _)| name).collect();
         self.remove(HashName::Policies, &domain, names, MAX_FORMS).await?;
-        self.control.forget_documents(&domain).await?;
         self.remove(HashName::Domains, "", vec![domain.clone()], MAX_NAMES).await?;
         self.boards.forget(&domain);
         if let Some(cached) = self.boards.views.get(&domain) {

@@ -1,9 +1,11 @@
-//! Records in history which dials and overrides have ended by their time.
+//! Records in history which dials, overrides and published documents have ended by their time.
 //!
-//! They end without it: proxies and the backend follow the time. A store looks for those that are
-//! over and removes what is left of them, in one step with the entry in history. So of several
-//! stores, one makes the entry. A store that starts later makes up for it.
+//! They end without it: proxies, stores and the backend follow the time. A store looks for those
+//! that are over and removes what is left of them, in one step with the entry in history; what was
+//! published before a document gets a new number. So of several stores, one makes the entry. A
+//! store that starts later makes up for it.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -11,6 +13,7 @@ use quotagate_store::control::HashName;
 use tokio::time::{MissedTickBehavior, interval};
 
 use super::author::Author;
+use super::documents::Documents;
 use super::history::{Edit, History};
 use super::overrides::Overrides;
 use crate::Fault;
@@ -26,6 +29,7 @@ pub struct Expiry {
     history: Arc<History>,
     overrides: Arc<Overrides>,
     boards: Arc<Boards>,
+    documents: Arc<Documents>,
 }
 
 impl Expiry {
@@ -33,12 +37,15 @@ impl Expiry {
         history: Arc<History>,
         overrides: Arc<Overrides>,
         boards: Arc<Boards>,
+        documents: Arc<Documents>,
     ) -> Self {
-        Self { history, overrides, boards }
+        Self { history, overrides, boards, documents }
     }
 
     /// Looks again and again. Never returns.
     pub(crate) async fn keep_recorded(&self) {
+        // What the log said last of a document that cannot end. Forgotten domains are few.
+        let mut complaints = BTreeMap::new();
         let mut ticks = interval(EVERY);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
@@ -49,6 +56,14 @@ impl Expiry {
                 for (policy, _) in dials {
                     // The next look tries again.
                     let _ = self.record_dial(&domain, policy).await;
+                }
+                let failed = match view.has_ended_document() {
+                    true => self.documents.end_if_over(&domain).await.ok().flatten(),
+                    false => None,
+                };
+                if let Some(why) = failed.filter(|why| complaints.get(&domain) != Some(why)) {
+                    tracing::warn!("documents of {domain}: {why}");
+                    complaints.insert(domain.clone(), why);
                 }
                 if view.overrides.has_ended_at(now) {
                     let _ = self.overrides.drop_ended(&domain).await;

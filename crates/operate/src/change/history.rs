@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use futures_util::future::BoxFuture;
 
+use quotagate_protocol::dials::DocumentVersion;
 use quotagate_store::control::{Change, HashName};
 
 use super::overrides::canonical;
@@ -13,6 +14,7 @@ use crate::control::ControlHandle;
 use crate::domain::directory::Directory;
 use crate::domain::views::Views;
 use crate::pattern::{parts, party_of};
+use crate::record::documents::published;
 use crate::record::write;
 use crate::{Fault, TRIES, millis};
 
@@ -111,6 +113,7 @@ impl History {
         by: &str,
         edit: impl Fn(Option<&[u8]>, Duration) -> Result<Edit, Fault>,
     ) -> Result<Made, Fault> {
+        let document = self.document(domain).await;
         for _ in 0..TRIES {
             let snapshot = self.control.read(hash, domain).await?;
             let old = snapshot.get(field);
@@ -123,6 +126,7 @@ impl History {
             let event = Event::new(millis(snapshot.now), by, done)
                 .of(policy, partition)
                 .values(old, new.as_deref());
+            let event = Event { document, ..event };
             let change = Change {
                 hash,
                 field: field.to_owned(),
@@ -140,6 +144,7 @@ impl History {
 
     /// Adds a change to history that was made outside the hashes of the domain.
     pub(crate) async fn record(&self, domain: &str, event: Event) -> Result<Made, Fault> {
+        let event = Event { document: self.document(domain).await, ..event };
         // No field ever has this name, so the step only adds to history.
         let change = Change {
             hash: HashName::Dials,
@@ -152,6 +157,15 @@ impl History {
         let version = made.ok_or(Fault::Contended)?;
         self.changed(domain, &event).await;
         Ok(Made { version, done: event.done })
+    }
+
+    /// The number of the document that is published; 0 if none is. `None` if nobody knows, or if it
+    /// is for a share of the proxies only.
+    pub(crate) async fn document(&self, domain: &str) -> Option<u64> {
+        let read = self.control.read(HashName::Documents, domain).await.ok()?;
+        let named = published(&read)?.at(read.now);
+        let DocumentVersion { number, digest } = named.of_all()?;
+        Some(if digest.is_empty() { 0 } else { *number })
     }
 
     /// Logs a change that is in history, and rereads the domain so that proxies of this store see

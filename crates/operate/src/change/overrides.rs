@@ -79,6 +79,7 @@ impl Overrides {
             Allow::Blocked => "blocked".to_owned(),
         };
         let what = what(wish, &partition);
+        let document = self.history.document(&domain).await;
         for _ in 0..TRIES {
             let snapshot = self.control.read(HashName::Overrides, &domain).await?;
             let old = snapshot.get(&field).map(<[u8]>::to_vec);
@@ -91,9 +92,8 @@ impl Overrides {
                 continue;
             }
             let event = |done: String| {
-                Event::new(at_ms, &by, done)
-                    .of(&wish.policy, Some(&partition))
-                    .values(old.as_deref(), Some(&entry))
+                let event = Event::new(at_ms, &by, done).of(&wish.policy, Some(&partition));
+                Event { document, ..event }.values(old.as_deref(), Some(&entry))
             };
             let set = event(format!("set {what}"));
             if let Err(error) = self.control.set_override(&key, &value, wish.for_ms).await {
@@ -171,6 +171,7 @@ impl Overrides {
             let event = Event::new(millis(snapshot.now), &by, done)
                 .of(&wish.policy, Some(&partition))
                 .values(old.as_deref(), None);
+            let event = Event { document: self.history.document(&domain).await, ..event };
             let gone = Change { event: Some(write(&event)), ..index(&field, old, None) };
             let recorded = self.control.change(&domain, &gone).await;
             if let Some(version) =

@@ -14,6 +14,7 @@ use super::directory::{Directory, DomainNames, Written, merged};
 use super::view::{Index, View};
 use super::views::Views;
 use crate::api::{Board, PolicyInfo};
+use crate::record::documents::NamedDocuments;
 use crate::{Fault, MAX_DOMAINS, MAX_POLICIES};
 use quotagate_protocol::Mode;
 use quotagate_store::control::{HashName, Snapshot};
@@ -23,6 +24,9 @@ use quotagate_store::store::StoreError;
 const GLANCE: Duration = Duration::from_millis(500);
 /// How old the policies of a glance may be if the version is unchanged.
 const POLICIES: Duration = Duration::from_secs(10);
+
+/// A view that is older says nothing of the document that is published now.
+const STALE: Duration = Duration::from_secs(30);
 
 /// How often domains without traffic are read, for the gauges of `/metrics`, and how soon after a
 /// failure.
@@ -52,6 +56,9 @@ pub struct DomainGauges {
     /// How long ago a proxy reported; absent if none is known to have done so. Reports to other
     /// stores are known up to ten minutes late.
     pub silent: Option<Duration>,
+    /// Which documents proxies should have, and for how long this store has known that; absent if
+    /// it does not know it, or has not read the domain for half a minute.
+    pub documents: Option<(NamedDocuments, Duration)>,
     /// Its policies: [`MAX_POLICIES`] over all domains.
     pub policies: Vec<PolicyGauge>,
 }
@@ -281,6 +288,7 @@ impl Boards {
                 overrides: view.overrides.count_at(now),
                 longest_dial: view.longest_dial_at(now),
                 longest_override: view.overrides.longest_at(now),
+                documents: view.documents().filter(|_| view.at.elapsed() < STALE),
                 silent: last.map(|at_ms| now.saturating_sub(Duration::from_millis(at_ms))),
                 policies,
                 domain,

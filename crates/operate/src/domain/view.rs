@@ -9,14 +9,14 @@ use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use quotagate_protocol::dials::{
-    ALL_POLICIES, Dial, DialFields, DialsReply, DocumentVersion, MAX_REPLY,
+    ALL_POLICIES, Dial, DialFields, DialsReply, DocumentVersion, MAX_REPLY, Report,
 };
 
 use quotagate_protocol::{Mode, is_policy};
 
 use crate::millis;
 use crate::pattern::PatternOverrides;
-use crate::record::documents::{LOST_RECORD, published};
+use crate::record::documents::{LOST_RECORD, NamedDocuments, Publications, published};
 use crate::record::{DialRecord, OverrideRecord, left_at, write};
 use quotagate_store::control::{ControlStore, HashName, Snapshot};
 use quotagate_store::store::StoreError;
@@ -47,8 +47,10 @@ pub struct View {
     pub at: Instant,
     dials: Vec<(String, DialRecord)>,
     pub overrides: Arc<Index>,
-    /// Which document is published; `None` if that is not known.
-    document: Option<DocumentVersion>,
+    /// What is published; `None` if that is not known.
+    documents: Option<Publications>,
+    /// The last that was known, and since when.
+    known_documents: Option<(Publications, Instant)>,
     /// What is wrong with it, for the log; empty if nothing is.
     pub complaint: String,
 }
@@ -133,7 +135,8 @@ impl View {
             at: Instant::now(),
             dials: Vec::new(),
             overrides,
-            document: None,
+            documents: None,
+            known_documents: None,
             complaint: String::new(),
         }
     }
@@ -184,15 +187,40 @@ impl View {
         }
     }
 
-    /// The reply to proxies, cut to the length that they read.
-    pub fn reply(&self) -> DialsReply {
-        self.cut_reply().0
+    /// Which documents proxies should have, and for how long that is known; `None` if it is not
+    /// known.
+    pub fn documents(&self) -> Option<(NamedDocuments, Duration)> {
+        let documents = self.documents.as_ref()?;
+        let (_, since) = self.known_documents.as_ref()?;
+        let now = self.now();
+        let known = since.elapsed();
+        Some((documents.at(now), documents.ended_for(now).map_or(known, |for_| for_.min(known))))
+    }
+
+    /// Whether the time of the last document is over.
+    pub fn has_ended_document(&self) -> bool {
+        self.documents.as_ref().is_some_and(|documents| documents.has_ended_at(self.now()))
+    }
+
+    /// The reply to a proxy with this report, cut to the length that it reads.
+    pub fn reply(&self, report: Option<&Report>) -> DialsReply {
+        self.cut_reply(report).0
+    }
+
+    /// Which document the proxy should have. Without a report that can be read, it is not known
+    /// which share of the proxies it belongs to.
+    fn document(&self, report: Option<&Report>) -> Option<DocumentVersion> {
+        let (documents, _) = self.documents()?;
+        match report {
+            Some(report) => Some(documents.of_proxy(&report.proxy).clone()),
+            None => documents.of_all().cloned(),
+        }
     }
 
     /// The reply, and whether it is complete.
-    fn cut_reply(&self) -> (DialsReply, bool) {
+    fn cut_reply(&self, report: Option<&Report>) -> (DialsReply, bool) {
         let now = self.now();
-        let (version, document) = (self.snapshot.version, self.document.clone());
+        let (version, document) = (self.snapshot.version, self.document(report));
         let (mut reply, mut room) = (DialsReply { version, document, ..<_>::default() }, ROOM);
         let mut takes = |bytes: usize| {
             let left = room.checked_sub(bytes);
@@ -232,20 +260,28 @@ impl View {
             last.version() == snapshot.version && Arc::ptr_eq(&last.overrides, &overrides)
         });
         let mut lost = false;
-        let document = match same.and_then(|last| last.document.clone()) {
-            Some(document) => Some(document),
+        let documents = match same.and_then(|last| last.documents.clone()) {
+            Some(documents) => Some(documents),
             None => store.read(HashName::Documents, domain).await.ok().and_then(|read| {
-                let document = published(&read);
-                lost = document.is_none();
-                document
+                let documents = published(&read);
+                lost = documents.is_none();
+                documents
             }),
         };
-        let mut view = Self { snapshot, at, dials, overrides, document, complaint };
+        // A read that fails is no news.
+        let mut known_documents = last.and_then(|last| last.known_documents.clone());
+        if let Some(documents) = &documents
+            && known_documents.as_ref().is_none_or(|(known, _)| known != documents)
+        {
+            known_documents = Some((documents.clone(), at));
+        }
+        let mut view =
+            Self { snapshot, at, dials, overrides, documents, known_documents, complaint };
         if lost {
             let part = if view.complaint.is_empty() { "" } else { "; " };
             view.complaint += &format!("{part}{LOST_RECORD}");
         }
-        if !view.cut_reply().1 {
+        if !view.cut_reply(None).1 {
             let part = if view.complaint.is_empty() { "" } else { "; " };
             view.complaint += &format!(
                 "{part}a reply of {MAX_REPLY} bytes is too short for all: filters receive only some"
@@ -333,13 +369,14 @@ mod tests {
             let overrides = Arc::new(Index::of(1, &overrides));
             let dials = understand(&snapshot).0;
             let (at, complaint) = (Instant::now(), String::new());
-            View { snapshot, at, dials, overrides, document: Some(<_>::default()), complaint }
+            let (documents, known_documents) = (None, None);
+            View { snapshot, at, dials, overrides, documents, known_documents, complaint }
         };
         // As many as a filter has policies.
-        let (reply, whole) = view(64, 64).cut_reply();
+        let (reply, whole) = view(64, 64).cut_reply(None);
         assert_eq!((reply.dials.len(), reply.overridden.len(), whole), (64, 64, true));
         for (dials, names) in [(1024, 0), (0, 1024), (200, 1024), (1024, 1024)] {
-            let (reply, whole) = view(dials, names).cut_reply();
+            let (reply, whole) = view(dials, names).cut_reply(None);
             let length = serde_json::to_vec(&reply).unwrap().len();
             assert!(
                 length <= MAX_REPLY && length > MAX_REPLY - 512 && !whole,
@@ -355,5 +392,39 @@ mod tests {
         let fields = ["p", "p!", "", &large].map(|name| (format!("{name}:{{a}}"), entry.clone()));
         let index = Index::of(1, &Snapshot { fields: fields.into(), ..Snapshot::default() });
         assert_eq!(index.policies.into_keys().collect::<Vec<_>>(), ["p"]);
+    }
+
+    #[tokio::test]
+    async fn document_is_known_since_it_was_read_first() {
+        let store = quotagate_store::open(&"memory:".parse().unwrap(), "qg");
+        let operate = crate::Operate::new(Arc::clone(&store));
+        let read =
+            async |last: Option<&View>| View::read(store.control(), "d", last).await.unwrap();
+        let none = read(None).await;
+        assert_eq!(none.documents().unwrap().0, NamedDocuments::default());
+        let publish = async |quota: u64| {
+            let policy = serde_json::json!({"name": "p", "partition_by": [], "quota": quota, "window": "1h"});
+            let wish = serde_json::json!({"by": "ann",
+                "document": {"domain": "d", "policies": [policy]}});
+            let wish = serde_json::from_value(wish).unwrap();
+            operate.documents.publish(&wish).await.unwrap();
+        };
+        publish(1).await;
+        let first = read(Some(&none)).await;
+        let number = |view: &View| {
+            let (documents, since) = view.known_documents.clone().unwrap();
+            (documents.at(view.now()).of_all().unwrap().number, since)
+        };
+        let (published, since) = number(&first);
+        assert!(published == 1 && since > number(&none).1);
+        let again = read(Some(&first)).await;
+        assert_eq!(again.known_documents, first.known_documents);
+        // What cannot be read for a moment is no news.
+        let failed = View { documents: None, ..again };
+        assert_eq!(failed.documents(), None);
+        assert_eq!(read(Some(&failed)).await.known_documents, first.known_documents);
+        publish(2).await;
+        let second = number(&read(Some(&failed)).await);
+        assert!(second.0 == 2 && second.1 > since);
     }
 }

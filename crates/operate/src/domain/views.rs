@@ -89,9 +89,9 @@ impl Watched {
         }
     }
 
-    /// The reply to proxies; `None` if the domain has never been read.
-    pub fn reply(&self) -> Option<DialsReply> {
-        self.view().map(|view| view.reply())
+    /// The reply to a proxy with this report; `None` if the domain has never been read.
+    pub fn reply(&self, report: Option<&Report>) -> Option<DialsReply> {
+        self.view().map(|view| view.reply(report))
     }
 
     /// The backend's time; `None` if the domain has never been read.

@@ -11,8 +11,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::api::{Refused, Usage};
 use crate::watch::{
-    Beyond, DocumentSighting, MAX_REFUSED_DOCUMENTS, MAX_SHOWN_PROXIES, Pace, PolicyTotals,
-    RefusedDocumentSighting, STEPS, Series, Sighting, StoreTotals, Wanted, Watch,
+    Beyond, DocumentSighting, MAX_REFUSED_DOCUMENTS, Pace, PolicyTotals, RefusedDocumentSighting,
+    STEPS, Series, Sighting, StoreTotals, Wanted, Watch,
 };
 
 /// Most partitions in each list of a picture.
@@ -21,14 +21,14 @@ pub const LISTED: usize = 48;
 const LET_THROUGH: usize = 24;
 /// Most policies of a picture.
 const POLICIES: usize = MAX_PUBLISHED - 2 * LISTED - LET_THROUGH - IN_FORCE - TOTALS - 4;
-/// Most documents of a picture.
+/// Most documents of a picture, or parts of one.
 const IN_FORCE: usize = 8;
 /// Most items with the totals of policies. Each has as many as fit into [`MAX_VALUE`].
 const TOTALS: usize = 16;
 /// Most bytes of all lists, of the requests of all policies, and of the documents.
 const LISTS_BYTES: usize = 32 * 1024;
 const POLICIES_BYTES: usize = 16 * 1024;
-const IN_FORCE_BYTES: usize = 16 * 1024;
+const IN_FORCE_BYTES: usize = IN_FORCE * MAX_VALUE;
 /// Most bytes of a picture.
 const BYTES: usize = LISTS_BYTES + POLICIES_BYTES + IN_FORCE_BYTES + (TOTALS + 1) * MAX_VALUE;
 
@@ -97,8 +97,16 @@ impl Picture {
             *of_domain.entry(of.domain.clone()).or_default() += 1;
         }
         in_force.sort_by_key(|of| of_domain.get(&of.domain).is_none_or(|several| *several < 2));
-        in_force.truncate(IN_FORCE);
-        in_force.iter_mut().for_each(|of| of.proxies.truncate(MAX_SHOWN_PROXIES));
+        // The first part of each document comes before the second one of any.
+        let parts =
+            in_force.into_iter().flat_map(|of| of.in_parts(MAX_VALUE).into_iter().enumerate());
+        let mut parts: Vec<_> = parts.collect();
+        parts.sort_by_key(|(index, _)| *index);
+        let mut in_force: Vec<_> = parts.into_iter().map(|(_, part)| part).collect();
+        if in_force.len() > IN_FORCE {
+            in_force.truncate(IN_FORCE);
+            in_force.iter_mut().for_each(|part| part.is_cut = true);
+        }
         Self {
             at_ms,
             pace,
@@ -123,6 +131,11 @@ impl Picture {
                 (missing_identity.saturating_add(store_error), of.counts.iter().sum::<u64>());
             (std::cmp::Reverse(sums), of.domain.clone(), of.policy.clone())
         });
+    }
+
+    /// Whether it lacks documents, or proxies that have one.
+    pub fn is_cut(&self) -> bool {
+        self.in_force.iter().any(|part| part.is_cut)
     }
 
     /// Whether nothing was seen.
@@ -296,6 +309,7 @@ mod tests {
 
     use super::*;
     use crate::api::QuotaFrom;
+    use crate::watch::{ProxySighting, WorkerSighting};
 
     fn sighting(partition: &str) -> Sighting {
         let usage = Usage {
@@ -337,9 +351,23 @@ mod tests {
     }
 
     fn in_force(domain: &str) -> DocumentSighting {
-        let proxies = vec!["0123456789abcdef".to_owned(); MAX_SHOWN_PROXIES];
+        let proxy = ProxySighting {
+            proxy: "0123456789abcdef".to_owned(),
+            live: false,
+            refuses: 0,
+            workers: vec![WorkerSighting(0, 1, 1)],
+        };
         let (domain, digest) = (domain.to_owned(), "0123456789ab".to_owned());
-        DocumentSighting { domain, digest, number: 0, proxies }
+        let proxies = vec![proxy; 64];
+        DocumentSighting {
+            domain,
+            digest,
+            number: 0,
+            proxies,
+            requests: 9,
+            refused: 2,
+            is_cut: false,
+        }
     }
 
     #[test]
@@ -501,7 +529,8 @@ mod tests {
             json!({"documents": [refused_document("d!", 0)]}),
             json!({"documents": [refused_document("d", 60_000)]}),
             json!({"in_force": in_force("d!")}),
-            json!({"in_force": {"domain": "d", "digest": "0123456789ab", "proxies": ["<b>"]}}),
+            json!({"in_force": {"domain": "d", "digest": "0123456789ab",
+                "proxies": [{"proxy": "<b>", "workers": []}]}}),
             json!({"in_force": {"domain": "d", "digest": "0123456789AB", "proxies": []}}),
             json!({"unknown": 7}),
             json!([]),

@@ -15,7 +15,7 @@
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::atomic::AtomicU64;
 use std::sync::{Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use futures_util::stream::{self, StreamExt};
 use prometheus_client::encoding::EncodeLabelSet;
@@ -30,7 +30,7 @@ use super::index::{PublisherRecord, live};
 use super::item::Picture;
 use super::publish::{EVERY, KEPT};
 use crate::api::{PublisherKind, Refused, SilentProxy};
-use crate::watch::{PolicyTotals, StoreTotals};
+use crate::watch::{DocumentSighting, PolicyTotals, StoreTotals};
 use crate::{MAX_POLICIES, millis};
 
 /// How often the index is read.
@@ -120,6 +120,8 @@ struct KnownProxy {
     pictured_ms: u64,
     policies: HashMap<(String, String), [u64; 6]>,
     refused: Vec<Refused>,
+    /// The documents that its workers had in force, and when that was read.
+    in_force: Option<(Instant, Vec<DocumentSighting>)>,
 }
 
 impl NativeProxies {
@@ -210,12 +212,19 @@ impl NativeProxies {
             pictured_ms: 0,
             policies: HashMap::new(),
             refused: Vec::new(),
+            in_force: None,
         });
         let seen_ms = picture.as_ref().map_or(at_ms, |picture| picture.at_ms.max(at_ms));
         // A clock that was set back makes nothing fresh for ever.
         proxy.seen_ms = proxy.seen_ms.max(seen_ms).min(now_ms);
         proxy.refused.clear();
+        proxy.in_force = None;
         let Some(picture) = picture else { return };
+        let age_s = now_ms.saturating_sub(picture.at_ms) / 1000;
+        if age_s <= KEPT.as_secs() {
+            let in_force = picture.in_force.iter().map(|seen| seen.aged(age_s)).collect();
+            proxy.in_force = Some((Instant::now(), in_force));
+        }
         let mut is_counted = |domain: &str, policy: &str| {
             let name = (domain.to_owned(), policy.to_owned());
             policies.contains(&name) || (policies.len() < MAX_POLICIES && policies.insert(name))
@@ -305,6 +314,17 @@ impl NativeProxies {
         heard.flat_map(|proxy| proxy.refused.iter().cloned()).collect()
     }
 
+    /// The documents that their workers have in force `now`. Without a reading, they grow old.
+    pub fn documents(&self, now: Instant) -> Vec<DocumentSighting> {
+        let known = self.lock();
+        let read = known.proxies.values().filter_map(|proxy| proxy.in_force.as_ref());
+        let aged = read.flat_map(|(at, in_force)| {
+            let age_s = now.saturating_duration_since(*at).as_secs();
+            in_force.iter().map(move |seen| seen.aged(age_s))
+        });
+        aged.collect()
+    }
+
     /// No panic can happen while it is locked, so a poisoned lock guards consistent data.
     fn lock(&self) -> MutexGuard<'_, KnownProxies> {
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
@@ -349,8 +369,12 @@ impl KnownProxies {
 
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::*;
     use crate::api::Publisher;
+    use crate::watch::merged;
+
     const START: u64 = 10_000_000;
 
     /// What a proxy with this id on this host published at a moment.
@@ -485,6 +509,33 @@ mod tests {
                 r#"quotagate_native_proxies{state="ready"} 1"#,
             ],
         );
+    }
+
+    #[test]
+    fn documents_of_a_proxy_are_known_while_its_picture_is_fresh() {
+        let proxies = NativeProxies::default();
+        let seen = |in_force_s, last_s| {
+            let workers = json!([[0, in_force_s, last_s]]);
+            let proxy = json!({"proxy": "00000000000000aa", "live": true, "workers": workers});
+            let (domain, digest) = ("shop", "0123456789ab");
+            let seen = json!({"domain": domain, "digest": digest, "number": 7, "proxies": [proxy]});
+            serde_json::from_value::<DocumentSighting>(seen).unwrap()
+        };
+        let proxy = ("00000000000000aa", "gw-1", START);
+        let (record, picture) = published(proxy, START, [0; 6], true);
+        let picture = picture.map(|picture| Picture { in_force: vec![seen(60, 1)], ..picture });
+        proxies.learn(vec![(record.clone(), picture.clone())], START + 4_000);
+        let now = Instant::now();
+        assert_eq!(proxies.documents(now), [seen(64, 5)]);
+        // Nothing can be read for a while.
+        let later = |s| proxies.documents(now + Duration::from_secs(s));
+        assert_eq!(later(30), [seen(94, 35)]);
+        assert_eq!(merged(later(54)).len(), 1);
+        assert_eq!(merged(later(55)).len(), 0, "a minute after its last report");
+        proxies.learn(vec![(record.clone(), picture)], START + 21_000);
+        assert_eq!(proxies.documents(now), [], "the picture is old");
+        proxies.learn(vec![(record, None)], START + 22_000);
+        assert_eq!(proxies.documents(now), []);
     }
 
     #[test]

@@ -1,16 +1,69 @@
 //! The records of published documents, by number, and of the last one.
 
+use std::time::Duration;
+
 use quotagate_protocol::dials::DocumentVersion;
+use quotagate_protocol::share_of;
 use quotagate_store::control::{LAST_DOCUMENT, Snapshot};
+use serde::{Deserialize, Serialize};
 
 use crate::api::DocumentRecord;
+use crate::millis;
+
+/// What the last publication left in force. As JSON it is the record of the document that all
+/// proxies take up, with others beside it: a store whose build knows no shares names the former to
+/// all.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PublishedState {
+    /// What all proxies take up, if nothing is published for a share.
+    #[serde(flatten)]
+    pub all: DocumentRecord,
+    /// What a share of them takes up instead.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub share: Option<DocumentRecord>,
+    /// What is in force again when the time of [`all`](Self::all) is over. Number 0: nothing.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub before: Option<DocumentRecord>,
+}
+
+impl PublishedState {
+    /// After this publication, where `base` was in force for all proxies.
+    pub fn after(record: DocumentRecord, base: DocumentRecord) -> Self {
+        match (record.percent, record.until_ms) {
+            (Some(_), _) => Self { all: base, share: Some(record), before: None },
+            (None, Some(_)) => Self { all: record, share: None, before: Some(base) },
+            (None, None) => Self { all: record, share: None, before: None },
+        }
+    }
+
+    /// The record of the last publication.
+    pub fn newest(&self) -> &DocumentRecord {
+        self.share.as_ref().unwrap_or(&self.all)
+    }
+
+    /// The last publication, if it is for a share of the proxies or for a time, and that is not
+    /// over.
+    pub fn limited_at(&self, now: Duration) -> Option<&DocumentRecord> {
+        Some(self.newest()).filter(|record| record.is_limited() && !record.is_over(millis(now)))
+    }
+
+    /// Whether the time of the last publication is over.
+    pub fn is_over_at(&self, now: Duration) -> bool {
+        self.newest().is_over(millis(now))
+    }
+
+    /// What is in force without a limited publication, and when its time is over.
+    pub fn base(&self) -> &DocumentRecord {
+        self.before.as_ref().unwrap_or(&self.all)
+    }
+}
 
 /// What the record of the last publication says.
 pub enum LastRecord {
     /// Nothing was published yet.
     Absent,
     /// What was published last, or that it was withdrawn.
-    Known(DocumentRecord),
+    Known(Box<PublishedState>),
     /// It was damaged or deleted: nobody knows what is published.
     Unreadable,
 }
@@ -18,7 +71,7 @@ pub enum LastRecord {
 /// The record of the last document. Without one, whatever else is there says that there was one.
 pub fn last(snapshot: &Snapshot) -> LastRecord {
     match snapshot.get(LAST_DOCUMENT).map(serde_json::from_slice) {
-        Some(Ok(record)) => LastRecord::Known(record),
+        Some(Ok(state)) => LastRecord::Known(Box::new(state)),
         None if snapshot.left_out == 0 && records(snapshot).is_empty() => LastRecord::Absent,
         _ => LastRecord::Unreadable,
     }
@@ -28,13 +81,106 @@ pub fn last(snapshot: &Snapshot) -> LastRecord {
 pub const LOST_RECORD: &str = "the record of the published document cannot be read, so \
     proxies keep the document that they have: publish one again, or withdraw it";
 
+/// What is published in a domain, and for how long.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Publications {
+    base: DocumentVersion,
+    limited: Option<Limited>,
+}
+
+/// A document that is published for a share of the proxies or for a time. Else, and when its time
+/// is over, [`Publications::base`] is in force.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Limited {
+    version: DocumentVersion,
+    percent: Option<u8>,
+    until_ms: Option<u64>,
+}
+
+/// Which documents the proxies of a domain should have now.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct NamedDocuments {
+    /// What those should have that belong to no share.
+    pub(crate) all: DocumentVersion,
+    /// What so many percent of them should have instead.
+    pub(crate) share: Option<(DocumentVersion, u8)>,
+}
+
 /// What proxies of a domain should have in force; `None` if nobody knows. Then they keep what they
 /// have.
-pub fn published(snapshot: &Snapshot) -> Option<DocumentVersion> {
+pub fn published(snapshot: &Snapshot) -> Option<Publications> {
     match last(snapshot) {
-        LastRecord::Absent => Some(DocumentVersion::default()),
-        LastRecord::Known(last) => Some(last.version()),
+        LastRecord::Absent => Some(Publications::default()),
+        LastRecord::Known(state) => {
+            let newest = state.newest();
+            let (percent, until_ms) = (newest.percent, newest.until_ms);
+            let limited = Limited { version: newest.version(), percent, until_ms };
+            let limited = Some(limited).filter(|_| newest.is_limited());
+            Some(Publications { base: state.base().version(), limited })
+        }
         LastRecord::Unreadable => None,
+    }
+}
+
+impl Publications {
+    /// Which documents proxies should have at this time of the backend.
+    pub fn at(&self, now: Duration) -> NamedDocuments {
+        let limited = self.limited.as_ref().filter(|_| !self.has_ended_at(now));
+        match limited.map(|of| (of.version.clone(), of.percent)) {
+            Some((share, Some(percent))) => {
+                NamedDocuments { all: self.base.clone(), share: Some((share, percent)) }
+            }
+            Some((all, None)) => all.into(),
+            None => self.base.clone().into(),
+        }
+    }
+
+    /// Whether the time of the last one is over.
+    pub fn has_ended_at(&self, now: Duration) -> bool {
+        self.ended_for(now).is_some()
+    }
+
+    /// For how long the time of the last one has been over.
+    pub fn ended_for(&self, now: Duration) -> Option<Duration> {
+        let until = self.limited.as_ref().and_then(|of| of.until_ms)?;
+        now.checked_sub(Duration::from_millis(until))
+    }
+}
+
+impl From<DocumentVersion> for NamedDocuments {
+    /// The same for all proxies.
+    fn from(all: DocumentVersion) -> Self {
+        Self { all, share: None }
+    }
+}
+
+impl NamedDocuments {
+    /// The document of the proxy with this name; the name is empty if the proxy states none.
+    pub fn of_proxy(&self, proxy: &str) -> &DocumentVersion {
+        let has = |percent: u8| !proxy.is_empty() && share_of(proxy) < u64::from(percent);
+        let share = self.share.as_ref().filter(|(_, percent)| has(*percent));
+        share.map_or(&self.all, |(version, _)| version)
+    }
+
+    /// The document of every proxy; `None` if they should have different ones.
+    pub const fn of_all(&self) -> Option<&DocumentVersion> {
+        if self.share.is_none() { Some(&self.all) } else { None }
+    }
+
+    /// The one with this number, or else the one that is not for a share.
+    pub fn numbered(&self, number: u64) -> &DocumentVersion {
+        let share = self.share.as_ref().filter(|(version, _)| version.number == number);
+        share.map_or(&self.all, |(version, _)| version)
+    }
+
+    /// The one that is not for a share, and the one that is.
+    pub fn iter(&self) -> impl Iterator<Item = &DocumentVersion> {
+        std::iter::once(&self.all).chain(self.share.iter().map(|(version, _)| version))
+    }
+
+    /// Whether a document is published, for all proxies or for a share.
+    pub const fn is_any(&self) -> bool {
+        !self.all.digest.is_empty() || self.share.is_some()
     }
 }
 
@@ -43,7 +189,9 @@ pub fn published(snapshot: &Snapshot) -> Option<DocumentVersion> {
 pub fn records(snapshot: &Snapshot) -> Vec<DocumentRecord> {
     let read = |(name, value): &(String, Vec<u8>)| {
         let record: DocumentRecord = serde_json::from_slice(value).ok()?;
-        (name == LAST_DOCUMENT || record.number.to_string() == *name).then_some(record)
+        // What a share of the proxies has first may have nothing before it, which has no number.
+        let is_named = name == LAST_DOCUMENT || record.number.to_string() == *name;
+        (is_named && record.number > 0).then_some(record)
     };
     let mut records: Vec<_> = snapshot.fields.iter().filter_map(read).collect();
     records.sort_by_key(|record| std::cmp::Reverse(record.number));

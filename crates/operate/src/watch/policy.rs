@@ -172,13 +172,13 @@ impl Debt {
 }
 
 /// The requests reported within one [`STEP`].
-struct Step {
+pub struct Step {
     begun: Instant,
     counts: OutcomeCounts,
 }
 
 /// Requests by outcome, in the order of [`PolicyReport`]'s counts.
-type OutcomeCounts = [u64; 6];
+pub type OutcomeCounts = [u64; 6];
 
 impl Step {
     const fn at(begun: Instant) -> Self {
@@ -238,31 +238,14 @@ impl PolicyMetrics {
 
     /// Adds the requests that a proxy reported.
     pub fn reported(&self, report: &PolicyReport, now: Instant) {
-        let PolicyReport {
-            admitted,
-            refused,
-            shadow_refused,
-            marked,
-            missing_identity,
-            store_error,
-            ..
-        } = *report;
         // Many policies may be counted as one.
         self.settles.store(report.settles && report.name == self.named.policy, Relaxed);
-        let counts = [admitted, refused, shadow_refused, marked, missing_identity, store_error];
+        let counts = counts_of(report);
         for (counter, count) in self.requests.iter().zip(counts) {
             counter.inc_by(count.min(MOST));
         }
         let mut recent = self.recent.lock().unwrap_or_else(PoisonError::into_inner);
-        advance(&mut recent, now);
-        if recent.is_empty() {
-            recent.push_back(Step::at(now));
-        }
-        if let Some(step) = recent.back_mut() {
-            for (sum, count) in step.counts.iter_mut().zip(counts) {
-                *sum = sum.saturating_add(count.min(MOST));
-            }
-        }
+        add_to(&mut recent, counts, now);
     }
 
     /// The requests of the last five minutes; `None` if no proxy reported any.
@@ -287,6 +270,44 @@ impl PolicyMetrics {
         let Named { domain, policy } = self.named.clone();
         (counts != [0; 6]).then_some(PolicyTotals { domain, policy, counts })
     }
+}
+
+/// The requests of a report by outcome.
+pub fn counts_of(report: &PolicyReport) -> OutcomeCounts {
+    let PolicyReport {
+        admitted,
+        refused,
+        shadow_refused,
+        marked,
+        missing_identity,
+        store_error,
+        ..
+    } = *report;
+    [admitted, refused, shadow_refused, marked, missing_identity, store_error]
+}
+
+/// Adds requests to the step that runs.
+pub fn add_to(recent: &mut VecDeque<Step>, counts: OutcomeCounts, now: Instant) {
+    advance(recent, now);
+    if recent.is_empty() {
+        recent.push_back(Step::at(now));
+    }
+    if let Some(step) = recent.back_mut() {
+        for (sum, count) in step.counts.iter_mut().zip(counts) {
+            *sum = sum.saturating_add(count.min(MOST));
+        }
+    }
+}
+
+/// The requests of the last five minutes, and how many of them were refused.
+pub fn refused_of(recent: &VecDeque<Step>, now: Instant) -> [u64; 2] {
+    let kept = recent.iter().filter(|step| now.saturating_duration_since(step.begun) < KEPT);
+    kept.fold([0, 0], |[all, refused], step| {
+        // Those without an identity are counted by their outcome, too.
+        let [admitted, of_step, shadow_refused, marked, _, store_error] = step.counts;
+        let sum = [admitted, of_step, shadow_refused, marked, store_error].into_iter();
+        [sum.fold(all, u64::saturating_add), refused.saturating_add(of_step)]
+    })
 }
 
 /// Adds a step for each [`STEP`] that has passed since the last one, and drops the oldest.

@@ -12,6 +12,7 @@ pub trait CallSight: Sync {
     /// The requests beyond the quota lately of the partition with this key.
     fn beyond(&self, beyond: Beyond, key: &str) -> Option<Refused>;
 
-    /// Whether proxies have a document of this domain and this digest in force.
-    fn is_in_force(&self, domain: &str, digest: &str) -> bool;
+    /// Under which numbers proxies have a document of this domain and this digest in force, in
+    /// order; 0 for an embedded one. None, if no proxy has it.
+    fn numbers(&self, domain: &str, digest: &str) -> Vec<u64>;
 }

@@ -18,7 +18,7 @@ impl CallSight for SeenQuotas {
         None
     }
 
-    fn is_in_force(&self, _: &str, _: &str) -> bool {
-        false
+    fn numbers(&self, _: &str, _: &str) -> Vec<u64> {
+        Vec::new()
     }
 }

@@ -64,5 +64,5 @@ pub fn clear(domain: &str, policy: &str) -> ClearDial {
 }
 
 pub async fn reply(operate: &Operate, domain: &str) -> DialsReply {
-    operate.views.wanted(domain).await.unwrap().reply().unwrap()
+    operate.views.wanted(domain).await.unwrap().reply(Some(&Report::default())).unwrap()
 }

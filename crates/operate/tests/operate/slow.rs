@@ -87,8 +87,8 @@ impl ControlStore for Slow {
         self.inner.control().document(domain, number)
     }
 
-    fn forget_documents<'a>(&'a self, domain: &'a str) -> Reply<'a, ()> {
-        self.inner.control().forget_documents(domain)
+    fn forget_documents<'a>(&'a self, domain: &'a str, last: Option<&'a [u8]>) -> Reply<'a, bool> {
+        self.inner.control().forget_documents(domain, last)
     }
 
     fn upsert<'a>(&'a self, hash: HashName, domain: &'a str, upsert: &'a Upsert) -> Reply<'a, ()> {

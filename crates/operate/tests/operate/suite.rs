@@ -41,6 +41,13 @@ async fn suite(store: Arc<dyn Store>) {
     documents::tells_the_slower_of_two_publishers(&store).await;
     documents::keeps_what_proxies_have_while_the_last_record_cannot_be_read(&store).await;
     documents::keeps_64_documents(&store).await;
+    Box::pin(documents::publishes_for_a_stable_share_of_the_proxies(&store)).await;
+    Box::pin(documents::first_document_may_be_for_a_share(&store)).await;
+    Box::pin(documents::goes_back_when_the_time_is_over(&store)).await;
+    Box::pin(documents::share_ends_with_its_time(&store)).await;
+    Box::pin(documents::lost_document_of_before_locks_nothing(&store)).await;
+    Box::pin(documents::domain_with_a_limited_document_is_not_forgotten(&store)).await;
+    Box::pin(documents::publishes_a_folder_unless_a_change_by_hand_is_later(&store)).await;
     windows::operates_each_kind_of_window(&store).await;
 }
 

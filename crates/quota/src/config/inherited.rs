@@ -6,12 +6,13 @@ use sha2::{Digest, Sha256};
 
 use super::PublishedDocument;
 
-/// In how many slots an adapter keeps documents: as it cannot delete a key of Envoy's, their number
-/// is fixed. Of two filters with one slot, the one that takes a document up later has it.
+/// In how many slots of Envoy's shared data documents are kept: as no filter can delete a key
+/// there, their number is fixed. Of two filters with one slot, the one that takes a document up
+/// later has it.
 pub const INHERITED_SLOTS: usize = 64;
 
 /// Whose document it is: Envoy's name of the filter, and the domain.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Inheritance {
     filter: Box<str>,
     domain: Box<str>,
@@ -34,11 +35,6 @@ impl Inheritance {
         [self.head(document).as_slice(), document.reply()].concat()
     }
 
-    /// Whether the slot holds this document already.
-    pub fn is_written(&self, slot: &[u8], document: &PublishedDocument) -> bool {
-        slot.starts_with(&self.head(document))
-    }
-
     /// The document in the slot, if it is of this filter and domain. After a withdrawal there is
     /// none.
     pub fn read(&self, slot: &[u8]) -> Option<PublishedDocument> {
@@ -52,7 +48,8 @@ impl Inheritance {
         line(&(&self.filter, &self.domain))
     }
 
-    fn head(&self, document: &PublishedDocument) -> Vec<u8> {
+    /// What its slot begins with once this document was taken up: whose document it is, and which.
+    pub fn head(&self, document: &PublishedDocument) -> Vec<u8> {
         let PublishedDocument { number, digest, .. } = document;
         let version = DocumentVersion { number: *number, digest: digest.to_string() };
         [self.owner(), line(&version)].concat()
@@ -82,11 +79,12 @@ mod tests {
         let shop = Inheritance::new("quotagate", "shop");
         let slot = shop.written(&document(7));
         assert_eq!(shop.read(&slot), Some(document(7)));
-        assert!(shop.is_written(&slot, &document(7)) && !shop.is_written(&slot, &document(8)));
+        assert!(slot.starts_with(&shop.head(&document(7))));
+        assert_ne!(shop.head(&document(7)), shop.head(&document(8)));
         for (filter, domain) in [("quotagate", "shop2"), ("other", "shop"), ("", "")] {
             let other = Inheritance::new(filter, domain);
             assert_eq!(other.read(&slot), None);
-            assert!(!other.is_written(&slot, &document(7)));
+            assert_ne!(other.head(&document(7)), shop.head(&document(7)));
         }
         assert_eq!(Inheritance::new("quotagate", "shop").slot(), shop.slot());
         assert!(shop.slot() < INHERITED_SLOTS);
@@ -97,7 +95,6 @@ mod tests {
         let shop = Inheritance::new("quota\ngate", "shop");
         let withdrawn = shop.written(&PublishedDocument::none(8));
         assert_eq!(shop.read(&withdrawn), None);
-        assert!(shop.is_written(&withdrawn, &PublishedDocument::none(8)));
         for damaged in [&b""[..], b"\n", b"[\"quotagate\",\"shop\"]", &withdrawn[..5]] {
             assert_eq!(shop.read(damaged), None);
         }

@@ -41,6 +41,7 @@ pub use policy::measure::{Measure, TokenUsage, Weights};
 pub(crate) use policy::settle::{CostSource, MissingCost, Settle};
 pub use policy::{Abandoned, Count, CountedResponses, Policy, Precision};
 pub(crate) use policy::{integer, push_item};
+pub(crate) use published::MovedPolicies;
 pub use published::{LiveDocument, PublishedDocument};
 pub use reach::{ClusterStore, DEFAULT_PREFIX, Reach, RedisStore};
 pub use response::{HeaderFamily, Reset, ResponseConfig};

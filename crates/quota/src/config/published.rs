@@ -59,7 +59,7 @@ pub struct PublishedDocument {
 
 impl PublishedDocument {
     /// The last one was withdrawn, as this number.
-    pub(crate) fn none(number: u64) -> Self {
+    pub fn none(number: u64) -> Self {
         Self { number, digest: Box::default(), reply: None }
     }
 
@@ -150,6 +150,10 @@ impl PublishedDocument {
     }
 }
 
+/// The indexes that the policies of one configuration have in another one. `None`: it has no such
+/// policy.
+pub(crate) type MovedPolicies = Arc<[Option<usize>]>;
+
 impl Config {
     /// The number of the published document in force; 0 for the embedded one.
     pub fn number(&self) -> u64 {
@@ -168,9 +172,17 @@ impl Config {
     }
 
     /// The index here of the policy that has this index in another configuration.
+    #[cfg(test)]
     pub(crate) fn index_from(&self, other: &Self, index: usize) -> Option<usize> {
         let name = &other.policies.get(index)?.name;
         self.policies.iter().position(|policy| policy.name == *name)
+    }
+
+    /// The indexes here of the policies of another configuration.
+    pub(crate) fn indexes_from(&self, other: &Self) -> MovedPolicies {
+        let by_name = self.by_name();
+        let index = |policy: &Policy| by_name.get(&*policy.name).map(|(index, _)| *index);
+        other.policies.iter().map(index).collect()
     }
 
     /// The policies by name, with their indexes.

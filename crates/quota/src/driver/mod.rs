@@ -177,6 +177,12 @@ impl<K: Copy + Ord, W: Clone> Driver<K, W> {
         }
     }
 
+    /// The same driver, whose worker [reports](Worker::with_index) this index.
+    #[must_use]
+    pub fn with_index(self, index: u32) -> Self {
+        Self { worker: self.worker.with_index(index), ..self }
+    }
+
     /// Replaces the worker, which panicked or is no longer needed, by its
     /// [successor](Worker::successor). Returns the decision on the requests that waited for it: the
     /// store's `on_failure`, because the policies of the requests are not known any more.
@@ -443,7 +449,7 @@ impl<K: Copy + Ord, W: Clone> Driver<K, W> {
 
     /// Before the first request: a document that this filter took up in this process. The adapter
     /// then takes it up.
-    pub fn inherit(&mut self, document: PublishedDocument) {
+    pub fn inherit(&mut self, document: Arc<PublishedDocument>) {
         self.worker.inherit(document);
     }
 

@@ -470,3 +470,65 @@ fn calls_carry_the_authorization_that_the_store_wants() {
     headers.push(("authorization", "Bearer t"));
     assert_eq!(call_headers("/p", Some("Bearer t")), headers);
 }
+
+/// As a root of the Wasm form does without traffic: a tick, then what is due is sent and answered
+/// within `delay`. Returns the milliseconds from the publication to the take-up.
+fn taken_up_after(published_at: u64, delay: u64) -> u64 {
+    /// A store reads what is published once a second.
+    const KNOWN_AFTER: u64 = 1_000;
+    let text = format!(
+        r#"{{"domain": "d", "store": {{"cluster": "c"}}, "live": true, "policies": [{POLICIES}]}}"#
+    );
+    let mut driver: TestDriver = Driver::new(Arc::new(Config::parse(text.as_bytes()).unwrap()), 1);
+    let published = r#"{"domain": "d", "policies": []}"#;
+    let value = serde_json::from_str(published).unwrap();
+    let digest = PublishedDocument::check(&value).unwrap().1.digest;
+    let (mut ms, mut next_tick) = (0, 10);
+    let mut replies: Vec<(u64, CallId, String)> = Vec::new();
+    while driver.config().number() == 0 {
+        ms += 10;
+        assert!(ms < published_at + 60_000, "never");
+        if ms >= next_tick {
+            driver.tick(at(ms));
+        }
+        let due: Vec<_> = replies.extract_if(.., |(due, ..)| *due <= ms).collect();
+        for (_, id, body) in due {
+            let (by, size, body) = (AnsweredBy::Store, body.len(), body.into_bytes());
+            driver.call_ended(id, &CallEnd::Answered { status: 200, by, body, size }, at(ms));
+        }
+        if let Some(document) = driver.document().cloned() {
+            let config = document.config(driver.embedded().unwrap()).map_err(Vec::from);
+            assert!(driver.take_up(&document, config, at(ms)));
+        }
+        while let Some(sent) = driver.next_send(at(ms)) {
+            let Outgoing::Fetch(fetch) = sent else { panic!("{sent:?}") };
+            let is_known = ms >= published_at + KNOWN_AFTER;
+            let (number, named) = if is_known { (1, &*digest) } else { (0, "") };
+            let body = match fetch.has_digest {
+                None => format!(
+                    r#"{{"version": {number}, "dials": [], "document": {{"number": {number}, "digest": "{named}"}}}}"#
+                ),
+                Some(_) => {
+                    format!(r#"{{"number": 1, "digest": "{digest}", "document": {published}}}"#)
+                }
+            };
+            replies.push((ms + delay, fetch.id, body));
+        }
+        if ms >= next_tick {
+            let goes_on = driver.needs_next_tick(HostWork::None);
+            let period = if goes_on { TICK } else { driver.resting_period().unwrap() };
+            next_tick = ms + u64::try_from(period.as_millis()).unwrap();
+        }
+    }
+    ms - published_at
+}
+
+#[test]
+fn published_document_is_taken_up_within_ten_seconds_without_traffic() {
+    let after = (0..=12_000).step_by(130).map(|at| taken_up_after(at, 500));
+    let (least, most) =
+        after.fold((u64::MAX, 0), |(least, most), ms| (least.min(ms), most.max(ms)));
+    assert!(most <= 10_000, "{most} ms");
+    // The time between two reports decides it, and the worst moment is among those above.
+    assert!(least < 3_000 && most > 5_500, "{least} to {most} ms");
+}

@@ -38,7 +38,9 @@ use reading::{BodyExtent, BodyReading};
 /// 4. With response headers: [`response_begins`](Self::response_begins),
 ///    [`count_response`](Self::count_response) and [`response_headers`](Self::response_headers).
 ///    With each chunk of the body, while [`reads_body`](Self::reads_body): [`body`](Self::body).
-///    With the trailers: `count_response` and [`response_trailers`](Self::response_trailers).
+///    With the trailers: `count_response` and [`response_trailers`](Self::response_trailers). After
+///    each of these, and after what shadow policies say:
+///    [`release_config`](Self::release_config), once headers and access log are written.
 /// 5. [`redirected`](Self::redirected), then [`end`](Self::end), once, when the stream ends.
 ///
 /// Units are those of policies. Whatever the order of 3 to 5, every unit that the request holds is
@@ -47,10 +49,12 @@ use reading::{BodyExtent, BodyReading};
 pub struct Exchange {
     phase: Phase,
     /// The configuration under which it arrived, if published documents may replace that. Whatever
-    /// it says of a policy holds until the stream ends.
+    /// it says of a policy holds until nothing is left to do by it.
     arrived_under: Option<Arc<Config>>,
     /// Whether it has response headers, from the upstream or from the host.
     has_response: bool,
+    /// Whether shadow policies will still say something about it.
+    is_counting: bool,
     /// What the response says of the cost, if a policy settles by it.
     progress: Option<Box<SettleProgress>>,
 }
@@ -221,6 +225,7 @@ impl Exchange {
             Submitted::Counting(admission) => {
                 let decision = self.join(earlier, Decision::Admit(admission), worker, now);
                 self.phase = Phase::Decided(decision);
+                self.is_counting = true;
                 Arrival::Counting
             }
         }
@@ -235,6 +240,7 @@ impl Exchange {
         worker: &mut Worker<W>,
         now: Monotonic,
     ) -> bool {
+        self.is_counting = false;
         let (decision, held) = match std::mem::take(&mut self.phase) {
             // It went on, and this is what shadow policies say.
             Phase::Decided(mut decided) => {
@@ -429,6 +435,18 @@ impl Exchange {
             }
             _ => None,
         }
+    }
+
+    /// Lets go of the configuration under which the request arrived, if the rest of the stream
+    /// changes nothing any more: a long stream must not keep one that was replaced. Returns whether
+    /// it did. From then on [`config_or`](Self::config_or) is the configuration in force, so the
+    /// host has written headers and access log before.
+    pub fn release_config(&mut self) -> bool {
+        let is_over = self.has_response && self.is_settled() && !self.is_counting;
+        if is_over {
+            self.arrived_under = None;
+        }
+        is_over
     }
 
     /// The configuration that says what its policies are, with the one in force given.

@@ -21,7 +21,8 @@ impl Clone for Exchange {
             Phase::Decided(decision) => Phase::Decided(decision.clone()),
         };
         let arrived_under = self.arrived_under.clone();
-        Self { phase, arrived_under, has_response: self.has_response, progress: None }
+        let Self { has_response, is_counting, .. } = *self;
+        Self { phase, arrived_under, has_response, is_counting, progress: None }
     }
 }
 
@@ -550,4 +551,93 @@ fn identity_without_a_token_in_its_first_thousand_requests_is_logged_once() {
     assert!(line.contains(" identity user: ") && line.contains("payload_in_metadata"), "{line}");
     assert_eq!(lines(Some(1_000)), Vec::<String>::new());
     assert_eq!(lines(Some(1_001)).len(), 1);
+}
+
+/// The same worker, whose document another one may replace.
+fn live_worker() -> Worker<()> {
+    let mut config = (**worker("").config()).clone();
+    config.live = Some(crate::config::LiveDocument::default());
+    Worker::new(Arc::new(config), 1)
+}
+
+#[test]
+fn long_stream_keeps_the_configuration_under_which_it_arrived_only_while_it_needs_it() {
+    let mut w = live_worker();
+    let swap = |w: &mut Worker<()>| w.swap((**w.config()).clone(), at(0));
+    // The embedded one stays.
+    swap(&mut w);
+    let config = Arc::downgrade(w.config());
+    let uncounted = {
+        let (mut exchange, evaluation) = (Exchange::default(), evaluation(&w, &[]));
+        assert_eq!(exchange.arrive((), evaluation, None, &mut w, at(0)), Arrival::Uncounted);
+        exchange
+    };
+    let plain = {
+        let (mut exchange, evaluation) = (Exchange::default(), evaluation(&w, &[1]));
+        assert_eq!(exchange.arrive((), evaluation, None, &mut w, at(0)), Arrival::Waiting);
+        granted(&mut w, &mut exchange);
+        exchange
+    };
+    let mut settles = admitted(&mut w);
+    swap(&mut w);
+    w.tick(at(0));
+    let is_kept = || config.strong_count() > 0;
+    let mut plain = plain;
+    assert!(!plain.release_config(), "no response has come");
+    plain.response_begins();
+    assert!(plain.release_config() && is_kept(), "the other one has a cost to settle");
+    settles.response_begins();
+    settles.response_headers(&JSON, false, &mut w, at(0));
+    assert!(!settles.release_config() && is_kept());
+    settles.body(USAGE);
+    settles.response_ends(&JSON, &mut w, at(0));
+    assert!(settles.release_config());
+    assert!(!is_kept(), "nobody holds the configuration that was replaced");
+    drop((uncounted, plain, settles));
+}
+
+#[test]
+fn response_that_shadow_policies_still_count_keeps_its_configuration() {
+    for is_answered in [true, false] {
+        let mut w = live_worker();
+        let mut evaluation = evaluation(&w, &[1]);
+        evaluation.checks.as_mut().unwrap()[0].mode = Mode::Shadow;
+        let mut exchange = Exchange::default();
+        assert_eq!(exchange.arrive((), evaluation, None, &mut w, at(0)), Arrival::Counting);
+        exchange.response_begins();
+        assert!(!exchange.release_config());
+        if is_answered {
+            answered(&mut w);
+        } else {
+            let call = w.next_call(at(0)).unwrap();
+            w.call_failed(call.id, at(0));
+        }
+        let ((), decision) = w.next_decision().unwrap();
+        exchange.decided(decision, StreamState::Open, &mut w, at(0));
+        assert!(exchange.release_config(), "nothing more will be said");
+    }
+}
+
+/// A request of `plain` is admitted and redirected.
+fn redirected(worker: &mut Worker<()>) -> Admission {
+    let (mut exchange, evaluation) = (Exchange::default(), evaluation(worker, &[1]));
+    assert_eq!(exchange.arrive((), evaluation, None, worker, at(0)), Arrival::Waiting);
+    granted(worker, &mut exchange);
+    exchange.redirected(|| true).unwrap()
+}
+
+#[test]
+fn redirected_request_counts_once_under_one_document_and_twice_under_two() {
+    let again = |w: &mut Worker<()>, earlier| {
+        let (mut exchange, evaluation) = (Exchange::default(), evaluation(w, &[1]));
+        exchange.arrive((), evaluation, Some(earlier), w, at(0))
+    };
+    let mut w = live_worker();
+    let swap = |w: &mut Worker<()>| w.swap((**w.config()).clone(), at(0));
+    swap(&mut w);
+    let earlier = redirected(&mut w);
+    assert_eq!(again(&mut w, earlier), Arrival::Decided);
+    let earlier = redirected(&mut w);
+    swap(&mut w);
+    assert_eq!(again(&mut w, earlier), Arrival::Waiting);
 }

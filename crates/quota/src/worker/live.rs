@@ -17,14 +17,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use quotagate_protocol::CounterKey;
-use quotagate_protocol::dials::{DOCUMENT_PATH, DocumentVersion};
+use quotagate_protocol::dials::DocumentVersion;
 
 use super::call::LOST_AFTER;
 use super::call::faults::{CallFault, Misread};
-use super::overrides::OutgoingFetch;
+use super::fetch::OutgoingFetch;
 use super::telemetry::Tally;
 use super::{CallId, Worker};
-use crate::config::{Config, PublishedDocument, refused_document};
+use crate::config::{Config, MovedPolicies, PublishedDocument, refused_document};
 use crate::evaluate::Counter;
 use crate::time::Monotonic;
 
@@ -50,8 +50,12 @@ pub(super) struct LiveState {
     arrived: Option<Arc<PublishedDocument>>,
     /// While a request of another generation is decided: its configuration.
     arrived_under: Option<Arc<Config>>,
-    /// Whether a store has answered.
+    /// Whether a store has said which document is published.
     is_informed: bool,
+    /// The indexes that policies of the configuration of this generation have now.
+    moved: Option<(u64, MovedPolicies)>,
+    /// When the document in force was taken up, or reported first.
+    since: Option<Monotonic>,
 }
 
 impl LiveState {
@@ -71,12 +75,12 @@ impl LiveState {
         self.embedded.is_some()
     }
 
-    /// The store has answered, whether it knows which document is published or not.
+    /// A store has said which document is published, or that it never says that.
     pub(super) const fn informed(&mut self) {
         self.is_informed = true;
     }
 
-    /// Whether no store has answered yet.
+    /// Whether no store has said yet which document is published.
     pub(super) const fn is_uninformed(&self) -> bool {
         self.is_live() && !self.is_informed
     }
@@ -84,6 +88,11 @@ impl LiveState {
     /// The configuration under which the request at hand arrived, if it is not in force any more.
     pub(super) fn arrived_under(&self) -> Option<Arc<Config>> {
         self.arrived_under.clone()
+    }
+
+    /// For how many seconds the document in force has been that, under its number.
+    pub(super) fn in_force_s(&mut self, now: Monotonic) -> u64 {
+        now.since(*self.since.get_or_insert(now)).as_secs()
     }
 
     /// Whether a document must be fetched now.
@@ -121,11 +130,11 @@ impl<W> Worker<W> {
     }
 
     /// Before the first request: the document that this filter took up last in this process.
-    pub fn inherit(&mut self, document: PublishedDocument) {
+    pub fn inherit(&mut self, document: Arc<PublishedDocument>) {
         if self.live.is_live() {
             // Until a store says otherwise, it counts as published, so that it is not fetched.
             self.live.published = document.version();
-            self.live.arrived = Some(Arc::new(document));
+            self.live.arrived = Some(document);
         }
     }
 
@@ -177,12 +186,11 @@ impl<W> Worker<W> {
         if let Some(live) = &mut config.live {
             live.generation = self.config.generation() + 1;
         }
+        self.live.since = Some(now);
         let configured = Arc::new(config);
         let by_name = configured.by_name();
-        let moved = |policy: usize| {
-            let policy = self.config.policies.get(policy)?;
-            by_name.get(&*policy.name).map(|(index, _)| *index)
-        };
+        let indexes = configured.indexes_from(&self.config);
+        let moved = |policy: usize| indexes.get(policy).copied().flatten();
         self.requests.arrived_under(&self.config);
         let tally = std::mem::replace(&mut self.telemetry.tally, Tally::new(0));
         self.telemetry.tally = tally.moved(configured.policies.len(), moved);
@@ -196,7 +204,22 @@ impl<W> Worker<W> {
             ledger.refunded(counter, units.window, units.amount, now);
             refunds.add(counter, units);
         });
+        self.live.moved = Some((self.config.generation(), Arc::clone(&indexes)));
         self.config = self.overrides.swapped(&configured, moved);
+    }
+
+    /// The indexes that policies of an earlier configuration have now. Requests of one generation
+    /// mostly follow each other.
+    fn moved_from(&mut self, config: &Config) -> MovedPolicies {
+        let generation = config.generation();
+        match &self.live.moved {
+            Some((of, indexes)) if *of == generation => Arc::clone(indexes),
+            _ => {
+                let indexes = self.config.indexes_from(config);
+                self.live.moved = Some((generation, Arc::clone(&indexes)));
+                indexes
+            }
+        }
     }
 
     /// Runs `act` for a request that arrived under `config`, if that is of another generation than
@@ -209,9 +232,9 @@ impl<W> Worker<W> {
         let Some(config) = config.filter(|of| of.generation() != self.config.generation()) else {
             return act(self);
         };
+        self.telemetry.moved = Some(self.moved_from(config));
         let in_force = std::mem::replace(&mut self.config, Arc::clone(config));
         self.live.arrived_under = Some(Arc::clone(config));
-        self.telemetry.moved = Some([Arc::clone(config), Arc::clone(&in_force)]);
         let result = act(self);
         self.telemetry.moved = None;
         self.live.arrived_under = None;
@@ -220,7 +243,7 @@ impl<W> Worker<W> {
     }
 
     /// The store said which document is published.
-    pub(super) fn hear_document(&mut self, published: DocumentVersion) {
+    pub(super) fn hear_document(&mut self, published: DocumentVersion, now: Monotonic) {
         let Some(embedded) = self.live.embedded.clone() else { return };
         self.live.published = published.clone();
         // One that came before, and that is not published any more, is not taken up.
@@ -238,6 +261,7 @@ impl<W> Worker<W> {
             }
         } else if **digest == *self.config.digest {
             let number = *number;
+            self.live.since = Some(now);
             self.reconfigure(|config| {
                 config.refused = embedded.refused.clone();
                 if let Some(live) = &mut config.live {
@@ -262,6 +286,7 @@ impl<W> Worker<W> {
             report: None,
             timeout: TIMEOUT,
             has_digest: Some(self.config.digest.clone()),
+            number: self.live.published.number,
         })
     }
 
@@ -297,9 +322,4 @@ impl<W> Worker<W> {
         }
         true
     }
-}
-
-/// The path and the query of a fetch of the published document.
-pub(super) fn path(domain: &str, digest: &str) -> String {
-    format!("{DOCUMENT_PATH}?domain={domain}&digest={digest}")
 }

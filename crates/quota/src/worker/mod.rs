@@ -7,12 +7,14 @@
 //! | `call` | calls to the store: batches, grants, refunds, the breaker, how calls fail |
 //! | `known` | counters that are spent, counters kept while the store fails, the store's clock |
 //! | `lease` | units that the worker prefetches |
+//! | `fetch` | what it asks the store for beside calls |
 //! | `overrides` | what operators changed |
 //! | `live` | the published document, which replaces the configuration |
 //! | `telemetry` | metrics, log lines, reports |
 
 mod call;
 mod decide;
+mod fetch;
 pub(crate) mod known;
 mod lease;
 mod live;
@@ -24,7 +26,7 @@ mod telemetry;
 mod tests;
 
 pub use call::faults::{AnsweredBy, CallEnd, CallFault, CallOutcome, Misread};
-pub use overrides::OutgoingFetch;
+pub use fetch::OutgoingFetch;
 pub use telemetry::{Counted, NOTICE_PAUSE, Notice};
 
 use std::sync::Arc;
@@ -146,6 +148,8 @@ pub struct Worker<W> {
     scratch: EvaluationScratch,
     /// The last number given to a ticket or a call.
     serial: u64,
+    /// Which of the workers of its process it is, for reports.
+    index: u32,
 }
 
 /// A request that waits for a call.
@@ -214,8 +218,15 @@ impl<W> Worker<W> {
             telemetry,
             scratch: EvaluationScratch::default(),
             serial: 0,
+            index: 0,
             config,
         }
+    }
+
+    /// The same worker, which reports that it is this one of the workers of its process.
+    #[must_use]
+    pub fn with_index(self, index: u32) -> Self {
+        Self { index, ..self }
     }
 
     /// A worker that takes over from this one, which panicked or is no longer needed: without its
@@ -225,7 +236,7 @@ impl<W> Worker<W> {
     pub fn successor(&self, seed: u64) -> Self {
         let configured = Arc::clone(self.overrides.configured());
         let live = self.live.inherited();
-        Self { serial: self.serial, live, ..Self::new(configured, seed) }
+        Self { serial: self.serial, index: self.index, live, ..Self::new(configured, seed) }
     }
 
     /// A request arrives. Returns the configuration to evaluate it with. Call this for every
@@ -292,7 +303,7 @@ impl<W> Worker<W> {
         self.calls.adjustments_due = self.calls.has_adjustments();
         self.calls.refills_due = self.leases.refill_is_due(now);
         self.telemetry.notices.tick(now);
-        self.tick_dials(now);
+        self.tick_fetches(now);
     }
 
     /// The next decision on a request that waited, or that shadow policies counted.

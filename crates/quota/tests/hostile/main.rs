@@ -13,6 +13,7 @@ mod continuity;
 mod keys;
 mod policy;
 mod reply;
+mod take_up;
 mod usage;
 mod world;
 
@@ -56,6 +57,11 @@ fn fuzz_continuity_counter_that_goes_on_has_one_key_and_window_under_both_docume
 #[test]
 fn fuzz_reply_invariants_1_and_2_hold_for_every_store_answer() {
     fuzz(600, reply::check);
+}
+
+#[test]
+fn fuzz_take_up_invariant_4_store_that_lies_changes_no_document() {
+    fuzz(80, take_up::check);
 }
 
 #[test]

@@ -109,15 +109,15 @@ impl Hashes {
     }
 
     fn publish(&mut self, domain: &str, publication: &Publication) -> Option<u64> {
-        let Publication { old, number, record, text, dropped, event } = publication;
-        let last = Change {
+        let Publication { old, number, record, last, text, dropped, event } = publication;
+        let change = Change {
             hash: HashName::Documents,
             field: LAST_DOCUMENT.to_owned(),
             old: old.clone(),
-            new: Some(record.clone()),
+            new: Some(last.clone()),
             event: Some(event.clone()),
         };
-        let version = self.change(domain, &last)?;
+        let version = self.change(domain, &change)?;
         let name = (HashName::Documents, domain.to_owned());
         let (records, texts) = (
             self.fields.entry(name).or_default(),
@@ -311,11 +311,16 @@ impl ControlStore for Memory {
         ready(Ok(text)).boxed()
     }
 
-    fn forget_documents<'a>(&'a self, domain: &'a str) -> Reply<'a, ()> {
+    fn forget_documents<'a>(&'a self, domain: &'a str, last: Option<&'a [u8]>) -> Reply<'a, bool> {
         let mut hashes = self.operators.hashes();
-        hashes.fields.remove(&(HashName::Documents, domain.to_owned()));
-        hashes.documents.remove(domain);
-        ready(Ok(())).boxed()
+        let name = (HashName::Documents, domain.to_owned());
+        let held = hashes.fields.get(&name).and_then(|records| records.get(LAST_DOCUMENT));
+        let is_last = held.map(Vec::as_slice) == last;
+        if is_last {
+            hashes.fields.remove(&name);
+            hashes.documents.remove(domain);
+        }
+        ready(Ok(is_last)).boxed()
     }
 
     fn upsert<'a>(&'a self, hash: HashName, domain: &'a str, upsert: &'a Upsert) -> Reply<'a, ()> {

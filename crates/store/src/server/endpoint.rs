@@ -19,6 +19,9 @@ use crate::store::Store;
 /// Most calls at once: their bodies of at most 1 MiB then fill at most 1 GiB. An Envoy worker has
 /// at most 4. A call ends when it has been carried out and its answer was fetched.
 const CALLS: usize = 1024;
+/// Most KiB of replies with a published document that are on their way at once: a whole fleet asks
+/// at the same moment. The others ask again a second later.
+pub(super) const DOCUMENTS_KIB: usize = 64 * 1024;
 
 /// Answers proxies over a store: by HTTP ([`accept`](Self::accept)), and callers in this process
 /// ([`call`](Self::call)). Made in the Tokio runtime that does the work.
@@ -29,6 +32,8 @@ pub struct CallEndpoint {
     pub(super) deadlines: Arc<Deadlines>,
     /// One permit for each call under way.
     pub(super) permits: Arc<Semaphore>,
+    /// One permit for each KiB of a reply with a document.
+    pub(super) document_permits: Arc<Semaphore>,
     tokens: Option<Tokens>,
     /// The runtime of all work, because a caller may drop a call on a thread without one.
     runtime: Handle,
@@ -46,6 +51,7 @@ impl CallEndpoint {
             connections,
             deadlines,
             permits: Arc::new(Semaphore::new(CALLS)),
+            document_permits: Arc::new(Semaphore::new(DOCUMENTS_KIB)),
             tokens: None,
             runtime: Handle::current(),
             _timer: AbortOnDropHandle::new(tokio::spawn(async move { timer.run().await })),

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use bytes::Bytes;
 use futures_util::future::{BoxFuture, FutureExt, ready};
 use quotagate_protocol::Adjustment;
 use quotagate_protocol::dials::DialsReply;
@@ -34,9 +35,9 @@ pub trait Hooks: Send + Sync + 'static {
         report: &'a [u8],
     ) -> BoxFuture<'a, Result<DialsReply, String>>;
 
-    /// The [reply](quotagate_protocol::dials::DocumentReply) to a proxy that asks for the published
-    /// document of this domain and has the one with this digest, as JSON. The name of the domain
-    /// has been checked.
+    /// The [reply](quotagate_protocol::dials::DocumentReply) to a proxy that asks for the document
+    /// of this domain that was published under this number, and has the one with this digest, as
+    /// JSON. The name of the domain has been checked.
     ///
     /// # Errors
     /// Why the document is not known now. The proxy gets status 503 and this text.
@@ -44,7 +45,8 @@ pub trait Hooks: Send + Sync + 'static {
         &'a self,
         _domain: &'a str,
         _digest: &'a str,
-    ) -> BoxFuture<'a, Result<Vec<u8>, String>> {
+        _number: u64,
+    ) -> BoxFuture<'a, Result<Bytes, String>> {
         ready(Err("this store has no published documents".to_owned())).boxed()
     }
 }

@@ -42,6 +42,9 @@ pub enum Refusal {
     /// Too many calls are under way.
     #[error("too many calls are under way")]
     Busy,
+    /// Too many replies with a document are on their way.
+    #[error("too many documents are on their way: ask again in a second")]
+    BusyDocuments,
     /// A field is wrong: which one, and why.
     #[error("{field}: {reason}")]
     Malformed {
@@ -86,7 +89,7 @@ impl Refusal {
             Self::Body(_) | Self::Malformed { .. } => StatusCode::BAD_REQUEST,
             Self::Slow(_) => StatusCode::REQUEST_TIMEOUT,
             Self::Late(_) => StatusCode::GATEWAY_TIMEOUT,
-            Self::Down(_) | Self::Busy => StatusCode::SERVICE_UNAVAILABLE,
+            Self::Down(_) | Self::Busy | Self::BusyDocuments => StatusCode::SERVICE_UNAVAILABLE,
             Self::Failed => StatusCode::INTERNAL_SERVER_ERROR,
         }
     }

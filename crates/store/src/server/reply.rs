@@ -8,6 +8,7 @@ use bytes::{Buf, Bytes};
 use hyper::body::{Body, Frame, SizeHint};
 use hyper::header::{self, HeaderValue};
 use hyper::{Response, StatusCode};
+use tokio::sync::OwnedSemaphorePermit;
 
 /// The body of an answer: one frame, until it is taken.
 pub struct Payload(Option<AnswerBytes>);
@@ -16,6 +17,8 @@ pub struct Payload(Option<AnswerBytes>);
 pub struct AnswerBytes {
     bytes: Bytes,
     grants: Option<Box<dyn RefundOnDrop>>,
+    /// Free again once the connection has taken all bytes.
+    _permit: Option<OwnedSemaphorePermit>,
 }
 
 /// Refunds grants when it is dropped, unless they were handed out.
@@ -69,8 +72,18 @@ pub fn json(
     body: Vec<u8>,
     grants: Option<Box<dyn RefundOnDrop>>,
 ) -> Response<Payload> {
-    let mut response = Response::new(Payload(Some(AnswerBytes { bytes: body.into(), grants })));
+    let mut response = answer(AnswerBytes { bytes: body.into(), grants, _permit: None });
     *response.status_mut() = status;
+    response
+}
+
+/// A JSON answer that holds this permit until it is on its way as a whole.
+pub fn bounded_json(bytes: Bytes, permit: OwnedSemaphorePermit) -> Response<Payload> {
+    answer(AnswerBytes { bytes, grants: None, _permit: Some(permit) })
+}
+
+fn answer(bytes: AnswerBytes) -> Response<Payload> {
+    let mut response = Response::new(Payload(Some(bytes)));
     response
         .headers_mut()
         .insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));

@@ -18,6 +18,7 @@ use std::{
 };
 
 use anyhow::{Context, Result, anyhow, bail};
+use rustix::process::Signal;
 use serde_json::Value;
 use tempfile::TempDir;
 
@@ -249,6 +250,22 @@ impl Envoy {
     /// When the system refuses.
     pub fn kill(&mut self) -> Result<()> {
         self.process.kill()
+    }
+
+    /// Freezes it: connections stay open, nothing is answered.
+    ///
+    /// # Errors
+    /// When it has ended.
+    pub fn freeze(&mut self) -> Result<()> {
+        self.process.signal(Signal::STOP)
+    }
+
+    /// Ends a [`freeze`](Self::freeze).
+    ///
+    /// # Errors
+    /// When it has ended.
+    pub fn thaw(&mut self) -> Result<()> {
+        self.process.signal(Signal::CONT)
     }
 
     /// Fails if Envoy has ended.

@@ -17,8 +17,10 @@ use super::confirm;
 use crate::check::to_publish;
 use crate::operate::display::{Table, Weight, say};
 use crate::operate::failure::Failure;
+use crate::operate::look::document_status::{self, limits, sentence};
 use crate::operate::session::{Common, Session};
-use crate::text::{clean, count, moment, number};
+use crate::text::{clean, count, duration, moment, number};
+use crate::values::for_ms;
 
 /// The flags of `quotagate document`.
 #[derive(Debug, clap::Args)]
@@ -47,6 +49,8 @@ enum DocumentCommand {
         /// The number of the new document
         new: u64,
     },
+    /// Publish for all proxies, for good, what is published for a share of them or for a time
+    Promote(Consent),
     /// Publish the content of an earlier number again, as a new number
     Rollback(Rollback),
     /// Withdraw what is published, so that all proxies go back to their own documents
@@ -60,13 +64,21 @@ struct Publish {
     /// A policy document, or a configuration that contains some; `-` reads standard input. `store`,
     /// `digest_key` and `live` may be left out: they are not published
     file: PathBuf,
+    /// Only for this share of the proxies, 1 to 99 percent, until `promote` or `rollback`. A
+    /// greater share has the proxies of a smaller one
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u8).range(1..=99))]
+    percent: Option<u8>,
+    /// Go back to what was in force before, after this time: 30m, 1h, 7d [default: do not]
+    #[arg(long = "for", value_name = "TIME", value_parser = for_ms)]
+    for_ms: Option<u64>,
     #[command(flatten)]
     consent: Consent,
 }
 
 #[derive(Debug, clap::Args)]
 struct Rollback {
-    /// The number [default: the last one with other content; after a rollback, one before that]
+    /// The number [default: the last one with other content; after a rollback, one before that; the
+    /// one before, if the last one is for a share of the proxies or for a time]
     number: Option<u64>,
     #[command(flatten)]
     consent: Consent,
@@ -93,9 +105,10 @@ pub(crate) async fn run(args: &DocumentArgs, session: Session) -> Result<(), Fai
         DocumentCommand::Show { number } => show(*number, &session).await,
         DocumentCommand::List => list(&session).await,
         DocumentCommand::Diff { old, new } => diff(*old, *new, &session).await,
+        DocumentCommand::Promote(consent) => promote(consent, session).await,
         DocumentCommand::Rollback(args) => rollback(args, session).await,
         DocumentCommand::Withdraw(consent) => withdraw(consent, session).await,
-        DocumentCommand::Status => status(&session).await,
+        DocumentCommand::Status => document_status::show(&session).await,
     }
 }
 
@@ -109,19 +122,49 @@ async fn publish(args: &Publish, mut session: Session) -> Result<(), Failure> {
     session.client.domain = Some(new.config.domain.to_string());
     let listed = known(&session).await?;
     let last = listed.documents.first();
+    if let Some(limited) = last.filter(|last| last.is_limited()) {
+        return Err(Failure::Refused(format!(
+            "{} has {}: `quotagate document promote` keeps it for all proxies, and `quotagate \
+             document rollback` goes back to the one before. Then publish again",
+            listed.domain,
+            sentence(limited)
+        )));
+    }
     session.explain(last, &new).await?;
     if !args.consent.yes {
-        confirm("Publish it?")?;
+        let share = args.percent.map(|percent| format!(" for {percent} % of the proxies"));
+        let time = args.for_ms.map(|for_ms| format!(" for {}", duration(for_ms)));
+        let limits: String = share.into_iter().chain(time).collect();
+        confirm(&format!("Publish it{limits}?"))?;
     }
     let change = PublishDocument {
         domain: session.client.domain.clone(),
         document: Some(new.value),
         rollback_to: None,
+        percent: args.percent,
+        for_ms: args.for_ms,
         after: Some(last.map_or(0, |last| last.number)),
         note: args.consent.note.clone(),
         by: session.by.clone(),
     };
     session.publish(&change).await
+}
+
+async fn promote(consent: &Consent, mut session: Session) -> Result<(), Failure> {
+    consent.check("promote")?;
+    let listed = known(&session).await?;
+    session.client.domain = Some(listed.domain.clone());
+    let limited = listed.documents.first().filter(|last| last.is_limited());
+    let Some(last) = limited else {
+        return Err(Failure::Absent(format!(
+            "nothing is published in {} for a share of the proxies or for a time",
+            listed.domain
+        )));
+    };
+    let new = published(&text(&session, Some(last.number)).await?.document)?;
+    let before = if last.percent.is_some() { listed.documents.get(1) } else { Some(last) };
+    session.explain(before, &new).await?;
+    session.again(last, last.number, consent).await
 }
 
 async fn rollback(args: &Rollback, mut session: Session) -> Result<(), Failure> {
@@ -131,6 +174,12 @@ async fn rollback(args: &Rollback, mut session: Session) -> Result<(), Failure> 
     let Some(last) = listed.documents.first() else {
         return Err(Failure::Absent(format!("no document was published in {}", listed.domain)));
     };
+    if args.number.is_none() && last.is_limited() {
+        return match listed.documents.get(1).filter(|before| !before.is_withdrawal()) {
+            Some(before) => session.go_back(last, before.number, &args.consent).await,
+            None => session.withdraw(&listed, &args.consent).await,
+        };
+    }
     // What a rollback has gone back from is no choice for the next one.
     let (mut newest, mut content) = (last.number, Some(last));
     while let Some(older) = content.and_then(|record| record.rollback_to).filter(|to| *to < newest)
@@ -154,42 +203,20 @@ async fn rollback(args: &Rollback, mut session: Session) -> Result<(), Failure> 
             )));
         }
     };
-    let new = published(&text(&session, Some(number)).await?.document)?;
-    session.explain(Some(last), &new).await?;
-    if !args.consent.yes {
-        confirm(&format!("Publish the content of number {number} again?"))?;
-    }
-    let change = PublishDocument {
-        domain: session.client.domain.clone(),
-        document: None,
-        rollback_to: Some(number),
-        after: Some(last.number),
-        note: args.consent.note.clone(),
-        by: session.by.clone(),
-    };
-    session.publish(&change).await
+    session.go_back(last, number, &args.consent).await
 }
 
 async fn withdraw(consent: &Consent, mut session: Session) -> Result<(), Failure> {
     consent.check("withdraw")?;
     let listed = known(&session).await?;
     session.client.domain = Some(listed.domain.clone());
-    if !consent.yes {
-        say(&format!(
-            "All proxies of {} go back to their own documents. Counters whose policy has another \
-             window or partition there start from zero.",
-            listed.domain
-        ));
-        confirm("Withdraw the published document?")?;
+    let last = listed.documents.first();
+    // Where nobody knows what is published, a withdrawal says that nothing is.
+    if listed.incomplete.is_none() && last.is_none_or(|last| last.is_withdrawal()) {
+        let why = format!("no document is published in {}", listed.domain);
+        return Err(Failure::Absent(why));
     }
-    let change = WithdrawDocument {
-        domain: session.client.domain.clone(),
-        after: listed.documents.first().map(|last| last.number),
-        note: consent.note.clone(),
-        by: session.by.clone(),
-    };
-    let answer = session.client.change::<Changed>(Method::DELETE, api::DOCUMENTS, &change).await?;
-    session.made(&answer)
+    session.withdraw(&listed, consent).await
 }
 
 async fn show(number: Option<u64>, session: &Session) -> Result<(), Failure> {
@@ -226,8 +253,15 @@ async fn list(session: &Session) -> Result<(), Failure> {
         let weight = if index == 0 { Weight::Notable } else { Weight::Plain };
         let document =
             if record.is_withdrawal() { "withdrawn".to_owned() } else { record.digest.clone() };
-        let back = record.rollback_to.map(|to| format!("rollback to {to}"));
-        let note: Vec<String> = back.into_iter().chain(record.note.clone()).collect();
+        let back = record.rollback_to.map(|to| {
+            let is_promoted = listed
+                .documents
+                .get(index + 1)
+                .is_some_and(|of| of.number == to && of.is_limited());
+            format!("{} {to}", if is_promoted { "promotes" } else { "rollback to" })
+        });
+        let note = back.into_iter().chain(limits(record)).chain(record.note.clone());
+        let note: Vec<String> = note.collect();
         let row = [
             record.number.to_string(),
             moment(record.at_ms),
@@ -250,56 +284,6 @@ async fn diff(old: u64, new: u64, session: &Session) -> Result<(), Failure> {
     }
     let text = comparison.to_string();
     session.output.print(&text.lines().map(|line| clean(line) + "\n").collect::<String>())
-}
-
-async fn status(session: &Session) -> Result<(), Failure> {
-    let answer = session.client.get::<PublishedDocuments>(api::DOCUMENTS, &[]).await?;
-    if session.output.json {
-        return session.output.json(&answer.raw);
-    }
-    let PublishedDocuments { domain, durable, documents, incomplete, in_force, refused } =
-        answer.value;
-    incomplete.iter().for_each(|why| say(why));
-    let last = documents.first();
-    let published = last.filter(|last| !last.is_withdrawal());
-    session.output.sentence(&match last {
-        None => format!("{domain}: no document was published; the proxies' own decide"),
-        Some(last) => format!("{domain}: {}", sentence(last)),
-    })?;
-    if !in_force.documents.is_empty() {
-        let mut table = Table::new(&["proxies", "document", "number", ""], &[0, 2]);
-        for of in &in_force.documents {
-            let is_published = published
-                .is_some_and(|last| (last.number, &last.digest) == (of.number, &of.digest));
-            let (what, weight) = match (of.number, is_published, published) {
-                (_, true, _) => ("published", Weight::Plain),
-                (0, _, None) => ("their own", Weight::Plain),
-                (0, ..) => ("their own: not live, or not taken up yet", Weight::Notable),
-                _ => ("behind", Weight::Notable),
-            };
-            let shown = if of.number == 0 { "-".to_owned() } else { of.number.to_string() };
-            table.row(weight, [number(of.proxies), of.digest.clone(), shown, what.to_owned()]);
-        }
-        session.output.print(&table.render(session.output.colour))?;
-    }
-    if in_force.silent > 0 {
-        session.output.sentence(&format!(
-            "{} silent for a minute",
-            count(in_force.silent, "proxy has been", "proxies have been")
-        ))?;
-    }
-    for sentence in &refused {
-        session.output.sentence(sentence)?;
-    }
-    if published.is_some() && in_force.documents.iter().all(|of| of.number == 0) {
-        say(
-            "No proxy has taken a published document up: each does whose own document says live: true, within 10 s.",
-        );
-    }
-    if !durable && published.is_some() {
-        say("This store keeps it in memory: it is gone when the process ends.");
-    }
-    Ok(())
 }
 
 impl Consent {
@@ -345,6 +329,66 @@ impl Session {
         // Standard output belongs to the answer of the store.
         text.lines().for_each(say);
         Ok(())
+    }
+
+    /// Publishes the content of an earlier number, after a question.
+    async fn go_back(
+        &self,
+        last: &DocumentRecord,
+        number: u64,
+        consent: &Consent,
+    ) -> Result<(), Failure> {
+        let new = published(&text(self, Some(number)).await?.document)?;
+        self.explain(Some(last), &new).await?;
+        self.again(last, number, consent).await
+    }
+
+    async fn again(
+        &self,
+        last: &DocumentRecord,
+        number: u64,
+        consent: &Consent,
+    ) -> Result<(), Failure> {
+        if !consent.yes {
+            let question = if number == last.number {
+                format!("Publish number {number} for all proxies, for good?")
+            } else {
+                format!("Publish the content of number {number} again?")
+            };
+            confirm(&question)?;
+        }
+        let change = PublishDocument {
+            domain: self.client.domain.clone(),
+            rollback_to: Some(number),
+            after: Some(last.number),
+            note: consent.note.clone(),
+            by: self.by.clone(),
+            ..PublishDocument::default()
+        };
+        self.publish(&change).await
+    }
+
+    async fn withdraw(
+        &self,
+        listed: &PublishedDocuments,
+        consent: &Consent,
+    ) -> Result<(), Failure> {
+        if !consent.yes {
+            say(&format!(
+                "All proxies of {} go back to their own documents. Counters whose policy has \
+                 another window or partition there start from zero.",
+                listed.domain
+            ));
+            confirm("Withdraw the published document?")?;
+        }
+        let change = WithdrawDocument {
+            domain: self.client.domain.clone(),
+            after: listed.documents.first().map(|last| last.number),
+            note: consent.note.clone(),
+            by: self.by.clone(),
+        };
+        let answer = self.client.change::<Changed>(Method::DELETE, api::DOCUMENTS, &change).await?;
+        self.made(&answer)
     }
 
     async fn publish(&self, change: &PublishDocument) -> Result<(), Failure> {
@@ -407,17 +451,4 @@ fn published(document: &Value) -> Result<DocumentVersion, Failure> {
     let checked = PublishedDocument::check(document);
     let (value, config) = checked.map_err(|faults| Failure::Refused(faults.to_string()))?;
     Ok(DocumentVersion { config, value })
-}
-
-fn sentence(record: &DocumentRecord) -> String {
-    let DocumentRecord { number, digest, by, at_ms, .. } = record;
-    let note = record.note.as_ref().map_or_else(String::new, |note| format!(": {note}"));
-    let back =
-        record.rollback_to.map_or_else(String::new, |to| format!(", the content of number {to}"));
-    let what = if record.is_withdrawal() {
-        "withdrawn".to_owned()
-    } else {
-        format!("{digest}{back}, published")
-    };
-    format!("number {number} ({what} at {} UTC by {by}){note}", moment(*at_ms))
 }

@@ -86,14 +86,20 @@ pub(crate) async fn run(args: &HistoryArgs, session: Session) -> Result<(), Fail
         });
         return whole(incomplete);
     }
-    let mut table = Table::new(&["at (UTC)", "domain", "by", "role", "change"], &[]);
+    let headings = ["at (UTC)", "domain", "by", "role", "document", "change"];
+    let mut table = Table::new(&headings, &[]);
     for Change { domain, event } in changes {
         // Without a role, `by` is only what the caller said.
         let role = event.author.role.map_or_else(|| "-".to_owned(), |role| role.to_string());
         let said = event.author.remark.filter(|said| *said != event.by);
         let notes = event.author.reason.into_iter().chain(said.map(|said| format!("by {said}")));
         let change = std::iter::once(event.done).chain(notes).collect::<Vec<_>>().join("; ");
-        table.row(Weight::Plain, [moment(event.at_ms), domain, event.by, role, change]);
+        let document = match event.document {
+            None => "-".to_owned(),
+            Some(0) => "embedded".to_owned(),
+            Some(number) => number.to_string(),
+        };
+        table.row(Weight::Plain, [moment(event.at_ms), domain, event.by, role, document, change]);
     }
     session.output.print(&table.render(session.output.colour))?;
     whole(incomplete)

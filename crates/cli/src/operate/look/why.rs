@@ -101,6 +101,7 @@ fn explained(found: &PartyUsage) -> String {
         source(found),
         capital(&end(usage)),
     ));
+    text.push_str(&decided_by(&found.documents));
     let happened = [
         (*refused, "refusal", "refusals", "it has been refused"),
         (
@@ -120,6 +121,22 @@ fn explained(found: &PartyUsage) -> String {
         ));
     }
     text
+}
+
+/// Which documents decide, in a sentence.
+fn decided_by(documents: &[u64]) -> String {
+    let name = |number: &u64| match number {
+        0 => "embedded".to_owned(),
+        number => format!("number {number}"),
+    };
+    let names: Vec<String> = documents.iter().map(name).collect();
+    match names.as_slice() {
+        [] => String::new(),
+        [only] => format!(" The document that decides: {only}."),
+        several => {
+            format!(" The documents of different proxies that decide: {}.", several.join(", "))
+        }
+    }
 }
 
 /// Whether the partition has units left, so that requests of one unit pass again.
@@ -241,6 +258,7 @@ mod tests {
             usage,
             mode: Mode::Enforce,
             gone: false,
+            documents: vec![0, 7],
             refused: 5,
             would_refuse: 0,
             refused_error: 3,
@@ -251,7 +269,8 @@ mod tests {
         };
         let expected = "tiered in shop refused jwt.sub=a: 3 of unknown units are used. A tier, a claim or an \
                         override of the document decides the quota, and this store has not seen it. Its \
-                        window ends in 12 s. 2 to 5 refusals in the last five minutes; it has been refused \
+                        window ends in 12 s. The documents of different proxies that decide: embedded, \
+                        number 7. 2 to 5 refusals in the last five minutes; it has been refused \
                         for 2 min, without a long pause.";
         assert_eq!(explained(&found), expected);
     }

@@ -130,7 +130,7 @@ impl Counters {
         let is_disputed = || {
             same_window().any(|other| {
                 (other.quota != form.quota || other.tiers)
-                    && calls.is_in_force(domain, &other.digest)
+                    && !calls.numbers(domain, &other.digest).is_empty()
             })
         };
         // An override of the document comes before a dial. It is kept with the counter.
@@ -160,8 +160,11 @@ impl Counters {
             },
             ..usage(counter.unwrap_or_default(), (quota, quota_from))
         };
+        let numbers = same_window().flat_map(|of| calls.numbers(domain, &of.digest));
+        let numbers: BTreeSet<u64> = numbers.collect();
         Ok(CounterLook::Found(Box::new(PartyUsage {
             gone: policy.gone,
+            documents: numbers.into_iter().collect(),
             refused: refused.as_ref().map_or(0, |refused| refused.requests),
             would_refuse: let_through.as_ref().map_or(0, |of| of.requests),
             refused_error: beyond.map_or(0, |of| of.error),

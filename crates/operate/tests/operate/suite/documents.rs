@@ -3,14 +3,18 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use quotagate_operate::api::{PublishDocument, WithdrawDocument};
-use quotagate_operate::{Fault, Operate};
-use quotagate_store::control::{HashName, LAST_DOCUMENT, Upsert};
+use quotagate_operate::api::{
+    DocumentRecord, ForgetDomain, NOBODY, PublishDocument, WithdrawDocument,
+};
+use quotagate_operate::{Fault, FolderDocuments, Operate};
+use quotagate_protocol::dials::{DocumentVersion, Report};
+use quotagate_store::control::{HashName, LAST_DOCUMENT, Publication, Upsert};
 use quotagate_store::server::Hooks;
 use quotagate_store::store::Store;
 use serde_json::{Value, json};
 
-use crate::operators::{reply, reported};
+use crate::common::until;
+use crate::operators::{reply, report, reported};
 
 fn document(domain: &str, quota: u64) -> Value {
     let policy = json!({"name": "p", "partition_by": [], "quota": quota, "window": "1h"});
@@ -21,21 +25,25 @@ fn publish(domain: &str, quota: u64) -> PublishDocument {
     PublishDocument {
         domain: Some(domain.to_owned()),
         document: Some(document(domain, quota)),
-        rollback_to: None,
-        after: None,
         note: Some(format!("quota {quota}")),
         by: "ann".to_owned(),
+        ..PublishDocument::default()
     }
 }
 
 async fn numbers(operate: &Operate, domain: &str) -> Vec<u64> {
-    let listed = operate.documents.list(Some(domain)).await.unwrap();
+    let listed = operate.document_status(Some(domain)).await.unwrap();
     listed.documents.iter().map(|record| record.number).collect()
 }
 
 /// What a proxy gets that has the document with this digest.
 async fn fetched(operate: &Operate, domain: &str, digest: &str) -> Value {
-    let reply = Hooks::document(operate, domain, digest).await.unwrap();
+    fetched_number(operate, domain, digest, 0).await
+}
+
+/// The same of a proxy to which the store has named this number.
+async fn fetched_number(operate: &Operate, domain: &str, digest: &str, number: u64) -> Value {
+    let reply = Hooks::document(operate, domain, digest, number).await.unwrap();
     serde_json::from_slice(&reply).unwrap()
 }
 
@@ -178,7 +186,7 @@ pub async fn keeps_what_proxies_have_while_the_last_record_cannot_be_read(store:
         let other = Operate::new(Arc::clone(store));
         let known = reply(&other, "lost").await.document;
         assert_eq!(known, None, "nobody goes back to its own document");
-        let listed = other.documents.list(Some("lost")).await.unwrap();
+        let listed = other.document_status(Some("lost")).await.unwrap();
         assert!(listed.incomplete.unwrap().contains("keep the document that they have"));
     }
     // The number goes on, and no text is overwritten.
@@ -186,7 +194,7 @@ pub async fn keeps_what_proxies_have_while_the_last_record_cannot_be_read(store:
     assert_eq!(numbers(&operate, "lost").await, [3, 2, 1]);
     let other = Operate::new(Arc::clone(store));
     assert_eq!(reply(&other, "lost").await.document.unwrap().number, 3);
-    assert_eq!(other.documents.list(Some("lost")).await.unwrap().incomplete, None);
+    assert_eq!(other.document_status(Some("lost")).await.unwrap().incomplete, None);
     damage(&[], &[LAST_DOCUMENT]).await;
     let wish =
         WithdrawDocument { domain: Some("lost".into()), after: None, note: None, by: "ann".into() };
@@ -207,4 +215,322 @@ pub async fn keeps_64_documents(store: &Arc<dyn Store>) {
     assert_eq!(text, None, "its text is gone, too");
     let oldest = operate.documents.text(Some("many"), Some(3)).await.unwrap();
     assert_eq!(oldest.document["policies"][0]["quota"], 3);
+}
+
+fn again(domain: &str, number: u64) -> PublishDocument {
+    PublishDocument { document: None, rollback_to: Some(number), ..publish(domain, 0) }
+}
+
+/// What the store names to a proxy with this name.
+async fn named(operate: &Operate, domain: &str, proxy: &str) -> Option<DocumentVersion> {
+    let mut sent: Report = serde_json::from_slice(&report(&["p"])).unwrap();
+    proxy.clone_into(&mut sent.proxy);
+    operate.dials(domain, &serde_json::to_vec(&sent).unwrap()).await.unwrap().document
+}
+
+/// The number for each of 200 proxies.
+async fn numbers_of_proxies(operate: &Operate, domain: &str) -> Vec<u64> {
+    let mut numbers = Vec::new();
+    for proxy in 0..200 {
+        let named = named(operate, domain, &format!("{proxy:016x}")).await.unwrap();
+        numbers.push(named.number);
+    }
+    numbers
+}
+
+/// What a store whose build knows no shares reads in the last record.
+async fn known_to_an_older_store(store: &Arc<dyn Store>, domain: &str) -> (u64, String) {
+    let read = store.control().read(HashName::Documents, domain).await.unwrap();
+    let last: Value = serde_json::from_slice(read.get(LAST_DOCUMENT).unwrap()).unwrap();
+    let digest = last["digest"].as_str().unwrap_or_default();
+    (last["number"].as_u64().unwrap(), digest.to_owned())
+}
+
+pub async fn publishes_for_a_stable_share_of_the_proxies(store: &Arc<dyn Store>) {
+    let operate = reported(store, "share", &["p"]).await;
+    operate.documents.publish(&publish("share", 1)).await.unwrap();
+    let base = reply(&operate, "share").await.document.unwrap();
+    let tenth = PublishDocument { percent: Some(10), ..publish("share", 2) };
+    let made = operate.documents.publish(&tenth).await.unwrap();
+    assert!(made.done.contains(", 1 policy) for 10 % of the proxies: quota 2"), "{made:?}");
+    let ten = numbers_of_proxies(&operate, "share").await;
+    let first = ten.iter().filter(|number| **number == 2).count();
+    assert!((10..=30).contains(&first) && ten.iter().all(|n| [1, 2].contains(n)), "{ten:?}");
+    let other = Operate::new(Arc::clone(store));
+    assert_eq!(numbers_of_proxies(&other, "share").await, ten, "each store says the same");
+    assert_eq!(named(&operate, "share", "").await, Some(base.clone()), "a proxy without a name");
+    let unreadable = operate.dials("share", b"").await.unwrap();
+    assert_eq!(unreadable.document, None, "it keeps what it has, whichever that is");
+    assert_eq!(known_to_an_older_store(store, "share").await, (1, base.digest.clone()));
+    assert_eq!(numbers(&operate, "share").await, [2, 1]);
+
+    // Both documents can be fetched, each by its number.
+    for (number, quota) in [(2, 2), (1, 1), (0, 1), (9, 1)] {
+        let reply = fetched_number(&operate, "share", "", number).await;
+        assert_eq!(reply["document"]["policies"][0]["quota"], quota, "{number}: {reply}");
+    }
+    let second = operate.documents.publish(&publish("share", 3)).await.unwrap_err().to_string();
+    for word in ["number 2", "for 10 % of the proxies", "promote", "rollback"] {
+        assert!(second.contains(word), "{second}");
+    }
+
+    // Back to the one before, and then to more of them.
+    let back = operate.documents.publish(&again("share", 1)).await.unwrap();
+    assert!(back.done.contains("number 3 (") && back.done.contains("content of number 1"));
+    assert_eq!(numbers_of_proxies(&operate, "share").await, [3; 200]);
+    let half = PublishDocument { percent: Some(50), ..publish("share", 2) };
+    operate.documents.publish(&half).await.unwrap();
+    let fifty = numbers_of_proxies(&operate, "share").await;
+    assert!(ten.iter().zip(&fifty).all(|(ten, fifty)| *ten == 1 || *fifty == 4), "{fifty:?}");
+    let promoted = operate.documents.publish(&again("share", 4)).await.unwrap();
+    assert!(promoted.done.contains("number 5 (") && promoted.done.contains("promotes number 4"));
+    assert_eq!(numbers_of_proxies(&operate, "share").await, [5; 200]);
+    assert_eq!(known_to_an_older_store(store, "share").await.0, 5);
+
+    for percent in [0, 100] {
+        let wish = PublishDocument { percent: Some(percent), ..publish("share", 9) };
+        let fault = operate.documents.publish(&wish).await.unwrap_err();
+        assert!(matches!(fault, Fault::Invalid { field: "percent", .. }), "{fault:?}");
+    }
+    let both = PublishDocument { percent: Some(5), ..again("share", 1) };
+    let fault = operate.documents.publish(&both).await.unwrap_err().to_string();
+    assert_eq!(fault, "percent: goes with a document, and not with rollback_to");
+}
+
+pub async fn first_document_may_be_for_a_share(store: &Arc<dyn Store>) {
+    let operate = reported(store, "new-share", &["p"]).await;
+    let wish = PublishDocument { percent: Some(50), ..publish("new-share", 2) };
+    operate.documents.publish(&wish).await.unwrap();
+    let named = numbers_of_proxies(&operate, "new-share").await;
+    assert!(named.contains(&0) && named.contains(&1), "{named:?}");
+    assert_eq!(known_to_an_older_store(store, "new-share").await, (0, String::new()));
+    assert_eq!(numbers(&operate, "new-share").await, [1]);
+    let status = operate.document_status(Some("new-share")).await.unwrap();
+    assert_eq!((status.incomplete, status.documents[0].percent), (None, Some(50)));
+    let withdraw = WithdrawDocument {
+        domain: Some("new-share".into()),
+        after: Some(1),
+        note: None,
+        by: "ann".into(),
+    };
+    operate.documents.withdraw(&withdraw).await.unwrap();
+    assert_eq!(numbers_of_proxies(&operate, "new-share").await, [2; 200]);
+    assert_eq!(reply(&operate, "new-share").await.document.unwrap().digest, "");
+}
+
+/// Two stores run beside each other until this number is made. Returns its record.
+async fn until_made(store: &Arc<dyn Store>, domain: &str, number: u64) -> DocumentRecord {
+    // On the heap: the suite is one future, and a test has a small stack.
+    let stores: Vec<_> = (0..2).map(|_| Operate::new(Arc::clone(store))).collect();
+    for operate in &stores {
+        operate.views.wanted(domain).await.unwrap();
+    }
+    // Not by a look at the list, which would make it.
+    let made = until("it goes back", Duration::from_secs(20), async || {
+        (known_to_an_older_store(store, domain).await.0 == number).then_some(())
+    });
+    let run = Box::pin(async { tokio::join!(stores[0].run(), stores[1].run()) });
+    let made = async {
+        made.await;
+        // Both look once more, every 2 s.
+        tokio::time::sleep(Duration::from_secs(3)).await;
+    };
+    tokio::select! {
+        () = made => stores[0].documents.records(domain).await.unwrap().remove(0),
+        _ = run => unreachable!("they never return"),
+    }
+}
+
+pub async fn goes_back_when_the_time_is_over(store: &Arc<dyn Store>) {
+    let operate = reported(store, "for-a-time", &["p"]).await;
+    operate.documents.publish(&publish("for-a-time", 1)).await.unwrap();
+    let first = reply(&operate, "for-a-time").await.document.unwrap();
+    let second = PublishDocument { for_ms: Some(3000), ..publish("for-a-time", 2) };
+    let made = operate.documents.publish(&second).await.unwrap();
+    assert!(made.done.ends_with("policy) for 3s: quota 2"), "{made:?}");
+    assert_eq!(reply(&operate, "for-a-time").await.document.unwrap().number, 2);
+    let third = operate.documents.publish(&publish("for-a-time", 3)).await.unwrap_err().to_string();
+    assert!(third.contains("number 2 is published in for-a-time for "), "{third}");
+    // Proxies go back although nobody has made a number of it.
+    until("it goes back", Duration::from_secs(10), async || {
+        let named = reply(&operate, "for-a-time").await.document.unwrap();
+        (named == first).then_some(())
+    })
+    .await;
+    assert_eq!(known_to_an_older_store(store, "for-a-time").await.0, 2);
+    let made = until_made(store, "for-a-time", 3).await;
+    assert_eq!(
+        (made.rollback_to, made.by.as_str(), &made.digest),
+        (Some(1), NOBODY, &first.digest)
+    );
+    assert_eq!(made.note.as_deref(), Some("the time of number 2 is over"));
+    assert_eq!(numbers(&operate, "for-a-time").await, [3, 2, 1], "one of the stores did it, once");
+    let events = operate.history.list(Some("for-a-time"), 9).await.unwrap();
+    assert_eq!(events.len(), 3, "{events:?}");
+    assert!(events[0].done.ends_with("number 1: the time of number 2 is over"), "{events:?}");
+
+    // A promotion keeps what is published for a time.
+    let wish = PublishDocument { for_ms: Some(3_600_000), ..publish("for-a-time", 4) };
+    operate.documents.publish(&wish).await.unwrap();
+    operate.documents.publish(&again("for-a-time", 4)).await.unwrap();
+    let listed = operate.document_status(Some("for-a-time")).await.unwrap();
+    assert_eq!((listed.documents[0].number, listed.documents[0].until_ms), (5, None));
+    let short = PublishDocument { for_ms: Some(1), ..publish("for-a-time", 5) };
+    let fault = operate.documents.publish(&short).await.unwrap_err();
+    assert!(matches!(fault, Fault::Invalid { field: "for_ms", .. }), "{fault:?}");
+}
+
+pub async fn share_ends_with_its_time(store: &Arc<dyn Store>) {
+    let operate = reported(store, "timed-share", &["p"]).await;
+    let wish =
+        PublishDocument { percent: Some(50), for_ms: Some(1000), ..publish("timed-share", 1) };
+    operate.documents.publish(&wish).await.unwrap();
+    // An operator who looks gets what is in force, although no store runs that records the end. Of
+    // several who look at once, one makes the number.
+    let others: Vec<_> = (0..8).map(|_| Operate::new(Arc::clone(store))).collect();
+    until("its end", Duration::from_secs(10), async || {
+        let looks = others.iter().map(|other| other.documents.records("timed-share"));
+        let looks = futures_util::future::join_all(looks).await;
+        looks.into_iter().all(|records| records.unwrap()[0].number == 2).then_some(())
+    })
+    .await;
+    let wish = PublishDocument { after: Some(2), ..publish("timed-share", 2) };
+    operate.documents.publish(&wish).await.unwrap();
+    assert_eq!(numbers(&operate, "timed-share").await, [3, 2, 1]);
+    let listed = operate.document_status(Some("timed-share")).await.unwrap();
+    assert!(listed.documents[1].is_withdrawal(), "nothing was published before");
+    assert_eq!(numbers_of_proxies(&operate, "timed-share").await, [3; 200]);
+}
+
+/// Deletes the record and the text of a number, as nothing but damage does.
+async fn lose(store: &Arc<dyn Store>, domain: &str, number: u64) {
+    let read = store.control().read(HashName::Documents, domain).await.unwrap();
+    let last = read.get(LAST_DOCUMENT).unwrap().to_vec();
+    let newest = "2".to_owned();
+    let again = Publication {
+        old: Some(last.clone()),
+        number: 2,
+        record: read.get(&newest).unwrap().to_vec(),
+        last,
+        text: None,
+        dropped: Some(number),
+        event: b"{}".to_vec(),
+    };
+    store.control().publish(domain, &again).await.unwrap().unwrap();
+}
+
+pub async fn lost_document_of_before_locks_nothing(store: &Arc<dyn Store>) {
+    let operate = Operate::new(Arc::clone(store));
+    for domain in ["lost-base", "lost-base-too"] {
+        operate.documents.publish(&publish(domain, 1)).await.unwrap();
+        let first = operate.documents.records(domain).await.unwrap().remove(0);
+        let wish = PublishDocument { for_ms: Some(1000), ..publish(domain, 2) };
+        operate.documents.publish(&wish).await.unwrap();
+        lose(store, domain, 1).await;
+        let why = until("its end", Duration::from_secs(10), async || {
+            operate.document_status(Some(domain)).await.unwrap().incomplete
+        })
+        .await;
+        assert!(why.contains("the time of number 2 is over"), "{why}");
+        assert!(why.contains("the text of number 1 is lost"), "{why}");
+        assert_eq!(numbers(&operate, domain).await, [2]);
+        let named = named(&operate, domain, "0123456789abcdef").await.unwrap();
+        assert_eq!(named, first.version(), "its record is kept beside that of number 2");
+    }
+    operate.documents.publish(&publish("lost-base", 2)).await.unwrap();
+    assert_eq!(numbers(&operate, "lost-base").await, [3, 2]);
+    let withdraw = WithdrawDocument {
+        domain: Some("lost-base-too".to_owned()),
+        after: Some(2),
+        note: None,
+        by: "ann".to_owned(),
+    };
+    operate.documents.withdraw(&withdraw).await.unwrap();
+    let status = operate.document_status(Some("lost-base-too")).await.unwrap();
+    assert_eq!((status.documents[0].number, status.incomplete), (3, None));
+}
+
+pub async fn domain_with_a_limited_document_is_not_forgotten(store: &Arc<dyn Store>) {
+    let operate = Operate::new(Arc::clone(store));
+    let forget = |domain: &str| ForgetDomain { domain: domain.to_owned(), by: "ann".to_owned() };
+    let limited = [
+        PublishDocument { percent: Some(10), ..publish("unheard", 1) },
+        PublishDocument { for_ms: Some(3_600_000), ..publish("unheard", 1) },
+    ];
+    for wish in limited {
+        operate.documents.publish(&wish).await.unwrap();
+        let fault = operate.domains.forget(&forget("unheard")).await.unwrap_err().to_string();
+        assert!(fault.contains("withdraw it first"), "{fault}");
+        let withdraw = WithdrawDocument {
+            domain: Some("unheard".to_owned()),
+            after: None,
+            note: None,
+            by: "ann".to_owned(),
+        };
+        operate.documents.withdraw(&withdraw).await.unwrap();
+        operate.domains.forget(&forget("unheard")).await.unwrap();
+        assert_eq!(operate.documents.records("unheard").await.unwrap(), []);
+    }
+    let wish = PublishDocument { for_ms: Some(1000), ..publish("unheard", 1) };
+    operate.documents.publish(&wish).await.unwrap();
+    until("its end", Duration::from_secs(10), async || {
+        operate.domains.forget(&forget("unheard")).await.ok()
+    })
+    .await;
+}
+
+pub async fn publishes_a_folder_unless_a_change_by_hand_is_later(store: &Arc<dyn Store>) {
+    const DOMAIN: &str = "folder";
+    let operate = reported(store, DOMAIN, &["p"]).await;
+    let new_store = || FolderDocuments::new(Arc::clone(&operate.documents));
+    let (mut one, mut other) = (new_store(), new_store());
+    /// The number that is made of it, 0 if none is.
+    async fn offers(folder: &mut FolderDocuments, operate: &Operate, quota: u64) -> u64 {
+        let made = folder.offer(&document(DOMAIN, quota), "shop.yaml").await.unwrap();
+        let newest = numbers(operate, DOMAIN).await[0];
+        if made.is_some() { newest } else { 0 }
+    }
+    assert_eq!(offers(&mut one, &operate, 1).await, 1);
+    assert_eq!(offers(&mut one, &operate, 1).await, 0);
+    assert_eq!(offers(&mut other, &operate, 1).await, 0, "the first store did it");
+    let newest = operate.document_status(Some(DOMAIN)).await.unwrap().documents.remove(0);
+    assert!(newest.of_folder && newest.note.as_deref() == Some("shop.yaml"), "{newest:?}");
+
+    // One store sees a new file before the other one does.
+    assert_eq!(offers(&mut one, &operate, 2).await, 2);
+    assert_eq!(offers(&mut other, &operate, 1).await, 0, "the older file has not changed");
+    assert_eq!(offers(&mut other, &operate, 2).await, 0);
+    // By hand, until the file changes: also for a store that has just started.
+    operate.documents.publish(&publish(DOMAIN, 3)).await.unwrap();
+    assert_eq!(offers(&mut one, &operate, 2).await, 0);
+    assert_eq!(offers(&mut new_store(), &operate, 2).await, 0);
+    assert_eq!(offers(&mut other, &operate, 1).await, 4, "a file of before is a change, too");
+    assert_eq!(offers(&mut one, &operate, 1).await, 0);
+
+    // What is published for a share must end first.
+    let tenth = PublishDocument { percent: Some(10), ..publish(DOMAIN, 5) };
+    operate.documents.publish(&tenth).await.unwrap();
+    assert_eq!(offers(&mut one, &operate, 1).await, 0);
+    let fault = one.offer(&document(DOMAIN, 6), "shop.yaml").await.unwrap_err().to_string();
+    assert!(fault.contains("number 5 is published in folder for 10 %"), "{fault}");
+    operate.documents.publish(&again(DOMAIN, 5)).await.unwrap();
+    assert_eq!(offers(&mut one, &operate, 6).await, 7);
+
+    // The backend has lost everything.
+    let records = store.control().read(HashName::Documents, DOMAIN).await.unwrap();
+    let (last, earlier) = (records.get(LAST_DOCUMENT), records.get("6"));
+    for seen in [None, earlier] {
+        let forgot = store.control().forget_documents(DOMAIN, seen).await.unwrap();
+        assert!(!forgot, "something else was published meanwhile");
+    }
+    assert_eq!(numbers(&operate, DOMAIN).await[0], 7);
+    assert!(store.control().forget_documents(DOMAIN, last).await.unwrap());
+    assert_eq!(store.control().document(DOMAIN, 7).await.unwrap(), None);
+    assert!(store.control().forget_documents(DOMAIN, None).await.unwrap(), "there is none");
+    assert_eq!(offers(&mut one, &operate, 6).await, 1);
+    assert_eq!(offers(&mut other, &operate, 6).await, 0);
+    let faulty = one.offer(&json!({"domain": DOMAIN}), "shop.yaml").await.unwrap_err();
+    assert!(matches!(faulty, Fault::Invalid { field: "document", .. }), "{faulty:?}");
+    let history = operate.history.list(Some(DOMAIN), 1).await.unwrap().remove(0);
+    assert_eq!((&*history.by, history.author.action.as_deref()), ("--documents", Some("folder")));
 }

@@ -19,15 +19,16 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use quotagate_protocol::Mode;
-use quotagate_protocol::dials::TELEMETRY_PATH;
+use quotagate_protocol::dials::DocumentVersion;
 
 use super::call::LOST_AFTER;
 use super::call::faults::{CallFault, CallOutcome, Misread};
-use super::telemetry::{Counts, Telemetry, report};
+use super::fetch::OutgoingFetch;
+use super::telemetry::report::{self, ReportingWorker};
+use super::telemetry::{Counts, Telemetry};
 use super::{CallId, Worker};
 use crate::config::{Config, Dialed, Reach};
 use crate::time::Monotonic;
-use crate::worker::live;
 use patch::{Ignored, StoredChanges, Timed};
 use schedule::Schedule;
 
@@ -53,7 +54,7 @@ pub(super) struct ChangesInForce {
     confirmed: Monotonic,
     /// The newest version in replies to other calls since the last fetch left.
     newest: u64,
-    schedule: Schedule,
+    pub(super) schedule: Schedule,
     /// The counts of requests in the report of the fetch under way.
     reported: Vec<Counts>,
     /// The policy whose `partition_by` comes first in the next report.
@@ -62,33 +63,6 @@ pub(super) struct ChangesInForce {
     ignored: Ignored,
     /// Whether the log says already that the store does not support dials.
     logged_lagging: bool,
-}
-
-/// A fetch of dials, or of the published document. Send it to the store as a `POST`, with the
-/// report as the body.
-#[derive(Debug)]
-pub struct OutgoingFetch {
-    /// Its id in [`Worker::call_ended`] and [`Worker::call_not_sent`].
-    pub id: CallId,
-    /// The domain whose dials it fetches.
-    pub domain: Box<str>,
-    /// The body, a [`Report`](quotagate_protocol::dials::Report) as JSON in at most
-    /// [`MAX_REPORT`](quotagate_protocol::dials::MAX_REPORT) bytes; empty without one.
-    pub report: Option<String>,
-    /// How long to wait for the reply.
-    pub timeout: Duration,
-    /// If it fetches the published document: the digest of the document that the worker has.
-    pub has_digest: Option<Box<str>>,
-}
-
-impl OutgoingFetch {
-    /// The path and the query.
-    pub fn path(&self) -> String {
-        match &self.has_digest {
-            Some(digest) => live::path(&self.domain, digest),
-            None => format!("{TELEMETRY_PATH}?domain={}", self.domain),
-        }
-    }
 }
 
 impl ChangesInForce {
@@ -230,16 +204,8 @@ impl<W> Worker<W> {
         self.revert_dials(now);
     }
 
-    /// Whether [`next_fetch`](Self::next_fetch) may return a fetch.
-    pub(crate) fn fetch_is_due(&self, now: Monotonic) -> bool {
-        self.overrides.schedule.is_due(now) || self.live.is_due(now)
-    }
-
-    /// The fetch of dials that is due, if any.
-    pub fn next_fetch(&mut self, now: Monotonic) -> Option<OutgoingFetch> {
-        if !self.overrides.schedule.is_due(now) {
-            return self.next_document_fetch(now);
-        }
+    /// The fetch of dials that is due.
+    pub(super) fn next_dials_fetch(&mut self, now: Monotonic) -> Option<OutgoingFetch> {
         let id = CallId(self.next_serial());
         let timeout = self.config.store.timeout.max(LEAST_TIMEOUT);
         let domain = self.config.domain.clone();
@@ -257,10 +223,11 @@ impl<W> Worker<W> {
             return None;
         }
         *newest = 0;
-        let report =
-            report::write(configured, &counts, [refusals.take(), let_through.take()], turn);
+        let worker = ReportingWorker { index: self.index, in_force_s: self.live.in_force_s(now) };
+        let beyond = [refusals.take(), let_through.take()];
+        let report = report::write(worker, configured, &counts, beyond, turn);
         *reported = counts;
-        Some(OutgoingFetch { id, domain, report, timeout, has_digest: None })
+        Some(OutgoingFetch { id, domain, report, timeout, has_digest: None, number: 0 })
     }
 
     /// Whether a fetch needs a tick to leave: while a policy is off, or the document was refused,
@@ -276,16 +243,12 @@ impl<W> Worker<W> {
         self.overrides.schedule.owes() && self.telemetry.tally.has_unreported()
     }
 
-    /// A call ended. Learns from it if it is the fetch, else returns `false`.
-    pub(super) fn fetch_ended(
+    /// The fetch of dials ended. Returns which document is published, if the store said so.
+    pub(super) fn dials_fetch_ended(
         &mut self,
-        id: CallId,
         end: &Result<&[u8], CallFault<'_>>,
         now: Monotonic,
-    ) -> bool {
-        if !self.overrides.schedule.ended(id) {
-            return self.document_fetch_ended(id, end, now);
-        }
+    ) -> Option<DocumentVersion> {
         let reported = std::mem::take(&mut self.overrides.reported);
         let read = match end {
             Ok(body) => patch::read(body, &self.overrides.configured, now)
@@ -293,9 +256,8 @@ impl<W> Worker<W> {
             Err(fault) => Err(fault.clone()),
         };
         match read {
-            Ok(reading) => self.learn_dials(reading, now),
+            Ok(reading) => return self.learn_dials(reading, now),
             Err(CallFault::Refused { status: 404, .. }) => {
-                self.live.informed();
                 if !std::mem::replace(&mut self.overrides.logged_lagging, true) {
                     self.telemetry.notices.no_dials();
                 }
@@ -307,41 +269,30 @@ impl<W> Worker<W> {
                 self.telemetry.notices.fetch_failed(&fault, self.config.store.reach.token(), now);
             }
         }
-        true
+        None
     }
 
-    /// Time has passed: gives up a fetch that the host forgot, and reverts dials whose time is
-    /// over.
+    /// Time has passed: dials whose time is over revert, and requests that are unreported make a
+    /// fetch due.
     pub(super) fn tick_dials(&mut self, now: Monotonic) {
-        let lost = [self.overrides.schedule.lost(now), self.live.lost(now)];
-        for id in lost.into_iter().flatten() {
-            self.fetch_ended(id, &Err(CallFault::TimedOut), now);
-        }
-        if self.live.is_live() {
-            // Without traffic, too.
-            self.overrides.schedule.poll(self.live.is_uninformed(), now);
-        }
         if self.report_needs_time() {
             self.overrides.schedule.unreported(now);
         }
         self.revert_dials(now);
     }
 
-    fn learn_dials(&mut self, reading: StoredChanges, now: Monotonic) {
+    fn learn_dials(&mut self, reading: StoredChanges, now: Monotonic) -> Option<DocumentVersion> {
         if let Some(ignored) =
             reading.ignored.text().filter(|_| reading.ignored != self.overrides.ignored)
         {
             self.telemetry.notices.dials_ignored(&ignored, self.config.store.reach.token(), now);
         }
-        self.live.informed();
         let document =
             reading.document.clone().filter(|_| !self.overrides.is_lagging(reading.version, now));
         if let Some(config) = self.overrides.learn(reading, now) {
             self.config = Arc::new(config);
         }
-        if let Some(document) = document {
-            self.hear_document(document);
-        }
+        document
     }
 
     fn revert_dials(&mut self, now: Monotonic) {

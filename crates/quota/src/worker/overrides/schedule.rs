@@ -17,7 +17,7 @@ pub(super) const RETRY: Duration = Duration::from_secs(1);
 
 /// The next fetch, and the one under way.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Schedule {
+pub(in crate::worker) struct Schedule {
     /// The moment from which a fetch is wanted.
     wanted: Option<Monotonic>,
     /// There is traffic that no fetch has reported yet.
@@ -47,7 +47,7 @@ impl Schedule {
     }
 
     /// Time has passed, and fetches go on without traffic. `soon`: they do not wait for their turn.
-    pub(super) fn poll(&mut self, soon: bool, now: Monotonic) {
+    pub(in crate::worker) fn poll(&mut self, soon: bool, now: Monotonic) {
         if (soon || self.next <= now) && self.under_way.is_none() {
             self.wanted.get_or_insert(now);
         }
@@ -79,7 +79,7 @@ impl Schedule {
     }
 
     /// Whether a fetch must leave now.
-    pub(super) fn is_due(&self, now: Monotonic) -> bool {
+    pub(in crate::worker) fn is_due(&self, now: Monotonic) -> bool {
         self.waits() && self.wanted.is_some_and(|at| at <= now && self.soonest <= now)
     }
 
@@ -92,7 +92,7 @@ impl Schedule {
     }
 
     /// A call ended. Returns whether it was the fetch under way.
-    pub(super) fn ended(&mut self, id: CallId) -> bool {
+    pub(in crate::worker) fn ended(&mut self, id: CallId) -> bool {
         self.under_way.take_if(|(known, _)| *known == id).is_some()
     }
 
@@ -102,7 +102,7 @@ impl Schedule {
     }
 
     /// The fetch under way, if the host should have reported its end by now.
-    pub(super) fn lost(&self, now: Monotonic) -> Option<CallId> {
+    pub(in crate::worker) fn lost(&self, now: Monotonic) -> Option<CallId> {
         self.under_way.filter(|(_, lost_at)| *lost_at <= now).map(|(id, _)| id)
     }
 }

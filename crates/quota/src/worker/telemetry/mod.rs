@@ -16,7 +16,7 @@ pub(super) use tally::Counts;
 
 use super::call::faults::CallOutcome;
 use super::requests::Want;
-use crate::config::Config;
+use crate::config::MovedPolicies;
 use crate::decision::{Outcome, Standing};
 use notices::Notices;
 use refusals::Refusals;
@@ -41,9 +41,9 @@ pub(super) struct Telemetry {
     pub(super) let_through: Refusals,
     pub(super) notices: Notices,
     pub(super) unseen: Unseen,
-    /// While a request of another generation is decided: the configuration under which it arrived,
-    /// and the one in force, whose policies are counted.
-    pub(super) moved: Option<[Arc<Config>; 2]>,
+    /// While a request of another generation is decided: the indexes that its policies have in the
+    /// configuration in force, whose policies are counted.
+    pub(super) moved: Option<MovedPolicies>,
 }
 
 impl Telemetry {
@@ -89,7 +89,7 @@ impl Telemetry {
     /// Counts a request. Nobody counts those of a policy that is gone.
     pub(super) fn count(&mut self, policy: usize, outcome: Outcome) {
         let index = match &self.moved {
-            Some([arrived_under, in_force]) => in_force.index_from(arrived_under, policy),
+            Some(moved) => moved.get(policy).copied().flatten(),
             None => Some(policy),
         };
         if let Some(policy) = index {

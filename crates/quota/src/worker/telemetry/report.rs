@@ -3,7 +3,7 @@
 //! If a report is too long, the worker leaves out the requests that were let through first, and
 //! then the refusals. Then it leaves out the counts of all but the busier half of the policies, of
 //! all but the busiest quarter, and so on. It does not report them later: the store only shows
-//! reports, and decides nothing by them.
+//! counts, and decides nothing by them.
 //!
 //! A report names at most [`MAX_NAMED`] policies, and half as many if these are too long for a
 //! report. With more of them, half of a report belongs to the busiest ones, and all policies take
@@ -22,6 +22,15 @@ use crate::config::{Config, Policy};
 use crate::decision::Outcome;
 use crate::worker::telemetry::tally::Counts;
 
+/// What a report says besides the configuration and its counts.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct ReportingWorker {
+    /// Which of the workers of its process it is.
+    pub index: u32,
+    /// For how many seconds its configuration has been in force.
+    pub in_force_s: u64,
+}
+
 /// The most policies of a report.
 const MAX_NAMED: usize = 64;
 /// Least bytes for `partition_by`, even if the report is long without it.
@@ -31,18 +40,20 @@ const LEAST_PARTITION_BY: usize = 256;
 /// `beyond` are the counters with refused requests, then those with requests that were let through.
 /// `turn` is the index of the policy whose turn comes first. It advances to the next report's.
 pub(crate) fn write(
+    worker: ReportingWorker,
     configured: &Config,
     counts: &[Counts],
     beyond: [Vec<Refusals>; 2],
     turn: &mut usize,
 ) -> Option<String> {
-    write_named(MAX_NAMED, configured, counts, beyond.clone(), turn)
-        .or_else(|| write_named(MAX_NAMED / 2, configured, counts, beyond, turn))
+    write_named(MAX_NAMED, worker, configured, counts, beyond.clone(), turn)
+        .or_else(|| write_named(MAX_NAMED / 2, worker, configured, counts, beyond, turn))
 }
 
 /// The report of at most `most` policies. If it is too long, `turn` stays.
 fn write_named(
     most: usize,
+    worker: ReportingWorker,
     configured: &Config,
     counts: &[Counts],
     [refused, would_refuse]: [Vec<Refusals>; 2],
@@ -58,6 +69,9 @@ fn write_named(
         proxy: configured.process.clone().into(),
         digest: configured.digest.clone().into(),
         number: configured.number(),
+        in_force_s: worker.in_force_s,
+        live: configured.is_live(),
+        worker: worker.index,
         policies: policies.collect(),
         refused,
         would_refuse,
@@ -238,14 +252,21 @@ mod tests {
         (config.process, config.digest) = ("0123456789abcdef".into(), "0123456789ab".into());
         let refused = vec![Refusals { key: "d:a:{*}".to_owned(), requests: 7 }];
         let let_through = vec![Refusals { key: "d:b:{*}".to_owned(), requests: 3 }];
-        let text = write(&config, &[[1, 2, 3, 4, 5, 6, 7], [0; 7]], [refused, let_through], &mut 0)
-            .unwrap();
+        let worker = ReportingWorker { index: 3, in_force_s: 7 };
+        let text = write(
+            worker,
+            &config,
+            &[[1, 2, 3, 4, 5, 6, 7], [0; 7]],
+            [refused, let_through],
+            &mut 0,
+        )
+        .unwrap();
         assert_eq!(
             text,
             concat!(
                 r#"{"protocol":1,"build":""#,
                 env!("CARGO_PKG_VERSION"),
-                r#"","proxy":"0123456789abcdef","digest":"0123456789ab","#,
+                r#"","proxy":"0123456789abcdef","digest":"0123456789ab","in_force_s":7,"worker":3,"#,
                 r#""policies":[{"name":"a","quota":5,"window_s":60,"stagger":false,"mode":"enforce","#,
                 r#""on_failure":"deny","partition_by":[],"admitted":1,"refused":2,"shadow_refused":3,"marked":7,"missing_identity":4,"#,
                 r#""store_error":5},{"name":"b","quota":0,"window_s":3600,"stagger":true,"mode":"off","#,
@@ -260,7 +281,14 @@ mod tests {
         let config = config(64, |i| format!("{i:0>64}"));
         let refused = vec![Refusals { key: "k".repeat(MAX_REPORTED_KEY), requests: u64::MAX }; 8];
         let report = read(
-            &write(&config, &[[u64::MAX / 8; 7]; 64], [refused.clone(), refused], &mut 0).unwrap(),
+            &write(
+                ReportingWorker::default(),
+                &config,
+                &[[u64::MAX / 8; 7]; 64],
+                [refused.clone(), refused],
+                &mut 0,
+            )
+            .unwrap(),
         );
         assert_eq!(report.policies.len(), 64);
         assert!(report.refused.is_empty() && report.would_refuse.is_empty());
@@ -274,7 +302,10 @@ mod tests {
             {"name":"b","partition_by":[],"quota":5,"window":"1h"}]}"#;
         let mut config = Config::parse(text.as_bytes()).unwrap();
         config.policies[1].window = calendar(Unit::Day, "Europe/Berlin");
-        let report = read(&write(&config, &[[0; 7]; 2], Default::default(), &mut 0).unwrap());
+        let report = read(
+            &write(ReportingWorker::default(), &config, &[[0; 7]; 2], Default::default(), &mut 0)
+                .unwrap(),
+        );
         let of = |index: usize| serde_json::to_value(&report.policies[index]).unwrap();
         let (settled, daily) = (of(0), of(1));
         assert_eq!((&settled["settles"], &settled["kind"]), (&json!(true), &Value::Null));
@@ -291,8 +322,16 @@ mod tests {
         }
         let (mut turn, mut named) = (0, std::collections::BTreeSet::new());
         for _ in 0..4 {
-            let report =
-                read(&write(&config, &[[1; 7]; 64], Default::default(), &mut turn).unwrap());
+            let report = read(
+                &write(
+                    ReportingWorker::default(),
+                    &config,
+                    &[[1; 7]; 64],
+                    Default::default(),
+                    &mut turn,
+                )
+                .unwrap(),
+            );
             named.extend(report.policies.into_iter().map(|policy| policy.name));
         }
         assert_eq!(named.len(), 64);
@@ -311,6 +350,7 @@ mod tests {
             for _ in 0..policies {
                 let report = read(
                     &write(
+                        ReportingWorker::default(),
                         &config,
                         &vec![[1; 7]; policies],
                         [refused.clone(), Vec::new()],
@@ -333,7 +373,14 @@ mod tests {
         let (mut turn, mut said) = (0, 0);
         for _ in 0..64 {
             let report = read(
-                &write(&config, &[[u64::MAX / 8; 7]; 64], Default::default(), &mut turn).unwrap(),
+                &write(
+                    ReportingWorker::default(),
+                    &config,
+                    &[[u64::MAX / 8; 7]; 64],
+                    Default::default(),
+                    &mut turn,
+                )
+                .unwrap(),
             );
             said += report.policies.iter().filter(|policy| policy.partition_by.is_some()).count();
         }
@@ -345,21 +392,42 @@ mod tests {
         let config = config(64, |i| format!("a-policy-with-a-longer-name-{i}"));
         let refused = vec![Refusals { key: "k".repeat(MAX_REPORTED_KEY), requests: 1 }; 8];
         let mut counts = [[0; 7]; 64];
-        let report = read(&write(&config, &counts, [refused.clone(), Vec::new()], &mut 0).unwrap());
+        let report = read(
+            &write(
+                ReportingWorker::default(),
+                &config,
+                &counts,
+                [refused.clone(), Vec::new()],
+                &mut 0,
+            )
+            .unwrap(),
+        );
         assert!(
             report.refused.is_empty(),
             "64 policies of 150 bytes and 8 refusals of 400 do not fit"
         );
         assert_eq!(
-            read(&write(&config, &counts[..8], [refused, Vec::new()], &mut 0).unwrap())
-                .refused
-                .len(),
+            read(
+                &write(
+                    ReportingWorker::default(),
+                    &config,
+                    &counts[..8],
+                    [refused, Vec::new()],
+                    &mut 0
+                )
+                .unwrap()
+            )
+            .refused
+            .len(),
             8
         );
         for (i, counts) in counts.iter_mut().enumerate() {
             *counts = [1_000_000 + i as u64; 7];
         }
-        let report = read(&write(&config, &counts, Default::default(), &mut 0).unwrap());
+        let report = read(
+            &write(ReportingWorker::default(), &config, &counts, Default::default(), &mut 0)
+                .unwrap(),
+        );
         let counted: Vec<bool> = report.policies.iter().map(|policy| policy.admitted > 0).collect();
         assert!(
             counted[48..].iter().all(|counted| *counted)
@@ -378,7 +446,10 @@ mod tests {
              "quota_from":{"jwt":{"claim":"limit"},"max":9}},
             {"name":"b","quota":5,"window":"1m","partition_by":["path"]}]}"#;
         let config = Config::parse(text.as_bytes()).unwrap();
-        let report = read(&write(&config, &[[0; 7]; 2], Default::default(), &mut 0).unwrap());
+        let report = read(
+            &write(ReportingWorker::default(), &config, &[[0; 7]; 2], Default::default(), &mut 0)
+                .unwrap(),
+        );
         let said = serde_json::to_value(&report.policies).unwrap();
         assert_eq!(
             said[0]["partition_by"],
@@ -400,7 +471,10 @@ mod tests {
         }
         let (mut turn, mut named, mut said) = (0, vec![0; 1024], vec![false; 1024]);
         for _ in 0..400 {
-            let report = read(&write(&config, &counts, Default::default(), &mut turn).unwrap());
+            let report = read(
+                &write(ReportingWorker::default(), &config, &counts, Default::default(), &mut turn)
+                    .unwrap(),
+            );
             assert!(report.policies.len() <= MAX_NAMED);
             for policy in &report.policies {
                 let index: usize = policy.name.parse().unwrap();
@@ -424,8 +498,16 @@ mod tests {
         let config = Config::parse(text.to_string().as_bytes()).unwrap();
         let (mut turn, mut said) = (0, std::collections::BTreeSet::new());
         for _ in 0..4 {
-            let report =
-                read(&write(&config, &[[0; 7]; 40], Default::default(), &mut turn).unwrap());
+            let report = read(
+                &write(
+                    ReportingWorker::default(),
+                    &config,
+                    &[[0; 7]; 40],
+                    Default::default(),
+                    &mut turn,
+                )
+                .unwrap(),
+            );
             let policies = report.policies.iter().filter(|policy| policy.partition_by.is_some());
             let names: Vec<&str> = policies.map(|policy| &*policy.name).collect();
             assert!((5..20).contains(&names.len()), "{names:?}");

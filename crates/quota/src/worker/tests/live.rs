@@ -77,7 +77,10 @@ fn published_document_replaces_policies_and_the_embedded_one_says_where_the_stor
     assert_eq!(in_force(&w), "0 a,b");
     let published = document(&["c", "b"]);
     let fetch = hears(&mut w, 1, &digest(&published), 0).unwrap();
-    assert_eq!(fetch.path(), format!("/v1/document?domain=d&digest={}", w.config().digest));
+    assert_eq!(
+        fetch.path(),
+        format!("/v1/document?domain=d&digest={}&number=1", w.config().digest)
+    );
     assert!(w.next_fetch(at(1)).is_none(), "one at a time");
     let reply = json!({"number": 1, "digest": digest(&published), "document": published});
     w.replied(fetch.id, reply.to_string().as_bytes(), at(1));
@@ -95,6 +98,28 @@ fn published_document_replaces_policies_and_the_embedded_one_says_where_the_stor
     };
     let report: Value = serde_json::from_str(&report).unwrap();
     assert_eq!((&report["number"], &report["digest"]), (&json!(1), &json!(digest(&published))));
+    assert_eq!((&report["live"], &report["in_force_s"]), (&json!(true), &json!(11)));
+}
+
+#[test]
+fn report_says_which_worker_it_is_and_since_when_its_document_has_its_number() {
+    let mut w = live().with_index(3);
+    let reported = |w: &mut TestWorker, number: u64, digest: &str, ms: u64| {
+        w.tick(at(ms));
+        let fetch = w.next_fetch(at(ms)).unwrap();
+        w.replied(fetch.id, &tells(number, number, digest), at(ms));
+        let report: Value = serde_json::from_str(&fetch.report.unwrap()).unwrap();
+        assert_eq!(report["worker"], 3);
+        (report["number"].as_u64().unwrap_or(0), report["in_force_s"].as_u64().unwrap_or(0))
+    };
+    let own = w.config().digest.to_string();
+    assert_eq!(reported(&mut w, 0, "", 1_000), (0, 0));
+    assert_eq!(reported(&mut w, 1, &own, 9_000), (0, 8), "since the first report");
+    assert_eq!(reported(&mut w, 1, &own, 15_000), (1, 6), "the same content under a number");
+    publishes(&mut w, 2, &["c"], 21_000);
+    assert_eq!(reported(&mut w, 2, "", 30_000), (2, 9));
+    w = w.successor(7);
+    assert_eq!(reported(&mut w, 2, "", 36_000).0, 2, "of the same index");
 }
 
 #[test]
@@ -221,21 +246,50 @@ fn request_that_waits_ends_by_the_document_under_which_it_arrived() {
 }
 
 #[test]
+fn requests_of_several_documents_are_counted_by_the_policies_that_are_left_of_each() {
+    let mut w = live();
+    let waits = |w: &mut TestWorker, who, policy| {
+        assert!(matches!(asks(w, who, &[policy], 0), Submitted::Waiting(_)));
+    };
+    let swap = |w: &mut TestWorker, policies: &[usize]| {
+        let mut config = (**w.config()).clone();
+        config.policies = policies.iter().map(|i| config.policies[*i].clone()).collect();
+        w.swap(config, at(0));
+    };
+    waits(&mut w, "a of a, b", 0);
+    swap(&mut w, &[1, 0]);
+    waits(&mut w, "a of b, a", 1);
+    waits(&mut w, "b of b, a", 0);
+    swap(&mut w, &[1]);
+    waits(&mut w, "a of a", 0);
+    w.tick(at(60));
+    assert_eq!(decisions(&mut w).len(), 4);
+    let all = w.take_tally();
+    let requests = all.iter().filter(|(counted, _)| matches!(counted, Counted::Requests(..)));
+    let requests: Vec<_> = requests.copied().collect();
+    assert_eq!(requests, [(Counted::Requests(0, Outcome::StoreError), 3)]);
+}
+
+/// A demand for these policies for 200 ms, and calls that bring units ahead of it.
+fn holds_leases(worker: &mut TestWorker, policies: &[usize]) {
+    let brings = |r: &quotagate_protocol::Reservation| {
+        let (granted, quota) = (r.want + r.spare, 10_000);
+        Ok(Grant { window_s: 0, granted, used: 100, quota, reset_ms: 30_000, window: 9 })
+    };
+    for ms in 0..200 {
+        asks(worker, "r", policies, ms);
+        if let Some(call) = worker.next_call(at(ms)) {
+            let grants: Vec<Granted> = call.request.reservations.iter().map(brings).collect();
+            answer(worker, call.id, &grants, ms);
+        }
+        decisions(worker);
+    }
+}
+
+#[test]
 fn leases_of_policies_that_stay_go_on_and_those_of_others_are_refunded() {
     let mut w = live();
-    let grant = |granted, used| {
-        Ok(Grant { window_s: 0, granted, used, quota: 10_000, reset_ms: 30_000, window: 9 })
-    };
-    // A demand for both policies, and a call that brings units ahead of it.
-    for ms in 0..200 {
-        asks(&mut w, "r", &[0, 1], ms);
-        if let Some(call) = w.next_call(at(ms)) {
-            let grants: Vec<Granted> =
-                call.request.reservations.iter().map(|r| grant(r.want + r.spare, 100)).collect();
-            answer(&mut w, call.id, &grants, ms);
-        }
-        decisions(&mut w);
-    }
+    holds_leases(&mut w, &[0, 1]);
     let held = |w: &TestWorker, policy: &str| {
         let mut counter = checks_of(&live().config, &[0], "x", 1)[0].counter.clone();
         counter.key = format!("d:{policy}:{{x}}").into();
@@ -295,7 +349,7 @@ fn worker_inherits_what_its_filter_took_up() {
         json!({"number": 7, "digest": digest(&published), "document": published}).to_string()
     };
     let mut next = live();
-    next.inherit(PublishedDocument::read(kept.as_bytes()).unwrap().unwrap());
+    next.inherit(Arc::new(PublishedDocument::read(kept.as_bytes()).unwrap().unwrap()));
     assert!(taken_up(&mut next, 0));
     assert_eq!(in_force(&next), "7 c");
     // Until a store says otherwise, it has what is published.
@@ -336,7 +390,8 @@ fn document_that_is_withdrawn_while_it_is_checked_is_not_taken_up() {
 
 #[test]
 fn store_that_names_no_document_is_asked_no_more_often_than_others() {
-    for status in [200, 404] {
+    let (seldom, often) = ((0..20_000).step_by(5_000), (0..20_000).step_by(1_000));
+    for (status, times) in [(200, seldom.clone()), (404, seldom), (503, often)] {
         let mut w = live();
         let mut asked = Vec::new();
         for ms in (0..20_000).step_by(10) {
@@ -349,7 +404,7 @@ fn store_that_names_no_document_is_asked_no_more_often_than_others() {
                 w.call_ended(fetch.id, &end, at(ms));
             }
         }
-        assert_eq!(asked, [0, 5_000, 10_000, 15_000], "{status}");
+        assert_eq!(asked, times.collect::<Vec<u64>>(), "{status}");
     }
 }
 
@@ -365,4 +420,134 @@ fn order_of_members_changes_no_quota_as_it_changes_no_digest() {
     };
     let (one, other) = (of(r#"{"free":100,"premium":9}"#), of(r#"{"premium":9,"free":100}"#));
     assert_eq!(one, other);
+}
+
+#[test]
+fn embedded_document_that_is_live_has_no_order_as_published_ones_have_none() {
+    let quotas = |live: bool| {
+        let text = format!(
+            r#"{{"domain":"d","store":{{"cluster":"c"}},"live":{live},"identities":{{"u":[{{"jwt":{{"claim":"sub"}}}}]}},
+                "policies":[{{"name":"a","partition_by":["u"],"on_missing":"shared","quota":1,"window":"1m",
+                "tiers":{{"source":{{"jwt":{{"claim":"roles"}}}},"quotas":{{"free":9,"premium":100}}}}}}]}}"#
+        );
+        format!("{:?}", Config::parse(text.as_bytes()).unwrap().policies[0].quotas)
+    };
+    let (live, ordered) = (quotas(true), quotas(false));
+    // The position of a tier, and its quota.
+    assert!(live.contains("(0, 100)"), "the largest quota that matches counts: {live}");
+    assert!(ordered.contains("(0, 9)"), "the first one of the document counts: {ordered}");
+}
+
+/// A live worker with policies that hold units, count refused requests and only count, all failing
+/// closed; and a document with as many others, which fail open.
+fn replaced() -> (TestWorker, Config) {
+    let config = |policies: &str, on_failure: &str| {
+        let text = format!(
+            r#"{{"domain":"d","live":true,"store":{{"cluster":"c","timeout":"50ms","on_failure":"{on_failure}"}},
+                "policies":[{policies}]}}"#
+        );
+        Config::parse(text.as_bytes()).unwrap()
+    };
+    let policy = |name: &str, more: &str| {
+        format!(r#"{{"name":"{name}","partition_by":[],"quota":10,"window":"1m"{more}}}"#)
+    };
+    let old = [
+        policy("holds", r#","count":{"status":[401],"abandoned":"refund"}"#),
+        policy("denied", r#","count_denied":true"#),
+        policy("shadow", r#","mode":"shadow""#),
+    ];
+    let new = ["q", "r", "s"].map(|name| policy(name, ""));
+    let worker = Worker::new(Arc::new(config(&old.join(","), "deny")), 1);
+    (worker, config(&new.join(","), "allow"))
+}
+
+#[test]
+fn call_and_its_end_follow_the_document_under_which_the_request_arrived() {
+    let (mut w, new) = replaced();
+    assert!(matches!(asks(&mut w, "granted", &[0, 1], 0), Submitted::Waiting(_)));
+    w.swap(new, at(0));
+    let call = w.next_call(at(0)).unwrap();
+    let counts_denied: Vec<_> =
+        call.request.reservations.iter().map(|of| (&*of.key, of.count_denied)).collect();
+    assert_eq!(counts_denied, [("d:holds:{x}", false), ("d:denied:{x}", true)]);
+    answer(&mut w, call.id, &[grant(1, 1), grant(1, 1)], 1);
+    let Some((_, Decision::Admit(admission))) = w.next_decision() else { panic!("refused") };
+    assert_eq!(admission.held.len(), 1, "until its response comes");
+
+    let (mut w, new) = replaced();
+    asks(&mut w, "failed", &[1], 0);
+    let call = w.next_call(at(0)).unwrap();
+    w.swap(new, at(0));
+    w.call_failed(call.id, at(1));
+    assert!(matches!(w.next_decision(), Some((_, Decision::Unavailable(_)))), "on_failure");
+}
+
+#[test]
+fn request_whose_body_is_read_during_a_swap_waits_under_its_own_document() {
+    let (mut w, new) = replaced();
+    let old = Arc::clone(w.config());
+    w.swap(new, at(0));
+    let waits = checks_of(&old, &[1], "x", 1);
+    assert!(matches!(w.submit_under(Some(&old), "waits", waits, at(0)), Submitted::Waiting(_)));
+    let counts = checks_of(&old, &[2], "x", 1);
+    let counting = w.submit_under(Some(&old), "counts", counts, at(0));
+    assert!(matches!(counting, Submitted::Counting(_)));
+    w.tick(at(50));
+    let decided = decisions(&mut w);
+    assert!(decided.iter().any(|(_, decision)| matches!(decision, Decision::Unavailable(_))));
+    let tally = w.take_tally();
+    let is_request = |(counted, _): &(Counted, u64)| matches!(counted, Counted::Requests(..));
+    assert!(!tally.iter().any(is_request), "of policies that are gone: {tally:?}");
+}
+
+#[test]
+fn lease_of_a_policy_that_has_another_window_is_refunded() {
+    let mut w = live();
+    holds_leases(&mut w, &[0]);
+    let mut config = (**w.config()).clone();
+    config.policies[0].window = quotagate_protocol::Window::new(3_600, 0).unwrap();
+    w.swap(config, at(200));
+    let back = returned(&mut w, 210);
+    assert!(
+        matches!(back.as_slice(), [(key, units)] if key == "d:a:{x}" && *units > 0),
+        "{back:?}"
+    );
+}
+
+#[test]
+fn counts_of_a_report_that_is_lost_after_a_swap_are_reported_again_by_name() {
+    let mut w = live();
+    asks(&mut w, "r", &[0], 0);
+    w.tick(at(50));
+    decisions(&mut w);
+    w.take_tally();
+    w.tick(at(51));
+    let fetch = w.next_fetch(at(51)).unwrap();
+    assert!(fetch.report.unwrap().contains(r#""name":"a""#));
+    let mut config = (**w.config()).clone();
+    config.policies.reverse();
+    w.swap(config, at(52));
+    w.call_not_sent(fetch.id, &CallFault::TimedOut, at(60));
+    let reported = w.telemetry.tally.take_unreported();
+    assert_eq!(reported.iter().map(|counts| counts.iter().sum()).collect::<Vec<u64>>(), [0, 1]);
+}
+
+#[test]
+fn store_that_sends_the_document_to_many_others_is_asked_again_a_second_later() {
+    let mut w = live();
+    let published = document(&["c"]);
+    let fetch = hears(&mut w, 1, &digest(&published), 0).unwrap();
+    let body = b"{\"error\": \"busy\"}".to_vec();
+    let (by, size) = (AnsweredBy::Store, body.len());
+    w.call_ended(fetch.id, &CallEnd::Answered { status: 503, by, body, size }, at(10));
+    assert!(w.next_fetch(at(990)).is_none());
+    let again = w.next_fetch(at(1_000)).unwrap();
+    w.call_not_sent(again.id, &CallFault::Declined("busy".to_owned()), at(1_010));
+    let again = w.next_fetch(at(2_000)).unwrap();
+    let reply = json!({"number": 1, "digest": digest(&published), "document": published});
+    w.replied(again.id, reply.to_string().as_bytes(), at(2_010));
+    assert!(taken_up(&mut w, 2_010));
+    // Neither the breaker nor the metrics of calls know of it.
+    assert!(w.take_tally().is_empty());
+    assert!(matches!(asks(&mut w, "r", &[0], 2_020), Submitted::Waiting(_)));
 }

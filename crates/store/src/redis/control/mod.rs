@@ -166,7 +166,7 @@ impl ControlStore for Redis {
                 self.texts_key(domain),
                 format!("{}:history:{{{domain}}}", self.prefix),
             ];
-            let Publication { old, number, record, text, dropped, event } = publication;
+            let Publication { old, number, record, last, text, dropped, event } = publication;
             let (number, max_history) = (number.to_string(), MAX_HISTORY.to_string());
             let dropped = dropped.map_or_else(String::new, |dropped| dropped.to_string());
             let max_value = MAX_VALUE.to_string();
@@ -176,6 +176,7 @@ impl ControlStore for Redis {
                 old.as_deref().unwrap_or_default(),
                 number.as_bytes(),
                 record,
+                last,
                 text.as_deref().unwrap_or_default(),
                 dropped.as_bytes(),
                 event,
@@ -205,16 +206,18 @@ impl ControlStore for Redis {
         .boxed()
     }
 
-    fn forget_documents<'a>(&'a self, domain: &'a str) -> Reply<'a, ()> {
+    fn forget_documents<'a>(&'a self, domain: &'a str, last: Option<&'a [u8]>) -> Reply<'a, bool> {
         async move {
-            let (records, texts) =
-                (self.hash_key(HashName::Documents, domain), self.texts_key(domain));
-            let delete = |_| {
-                let mut delete = redis::cmd("DEL");
-                delete.arg(&records).arg(&texts);
-                delete
-            };
-            self.execute(&records, delete).await.map(drop)
+            let keys = [self.hash_key(HashName::Documents, domain), self.texts_key(domain)];
+            let max_value = MAX_VALUE.to_string();
+            let arguments = [
+                &b"forget"[..],
+                LAST_DOCUMENT.as_bytes(),
+                last.unwrap_or_default(),
+                max_value.as_bytes(),
+            ];
+            let (_, values) = self.run(&keys, &arguments).await?;
+            new_version(&values).map(|done| done.is_some())
         }
         .boxed()
     }

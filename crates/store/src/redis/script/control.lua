@@ -13,11 +13,16 @@
 --          changed.
 -- publish: KEYS: the hash of dials, the records and the texts of published documents, the history.
 --          ARGV: the field of the last record; the record that it must still hold (empty: none);
---          the number of the document; its record; its text (empty: none); the number that is
---          deleted (empty: none); the entry for the history; the most entries of the history; the
---          most bytes of a record: a larger one, or one that is no JSON object, counts as none.
+--          the number of the document; its record; the new last record; its text (empty: none);
+--          the number that is deleted (empty: none); the entry for the history; the most entries
+--          of the history; the most bytes of a record: a larger one, or one that is no JSON object,
+--          counts as none.
 --          {now_ms, version}, or {now_ms, -1} if the field holds something else: nothing was
 --          changed.
+-- forget:  KEYS: the records and the texts of published documents. ARGV: the field of the last
+--          record; the record that it must still hold (empty: none); the most bytes of a record, as
+--          above.
+--          {now_ms, 0}, or {now_ms, -1} if the field holds something else: nothing was deleted.
 -- upsert:  KEYS: a hash. ARGV: the most fields; how many milliseconds the hash is kept; how many
 --          names follow; the names of fields to delete first; name, value, ... A new field beyond
 --          the most is not set.
@@ -117,13 +122,13 @@ end
 
 function operations.publish()
   local dials, records, texts, history = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
-  local last, old, number, record, text, dropped = unpack(ARGV, 2, 7)
+  local last, old, number, record, new, text, dropped = unpack(ARGV, 2, 8)
   local version = pcall('HGET', dials, VERSION)
   if failed(version) then
     return version
   end
   version = version_of(version)
-  local held = held_by(records, last, ARGV[10])
+  local held = held_by(records, last, ARGV[11])
   if failed(held) then
     return held
   end
@@ -132,7 +137,7 @@ function operations.publish()
   end
   -- The text first: a record of a document without a text would be in force nowhere.
   local done = text ~= '' and pcall('HSET', texts, number, text)
-  done = failed(done) and done or pcall('HSET', records, number, record, last, record)
+  done = failed(done) and done or pcall('HSET', records, number, record, last, new)
   if failed(done) then
     return done
   end
@@ -140,7 +145,19 @@ function operations.publish()
     pcall('HDEL', records, dropped)
     pcall('HDEL', texts, dropped)
   end
-  return {now_ms, new_version(dials, version, history, ARGV[8], ARGV[9])}
+  return {now_ms, new_version(dials, version, history, ARGV[9], ARGV[10])}
+end
+
+function operations.forget()
+  local held = held_by(KEYS[1], ARGV[2], ARGV[4])
+  if failed(held) then
+    return held
+  end
+  if (held or '') ~= ARGV[3] then
+    return {now_ms, -1}
+  end
+  local done = pcall('DEL', KEYS[1], KEYS[2])
+  return failed(done) and done or {now_ms, 0}
 end
 
 function operations.upsert()

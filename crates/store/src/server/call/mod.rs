@@ -8,6 +8,7 @@ mod pending;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use bytes::Bytes;
 use quotagate_protocol::dials::{DialsReply, MAX_REPORT};
 use quotagate_protocol::{Adjustment, MAX_ITEMS, ReserveReply, ReserveRequest, is_domain};
 
@@ -97,19 +98,24 @@ impl CallEndpoint {
     /// When `domain` cannot be the name of a domain, or its dials are not known.
     pub async fn dials(&self, domain: &str, report: &[u8]) -> Result<DialsReply, Refusal> {
         check_domain(domain)?;
-        // A report decides nothing, so one that is too long is ignored.
+        // Nothing is counted by reports, so one that is too long is ignored.
         let report = if report.len() > MAX_REPORT { &[] } else { report };
         self.hooks.dials(domain, report).await.map_err(Refusal::Down)
     }
 
-    /// The reply to a proxy that asks for the published document of this domain and has the one
-    /// with this digest, as JSON.
+    /// The reply to a proxy that asks for the document of this domain that was published under this
+    /// number, and has the one with this digest, as JSON.
     ///
     /// # Errors
     /// When `domain` cannot be the name of a domain, or its document is not known.
-    pub async fn document(&self, domain: &str, digest: &str) -> Result<Vec<u8>, Refusal> {
+    pub async fn document(
+        &self,
+        domain: &str,
+        digest: &str,
+        number: u64,
+    ) -> Result<Bytes, Refusal> {
         check_domain(domain)?;
-        self.hooks.document(domain, digest).await.map_err(Refusal::Down)
+        self.hooks.document(domain, digest, number).await.map_err(Refusal::Down)
     }
 
     /// The permit for one call.

@@ -1,0 +1,62 @@
+//! Publishes the documents of a folder, such as a checkout of a repository.
+//!
+//! The later change is in force: a file is published when it has changed, and when the store has
+//! lost what was published of it. A change by hand stays until the file changes again. So stores
+//! with the same folder agree, even while some of them see an older state of it.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use serde_json::Value;
+
+use super::documents::{Documents, checked};
+use crate::Fault;
+use crate::api::Changed;
+
+/// What a store knows of the documents of its folder.
+pub struct FolderDocuments {
+    documents: Arc<Documents>,
+    /// Which content of its file was published or need not be, by domain.
+    settled: HashMap<String, Settled>,
+}
+
+struct Settled {
+    digest: String,
+    /// The last number of the domain then.
+    number: u64,
+}
+
+impl FolderDocuments {
+    /// Nothing is known yet.
+    pub fn new(documents: Arc<Documents>) -> Self {
+        Self { documents, settled: HashMap::new() }
+    }
+
+    /// The folder has this document, in the file of this name. Publishes it unless that was done.
+    ///
+    /// # Errors
+    /// Its faults; or what is published for a share or for a time must end first; or the backend
+    /// fails.
+    pub async fn offer(&mut self, document: &Value, file: &str) -> Result<Option<Changed>, Fault> {
+        let content = checked(document)?;
+        let (domain, digest) = (content.1.domain.to_string(), content.1.digest.to_string());
+        let records = self.documents.records(&domain).await?;
+        let last = records.first();
+        let number = last.map_or(0, |last| last.number);
+        // A backend that was emptied or restored has a smaller number. Then its records decide, as
+        // for a store that has just started.
+        let known = self.settled.get(&domain).filter(|settled| settled.number <= number);
+        let is_known = known.is_some_and(|settled| settled.digest == digest);
+        let of_folder = records.iter().find(|record| record.of_folder);
+        let is_published = of_folder.is_some_and(|record| record.digest == digest);
+        let is_in_force = last.is_some_and(|last| !last.is_limited() && last.digest == digest);
+        let is_done = is_known || is_published || is_in_force;
+        let made = match is_done {
+            true => None,
+            false => Some(self.documents.publish_file(content, number, file).await?),
+        };
+        let number = number.saturating_add(u64::from(made.is_some()));
+        self.settled.insert(domain, Settled { digest, number });
+        Ok(made)
+    }
+}
