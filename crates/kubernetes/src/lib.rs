@@ -18,5 +18,5 @@ pub use merge::{Domain, Domains, MergedDocument, merge};
 pub use objects::{ObjectName, Objects};
 pub use resource::*;
 pub use status::{
-    CONTROLLER, DocumentProgress, DomainOutcome, PublishedNumber, StatusChange, status,
+    CONTROLLER, DocumentProgress, DomainOutcome, PublishedNumber, StatusChange, StoreFault, status,
 };

@@ -305,7 +305,10 @@ impl Objects {
                 return Err(at(&name, fault));
             }
             "QuotaPolicy" => {
-                let policy = read(object).map_err(|fault| at(&name, fault))?;
+                // A status of another version is no reason to refuse the object.
+                let spec =
+                    read(&object["spec"]).map_err(|fault| at(&name, format!("spec.{fault}")))?;
+                let policy = QuotaPolicy { metadata: head.metadata, spec, status: None };
                 self.policies.insert(name, policy);
             }
             "Gateway" => {

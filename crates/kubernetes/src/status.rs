@@ -1,6 +1,8 @@
 //! The status that a controller writes: what merges say of an object, and what became of the
 //! documents.
 
+use std::fmt;
+
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 use k8s_openapi::jiff::Timestamp;
 use serde_json::{Value, json};
@@ -28,7 +30,36 @@ pub struct DocumentProgress {
     /// none.
     pub published: Result<PublishedNumber, String>,
     /// The proxies, or why nobody knows.
-    pub proxies: Result<ProxyCounts, String>,
+    pub proxies: Result<ProxyCounts, StoreFault>,
+}
+
+/// Why a store does not say how far a document has come. Tenants read this, so it names neither the
+/// store nor its token.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum StoreFault {
+    /// It does not answer.
+    Unreachable,
+    /// It answers, and refuses the controller.
+    Refused,
+}
+
+impl StoreFault {
+    fn reason(self) -> &'static str {
+        match self {
+            Self::Unreachable => "StoreUnreachable",
+            Self::Refused => "StoreRefused",
+        }
+    }
+}
+
+impl fmt::Display for StoreFault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Unreachable => "the store of the quotas does not answer the controller",
+            Self::Refused => "the store of the quotas refuses the controller",
+        })?;
+        f.write_str(": proxies keep what they have. The platform finds the cause in its log")
+    }
 }
 
 /// A published document.
@@ -47,8 +78,9 @@ pub struct DomainOutcome<'a> {
     pub domain: &'a Domain,
     /// What the merge says.
     pub outcome: &'a PolicyOutcome,
-    /// What became of the document.
-    pub progress: &'a DocumentProgress,
+    /// What became of the document; or why the store has not said so since the controller began.
+    /// Then what the status says of it stays.
+    pub progress: Result<&'a DocumentProgress, StoreFault>,
 }
 
 /// How much two statuses differ.
@@ -126,7 +158,14 @@ pub fn status(
         writer.unplaced(name, &object.spec);
     }
     let StatusWriter { mut ancestors, mut documents, .. } = writer;
-    ancestors.truncate(MAX_ANCESTORS);
+    if ancestors.len() > MAX_ANCESTORS {
+        // What is refused must be seen.
+        let is_accepted = |of: &AncestorStatus| {
+            of.conditions.iter().all(|found| found.type_ != ACCEPTED || found.status == "True")
+        };
+        ancestors.sort_by_key(is_accepted);
+        ancestors.truncate(MAX_ANCESTORS);
+    }
     documents.truncate(MAX_DOCUMENTS);
     QuotaPolicyStatus { quota: summary(&object.spec), ancestors, documents }
 }
@@ -156,16 +195,20 @@ impl StatusWriter<'_> {
                 }),
             }
         }
-        if let Ok(published) = &progress.published
-            && !outcome.policies.is_empty()
-        {
-            self.documents.push(DocumentStatus {
+        match progress.map(|progress| (&progress.published, &progress.proxies)) {
+            _ if outcome.policies.is_empty() => {}
+            Err(_) => {
+                let old = self.old.into_iter().flat_map(|old| &old.documents);
+                self.documents.extend(old.filter(|old| old.domain == domain.name()).cloned());
+            }
+            Ok((Err(_), _)) => {}
+            Ok((Ok(published), proxies)) => self.documents.push(DocumentStatus {
                 domain: domain.name().to_owned(),
                 number: i64::try_from(published.number).unwrap_or(i64::MAX),
                 digest: published.digest.clone(),
-                proxies: progress.proxies.as_ref().ok().cloned(),
+                proxies: proxies.as_ref().ok().cloned(),
                 policies: outcome.policies.clone(),
-            });
+            }),
         }
     }
 
@@ -203,6 +246,13 @@ impl StatusWriter<'_> {
         };
         let mut conditions = vec![of(ACCEPTED, word(*holds), reason.name(), &message)];
         let Some(programmed) = &at.programmed else { return conditions };
+        let progress = match progress {
+            Ok(progress) => progress,
+            Err(fault) => {
+                conditions.extend(self.kept(&at.ancestor, fault));
+                return conditions;
+            }
+        };
         let published = match (&progress.published, programmed.holds) {
             (Err(why), true) => {
                 conditions.push(of(PROGRAMMED, "False", Reason::Reconciling.name(), why));
@@ -226,6 +276,26 @@ impl StatusWriter<'_> {
         conditions
     }
 
+    /// What the status says of a document of which nobody knows how far it has come.
+    fn kept(&self, ancestor: &AncestorRef, fault: StoreFault) -> Vec<Condition> {
+        let unknown = |kind, status, reason| {
+            self.condition(ancestor, kind, status, reason, &fault.to_string())
+        };
+        let programmed = self.old(ancestor, PROGRAMMED).cloned();
+        let enforced = self.old(ancestor, ENFORCED);
+        let programmed =
+            programmed.unwrap_or_else(|| unknown(PROGRAMMED, "False", Reason::Reconciling.name()));
+        let enforced = enforced.map(|_| unknown(ENFORCED, "Unknown", fault.reason()));
+        [programmed].into_iter().chain(enforced).collect()
+    }
+
+    /// A condition of the status that the object has.
+    fn old(&self, ancestor: &AncestorRef, kind: &str) -> Option<&Condition> {
+        let ancestors = self.old.map(|old| old.ancestors.as_slice()).unwrap_or_default();
+        let old = ancestors.iter().find(|old| old.ancestor_ref == *ancestor)?;
+        old.conditions.iter().find(|old| old.type_ == kind)
+    }
+
     fn condition(
         &self,
         ancestor: &AncestorRef,
@@ -234,10 +304,7 @@ impl StatusWriter<'_> {
         reason: &str,
         message: &str,
     ) -> Condition {
-        let same = |old: &&Condition| old.type_ == kind && old.status == status;
-        let ancestors = self.old.map(|old| old.ancestors.as_slice()).unwrap_or_default();
-        let old = ancestors.iter().find(|old| old.ancestor_ref == *ancestor);
-        let old = old.and_then(|old| old.conditions.iter().find(same));
+        let old = self.old(ancestor, kind).filter(|old| old.status == status);
         Condition {
             type_: kind.to_owned(),
             status: status.to_owned(),
@@ -254,10 +321,10 @@ impl StatusWriter<'_> {
 fn enforced(
     number: u64,
     domain: &str,
-    proxies: &Result<ProxyCounts, String>,
+    proxies: &Result<ProxyCounts, StoreFault>,
 ) -> (&'static str, &'static str, String) {
     match proxies {
-        Err(why) => ("Unknown", "StoreUnreachable", why.clone()),
+        Err(fault) => ("Unknown", fault.reason(), fault.to_string()),
         Ok(ProxyCounts { reporting: 0, .. }) => (
             "False",
             "NoProxies",
@@ -368,6 +435,15 @@ mod tests {
         progress: &DocumentProgress,
         second: i64,
     ) -> QuotaPolicyStatus {
+        at_any(object, outcome, Ok(progress), second)
+    }
+
+    fn at_any(
+        object: &QuotaPolicy,
+        outcome: &PolicyOutcome,
+        progress: Result<&DocumentProgress, StoreFault>,
+        second: i64,
+    ) -> QuotaPolicyStatus {
         let domains = Domains::one("shop").unwrap();
         let domain = domains.iter().next().unwrap();
         let name = ObjectName::new("team-a", "p");
@@ -388,8 +464,12 @@ mod tests {
             (progress(7, 2, 3), "Enforced False PartiallyEnforced"),
             (progress(7, 0, 0), "Enforced False NoProxies"),
             (
-                DocumentProgress { proxies: Err("away".to_owned()), ..progress(7, 0, 0) },
+                DocumentProgress { proxies: Err(StoreFault::Unreachable), ..progress(7, 0, 0) },
                 "Enforced Unknown StoreUnreachable",
+            ),
+            (
+                DocumentProgress { proxies: Err(StoreFault::Refused), ..progress(7, 0, 0) },
+                "Enforced Unknown StoreRefused",
             ),
         ] {
             let status = at(&object(), &outcome(Reason::Accepted), &progress, 0);
@@ -410,6 +490,20 @@ mod tests {
         assert!(status.documents.is_empty());
         let status = at(&object(), &outcome(Reason::Conflicted), &progress(7, 1, 1), 0);
         assert_eq!(conditions(&status), ["Accepted False Conflicted"]);
+    }
+
+    #[test]
+    fn what_a_store_that_never_answered_may_have_stays() {
+        let (mut object, accepted) = (object(), outcome(Reason::Accepted));
+        let first = at_any(&object, &accepted, Err(StoreFault::Refused), 100);
+        assert_eq!(conditions(&first), ["Accepted True Accepted", "Programmed False Reconciling"]);
+        object.status = Some(at(&object, &accepted, &progress(7, 3, 3), 100));
+        let later = at_any(&object, &accepted, Err(StoreFault::Unreachable), 200);
+        let expected = ["Programmed True Programmed", "Enforced Unknown StoreUnreachable"];
+        assert_eq!(conditions(&later)[1..], expected);
+        assert_eq!(later.documents[0].number, 7);
+        let change = StatusChange::between(object.status.as_ref(), &later);
+        assert_eq!(change, StatusChange::Progress);
     }
 
     #[test]

@@ -5,48 +5,59 @@ use std::path::PathBuf;
 
 use hyper::Method;
 use quotagate_kubernetes::{
-    DocumentProgress, Domain, MergedDocument, ProxyCounts, PublishedNumber,
+    DocumentProgress, Domain, MergedDocument, ProxyCounts, PublishedNumber, StoreFault,
 };
+use quotagate_operate::LOST_RECORD;
 use quotagate_operate::api::{
     self, Changed, DocumentRecord, PublishDocument, PublishedDocuments, WithdrawDocument,
 };
 use quotagate_quota::config::PublishedDocument;
 use serde_json::Value;
+use tokio::time::Instant;
 
+use super::retry::pause;
 use crate::operate::{AdminAddr, Client, Failure, Token};
+use crate::text::clean;
 
-/// How notes of published documents begin whose author is a controller. Without objects, it
-/// withdraws such a document, and no other one.
-const NOTE: &str = "quotagate controller: ";
+/// How notes of published documents begin whose author is a controller. What it is a controller of
+/// follows.
+pub(crate) const NOTE: &str = "quotagate controller of ";
+/// How often another document may take the place of the controller's before it waits with its own.
+/// Each one drops the oldest of 64 to which operators can roll back.
+const CONTESTS: u32 = 2;
+/// How much longer than after failures it waits then.
+const PATIENCE: u32 = 60;
+/// How often others may publish while the controller does.
+const ATTEMPTS: usize = 3;
 
 /// What should be published for a domain.
 #[derive(Clone, Debug)]
 pub(super) enum DocumentWish {
     /// This document.
-    Document { document: Value, digest: String, note: String },
+    Document { document: Value, digest: String, content: String },
     /// None: there are no policies.
     Nothing,
     /// What is published stays, because the merged document has these faults.
-    Unchanged(String),
+    Faulty(String),
 }
 
 impl DocumentWish {
     pub(super) fn of(merged: &MergedDocument) -> Self {
         let document = match &merged.document {
             Ok(document) => document,
-            Err(faults) => return Self::Unchanged(faults.join("; ")),
+            Err(faults) => return Self::Faulty(faults.join("; ")),
         };
         let policies = document["policies"].as_array().map_or(0, Vec::len);
         if policies == 0 {
             return Self::Nothing;
         }
         let of_document = merged.outcomes.iter().filter(|outcome| !outcome.policies.is_empty());
-        let note = format!("{NOTE}{policies} policies of {} objects", of_document.count());
+        let content = format!("{policies} policies of {} objects", of_document.count());
         match PublishedDocument::check(document) {
             Ok((document, config)) => {
-                Self::Document { document, digest: config.digest.to_string(), note }
+                Self::Document { document, digest: config.digest.to_string(), content }
             }
-            Err(faults) => Self::Unchanged(faults.to_string()),
+            Err(faults) => Self::Faulty(faults.to_string()),
         }
     }
 }
@@ -57,131 +68,286 @@ pub(super) struct DocumentStore {
     /// See [`Token::find`]. It is read for each pass, because tokens are replaced.
     token_file: Option<PathBuf>,
     by: String,
-    /// What this controller has seen published, by domain.
-    known: BTreeMap<String, PublishedNumber>,
+    /// How the notes of what it publishes begin.
+    mark: String,
+    known: BTreeMap<String, KnownDomain>,
+}
+
+/// What it knows of a domain, once the store has answered.
+#[derive(Debug, Default)]
+struct KnownDomain {
+    /// The published document, if it is what the objects make.
+    published: Option<PublishedNumber>,
+    /// The digest of the last document that was.
+    own: Option<String>,
+    /// How often another document took its place, and when it last published anew.
+    contests: u32,
+    contested: Option<Instant>,
 }
 
 /// What became of a wish.
 #[derive(Debug)]
 pub(super) struct Settled {
-    pub(super) progress: DocumentProgress,
-    /// What was changed, in a sentence.
-    pub(super) done: Option<String>,
-    /// Why it must be tried again.
-    pub(super) fault: Option<String>,
+    /// What became of the document; or why the store has never answered.
+    pub(super) progress: Result<DocumentProgress, StoreFault>,
+    pub(super) end: SettleEnd,
+}
+
+/// How the settling of a wish ended, in a sentence.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum SettleEnd {
+    /// The store has what it should, and had it before.
+    Same(String),
+    /// It has what it should now.
+    Changed(String),
+    /// It has not, until a person or the objects change that.
+    Blocked(String),
+    /// It has not, and it must be tried again.
+    Failed(String),
+}
+
+impl SettleEnd {
+    pub(super) fn is_good(&self) -> bool {
+        matches!(self, Self::Same(_) | Self::Changed(_))
+    }
+
+    /// Logs its sentence, unless it is the one that was said before.
+    pub(super) fn say(&self, said: &mut Option<String>) {
+        let (Self::Same(text) | Self::Changed(text) | Self::Blocked(text) | Self::Failed(text)) =
+            self;
+        if said.as_ref() == Some(text) {
+            return;
+        }
+        match self.is_good() {
+            true => tracing::info!("{}", clean(text)),
+            false => tracing::warn!("{}", clean(text)),
+        }
+        *said = Some(text.clone());
+    }
+}
+
+/// What to do next for a wish.
+#[derive(Debug, PartialEq, Eq)]
+enum NextStep {
+    /// Publish its document; or withdraw what is published.
+    Change,
+    /// Nothing: the number of its document, or why there is none.
+    Stay(SettleEnd, Result<PublishedNumber, String>),
 }
 
 impl DocumentStore {
-    pub(super) fn new(address: AdminAddr, token_file: Option<PathBuf>, by: String) -> Self {
-        Self { address, token_file, by, known: BTreeMap::new() }
+    /// `of` says what it is a controller of.
+    pub(super) fn new(
+        address: AdminAddr,
+        token_file: Option<PathBuf>,
+        by: String,
+        of: &str,
+    ) -> Self {
+        Self { address, token_file, by, mark: format!("{NOTE}{of}:"), known: BTreeMap::new() }
     }
 
     /// Publishes what should be, if it is not.
     pub(super) async fn settle(&mut self, domain: &Domain, wish: &DocumentWish) -> Settled {
         let domain = domain.name();
-        let client = match Token::find(self.token_file.as_deref()) {
-            Ok(token) => Client {
-                address: self.address.clone(),
-                token,
-                domain: Some(domain.to_owned()),
-                reason: None,
-            },
-            Err(failure) => return self.unreachable(domain, wish, &failure),
+        let settled = self.try_settle(domain, wish).await;
+        settled.unwrap_or_else(|failure| self.failed(domain, wish, &failure))
+    }
+
+    async fn try_settle(&mut self, domain: &str, wish: &DocumentWish) -> Result<Settled, Failure> {
+        let client = Client {
+            address: self.address.clone(),
+            token: Token::find(self.token_file.as_deref())?,
+            domain: Some(domain.to_owned()),
+            reason: None,
         };
-        let listed = client.get::<PublishedDocuments>(api::DOCUMENTS, &[]).await;
-        let listed = match listed {
-            Ok(answer) => answer.value,
-            Err(failure) => return self.unreachable(domain, wish, &failure),
-        };
-        let last = listed.documents.first();
-        let mut done = None;
-        let published = match wish {
-            DocumentWish::Unchanged(faults) => {
-                Err(format!("the document of domain {domain} has faults: {faults}"))
-            }
-            DocumentWish::Nothing => {
-                if let Some(last) = last.filter(|last| is_own(last)) {
-                    match self.withdraw(&client, last).await {
-                        Ok(sentence) => done = Some(sentence),
-                        Err(failure) => return self.unreachable(domain, wish, &failure),
+        let (mut made, mut refused) = (None, None);
+        for _ in 0..=ATTEMPTS {
+            let listed = client.get::<PublishedDocuments>(api::DOCUMENTS, &[]).await?.value;
+            let after = listed.documents.first().map_or(0, |last| last.number);
+            let known = self.known.entry(domain.to_owned()).or_default();
+            match known.next(domain, &self.mark, &listed, wish) {
+                NextStep::Stay(end, published) => {
+                    known.found(published.as_ref().ok());
+                    let digest = published.as_ref().map_or("", |published| &*published.digest);
+                    let proxies = Ok(counts(&listed, digest));
+                    let progress = Ok(DocumentProgress { published, proxies });
+                    return Ok(Settled { progress, end: made.map_or(end, SettleEnd::Changed) });
+                }
+                NextStep::Change => {
+                    // Others have not published meanwhile, so the store means it.
+                    if let Some((of, failure)) = refused.take()
+                        && of == after
+                    {
+                        return Err(failure);
+                    }
+                    match self.change(&client, wish, after).await {
+                        Ok(done) => made = Some(format!("domain {domain}: {done}")),
+                        Err(failure @ Failure::Refused(_)) => refused = Some((after, failure)),
+                        Err(failure) => return Err(failure),
                     }
                 }
-                Err(format!("domain {domain} has no policies"))
             }
-            DocumentWish::Document { document, digest, note } => {
-                let number = match last {
-                    Some(last) if last.digest == *digest => last.number,
-                    _ => {
-                        let after = last.map_or(0, |last| last.number);
-                        match self.publish(&client, document, note, after).await {
-                            Ok(sentence) => done = Some(sentence),
-                            Err(failure) => return self.unreachable(domain, wish, &failure),
-                        }
-                        // The store has compared `after`, so nobody else took this number.
-                        after.saturating_add(1)
-                    }
-                };
-                Ok(PublishedNumber { number, digest: digest.clone() })
-            }
-        };
-        let digest = published.as_ref().map(|published| published.digest.as_str());
-        let proxies = Ok(counts(&listed, digest.unwrap_or_default()));
-        match &published {
-            Ok(published) => _ = self.known.insert(domain.to_owned(), published.clone()),
-            Err(_) => _ = self.known.remove(domain),
         }
-        Settled { progress: DocumentProgress { published, proxies }, done, fault: None }
+        Err(Failure::Refused("others publish at the same time".to_owned()))
     }
 
-    async fn publish(
-        &self,
+    /// Publishes the document of a wish, or withdraws what is published.
+    async fn change(
+        &mut self,
         client: &Client,
-        document: &Value,
-        note: &str,
+        wish: &DocumentWish,
         after: u64,
     ) -> Result<String, Failure> {
-        let change = PublishDocument {
-            domain: client.domain.clone(),
-            document: Some(document.clone()),
-            after: Some(after),
-            note: Some(note.to_owned()),
-            by: self.by.clone(),
-            ..PublishDocument::default()
+        let (domain, by, after) = (client.domain.clone(), self.by.clone(), Some(after));
+        let note = |content: &str| Some(format!("{} {content}", self.mark));
+        let answer = match wish {
+            DocumentWish::Document { document, content, .. } => {
+                let document = Some(document.clone());
+                let note = note(content);
+                let change =
+                    PublishDocument { domain, document, after, note, by, ..Default::default() };
+                client.change::<Changed>(Method::POST, api::DOCUMENTS, &change).await?
+            }
+            _ => {
+                let change = WithdrawDocument { domain, after, note: note("no policies"), by };
+                client.change::<Changed>(Method::DELETE, api::DOCUMENTS, &change).await?
+            }
         };
-        let answer = client.change::<Changed>(Method::POST, api::DOCUMENTS, &change).await?;
-        Ok(answer.value.done)
-    }
-
-    async fn withdraw(&self, client: &Client, last: &DocumentRecord) -> Result<String, Failure> {
-        let change = WithdrawDocument {
-            domain: client.domain.clone(),
-            after: Some(last.number),
-            note: Some(format!("{NOTE}no policies")),
-            by: self.by.clone(),
-        };
-        let answer = client.change::<Changed>(Method::DELETE, api::DOCUMENTS, &change).await?;
+        let known = client.domain.as_ref().and_then(|domain| self.known.get_mut(domain));
+        known.into_iter().for_each(|known| known.published_anew(wish));
         Ok(answer.value.done)
     }
 
     /// What is known while the store does not do it. Proxies keep what they have.
-    fn unreachable(&self, domain: &str, wish: &DocumentWish, failure: &Failure) -> Settled {
+    fn failed(&self, domain: &str, wish: &DocumentWish, failure: &Failure) -> Settled {
+        let fault = match failure {
+            Failure::Unreachable(_) => StoreFault::Unreachable,
+            _ => StoreFault::Refused,
+        };
         let text = failure.to_string();
-        let why = text.lines().next().unwrap_or_default().to_owned();
-        let known = self.known.get(domain).filter(|known| match wish {
-            DocumentWish::Document { digest, .. } => *digest == known.digest,
-            _ => false,
+        let text = format!("domain {domain}: {}", text.lines().next().unwrap_or_default());
+        let known = self.known.get(domain).ok_or(fault);
+        let progress = known.map(|known| {
+            let published = known.published.clone().filter(|known| wish.is(&known.digest));
+            let published = published.ok_or_else(|| {
+                format!("the document of domain {domain} could not be published: {fault}")
+            });
+            DocumentProgress { published, proxies: Err(fault) }
         });
-        let published = known.cloned().ok_or_else(|| {
-            format!("the document of domain {domain} could not be published: {why}")
-        });
-        let progress = DocumentProgress { published, proxies: Err(why.clone()) };
-        Settled { progress, done: None, fault: Some(format!("domain {domain}: {why}")) }
+        Settled { progress, end: SettleEnd::Failed(text) }
     }
 }
 
-/// Whether a controller published it.
-fn is_own(record: &DocumentRecord) -> bool {
-    !record.is_withdrawal() && record.note.as_ref().is_some_and(|note| note.starts_with(NOTE))
+impl DocumentWish {
+    fn is(&self, other: &str) -> bool {
+        matches!(self, Self::Document { digest, .. } if digest == other)
+    }
+}
+
+impl KnownDomain {
+    fn next(
+        &self,
+        domain: &str,
+        mark: &str,
+        listed: &PublishedDocuments,
+        wish: &DocumentWish,
+    ) -> NextStep {
+        let last = listed.documents.first().filter(|last| !last.is_withdrawal());
+        let is_lost = listed.incomplete.as_deref() == Some(LOST_RECORD);
+        let stay = |end, why: String| NextStep::Stay(end, Err(why));
+        let digest = match wish {
+            DocumentWish::Faulty(faults) => {
+                let why = format!("the document of domain {domain} has faults: {faults}");
+                return stay(SettleEnd::Blocked(why.clone()), why);
+            }
+            DocumentWish::Nothing => {
+                let why = format!("domain {domain} has no policies");
+                let end = match last {
+                    Some(last) if is_own(last, listed, mark) => return NextStep::Change,
+                    Some(last) => format!(
+                        "{why}. It keeps number {} of {}, which the controller did not publish",
+                        last.number, last.by
+                    ),
+                    None => format!("{why}, and nothing is published"),
+                };
+                return stay(SettleEnd::Same(end), why);
+            }
+            DocumentWish::Document { digest, .. } => digest,
+        };
+        match last {
+            Some(last) if last.digest == *digest && !last.is_limited() && !is_lost => {
+                let end =
+                    format!("domain {domain} has this very document, as number {}", last.number);
+                let published = PublishedNumber { number: last.number, digest: digest.clone() };
+                NextStep::Stay(SettleEnd::Same(end), Ok(published))
+            }
+            Some(last) if last.is_limited() => stay(
+                SettleEnd::Blocked(format!(
+                    "domain {domain}: {} publishes number {} for a share of the proxies or for a \
+                     time: end that with `quotagate document promote` or `rollback`",
+                    last.by, last.number
+                )),
+                format!("an operator tries another document in domain {domain}"),
+            ),
+            Some(last) if is_of_controller(last) && !is_own(last, listed, mark) => stay(
+                SettleEnd::Blocked(format!(
+                    "domain {domain}: number {} is by another controller, on {} ({}). Give each \
+                     controller domains of its own. If that one is gone, `quotagate document \
+                     withdraw --domain {domain}` lets this one publish",
+                    last.number,
+                    last.by,
+                    last.note.as_deref().unwrap_or_default()
+                )),
+                format!("another controller publishes the documents of domain {domain}"),
+            ),
+            Some(last) if self.waits(digest) => stay(
+                SettleEnd::Blocked(format!(
+                    "domain {domain}: {} publishes against the controller again and again, so it \
+                     waits before it publishes the document of the objects again. Stop one of both",
+                    last.by
+                )),
+                format!("somebody publishes other documents in domain {domain}"),
+            ),
+            _ => NextStep::Change,
+        }
+    }
+
+    /// Whether it waits, because others have put their document in the place of this one too often.
+    fn waits(&self, digest: &str) -> bool {
+        let wait = pause(self.contests.saturating_sub(CONTESTS)) * PATIENCE;
+        self.own.as_deref() == Some(digest) && self.contested.is_some_and(|at| at.elapsed() < wait)
+    }
+
+    /// Notes that this document is published, and is what the objects make.
+    fn found(&mut self, published: Option<&PublishedNumber>) {
+        self.published = published.cloned();
+        let Some(published) = published else { return };
+        self.own = Some(published.digest.clone());
+        if self.contested.is_some_and(|at| at.elapsed() > pause(u32::MAX) * PATIENCE) {
+            self.contests = 0;
+        }
+    }
+
+    /// Notes that it published a document. If it is the one of before, another one was published in
+    /// its place.
+    fn published_anew(&mut self, wish: &DocumentWish) {
+        if self.own.as_deref().is_some_and(|own| wish.is(own)) {
+            self.contests = self.contests.saturating_add(1);
+            self.contested = Some(Instant::now());
+        }
+    }
+}
+
+fn is_of_controller(record: &DocumentRecord) -> bool {
+    record.note.as_ref().is_some_and(|note| note.starts_with(NOTE))
+}
+
+/// Whether the content of a document is by the controller with this mark, also if an operator has
+/// published it again.
+fn is_own(record: &DocumentRecord, listed: &PublishedDocuments, mark: &str) -> bool {
+    listed.documents.iter().any(|of| {
+        of.digest == record.digest && of.note.as_ref().is_some_and(|note| note.starts_with(mark))
+    })
 }
 
 /// The proxies that run a document, and those that report any.
@@ -192,5 +358,111 @@ fn counts(listed: &PublishedDocuments, digest: &str) -> ProxyCounts {
     ProxyCounts {
         running: count(running.map(|found| found.proxies).sum()),
         reporting: count(listed.in_force.proxies),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MARK: &str = "quotagate controller of cluster 1:";
+
+    fn record(number: u64, digest: &str, note: &str) -> DocumentRecord {
+        DocumentRecord {
+            number,
+            digest: digest.to_owned(),
+            note: Some(note.to_owned()),
+            by: "ops@host".to_owned(),
+            ..DocumentRecord::default()
+        }
+    }
+
+    fn listed(documents: impl IntoIterator<Item = DocumentRecord>) -> PublishedDocuments {
+        PublishedDocuments { documents: documents.into_iter().collect(), ..Default::default() }
+    }
+
+    fn wish() -> DocumentWish {
+        let (digest, content) = ("aa".to_owned(), String::new());
+        DocumentWish::Document { document: Value::Null, digest, content }
+    }
+
+    /// What a domain does that last had its own document as number 1.
+    fn known() -> KnownDomain {
+        KnownDomain { own: Some("aa".to_owned()), ..KnownDomain::default() }
+    }
+
+    fn next(listed: &PublishedDocuments, wish: &DocumentWish) -> NextStep {
+        known().next("shop", MARK, listed, wish)
+    }
+
+    fn is_blocked(step: &NextStep, part: &str) -> bool {
+        matches!(step, NextStep::Stay(SettleEnd::Blocked(why), Err(_)) if why.contains(part))
+    }
+
+    #[test]
+    fn what_the_objects_make_is_published_unless_it_is_there() {
+        let own = || record(1, "aa", MARK);
+        assert!(matches!(
+            next(&listed([own()]), &wish()),
+            NextStep::Stay(SettleEnd::Same(_), Ok(_))
+        ));
+        for other in [
+            listed([]),
+            listed([record(2, "bb", "an operator"), own()]),
+            listed([record(2, "bb", MARK), own()]),
+            listed([record(2, "", MARK), own()]),
+            // Nobody knows whether number 1 is the last one.
+            PublishedDocuments { incomplete: Some(LOST_RECORD.to_owned()), ..listed([own()]) },
+        ] {
+            assert_eq!(next(&other, &wish()), NextStep::Change, "{other:?}");
+        }
+        let faulty = DocumentWish::Faulty("policies[0]: no".to_owned());
+        assert!(is_blocked(&next(&listed([own()]), &faulty), "policies[0]: no"));
+    }
+
+    #[test]
+    fn documents_of_other_controllers_and_limited_ones_stay() {
+        let foreign = record(2, "bb", "quotagate controller of cluster 2: 1 policies");
+        let foreign = listed([foreign, record(1, "aa", MARK)]);
+        assert!(is_blocked(&next(&foreign, &wish()), "another controller, on ops@host"));
+        assert!(matches!(
+            next(&foreign, &DocumentWish::Nothing),
+            NextStep::Stay(SettleEnd::Same(_), Err(_))
+        ));
+        let tried = DocumentRecord { percent: Some(10), ..record(2, "bb", "try") };
+        assert!(is_blocked(&next(&listed([tried]), &wish()), "document promote"));
+    }
+
+    #[test]
+    fn own_content_is_withdrawn_also_after_a_rollback_and_no_other() {
+        let nothing = DocumentWish::Nothing;
+        let back = record(3, "aa", "back");
+        let own = [back.clone(), record(2, "bb", "an operator"), record(1, "aa", MARK)];
+        assert_eq!(next(&listed(own), &nothing), NextStep::Change);
+        for kept in
+            [listed([]), listed([back]), listed([record(2, "", "gone"), record(1, "aa", MARK)])]
+        {
+            let step = next(&kept, &nothing);
+            assert!(matches!(step, NextStep::Stay(SettleEnd::Same(_), Err(_))), "{kept:?}");
+        }
+    }
+
+    #[test]
+    fn who_publishes_against_it_again_and_again_is_not_fought() {
+        let other = listed([record(2, "bb", "a folder")]);
+        let mut known = known();
+        for _ in 0..CONTESTS {
+            assert_eq!(known.next("shop", MARK, &other, &wish()), NextStep::Change);
+            known.published_anew(&wish());
+        }
+        assert_eq!(known.next("shop", MARK, &other, &wish()), NextStep::Change);
+        known.published_anew(&wish());
+        assert!(is_blocked(&known.next("shop", MARK, &other, &wish()), "Stop one of both"));
+        known.contested = known.contested.and_then(|at| at.checked_sub(pause(1) * PATIENCE));
+        assert_eq!(known.next("shop", MARK, &other, &wish()), NextStep::Change);
+        // A change of the objects is no contest.
+        known.contested = Some(Instant::now());
+        known.own = Some("cc".to_owned());
+        assert_eq!(known.next("shop", MARK, &other, &wish()), NextStep::Change);
     }
 }

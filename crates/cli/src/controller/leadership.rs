@@ -13,43 +13,59 @@ use kube::api::{Api, ObjectMeta, PostParams};
 use kube::{Client, ResourceExt as _};
 use tokio::sync::{oneshot, watch};
 use tokio::task::JoinHandle;
-use tokio::time::{Instant, sleep, timeout};
+use tokio::time::{Instant, sleep, timeout, timeout_at};
 
-/// The name of the Lease.
-const LEASE: &str = "quotagate-controller";
 /// How long a Lease holds after it was renewed.
 const HOLDS: Duration = Duration::from_secs(15);
 /// How long its holder acts after it was renewed.
 const ACTS: Duration = Duration::from_secs(12);
 /// How often to look at it.
 const RENEWAL: Duration = Duration::from_secs(4);
+/// How long the API server may take, and how long to wait after it failed: one slow answer does not
+/// cost the lead.
+const ANSWER: Duration = Duration::from_secs(3);
+const AFTER_FAILURE: Duration = Duration::from_secs(1);
 
 /// Whether this controller is the one that acts.
 #[derive(Clone)]
 pub(super) struct Leadership(watch::Receiver<Option<Instant>>);
 
 impl Leadership {
-    /// Tries to lead, until `stop` says so. Then another controller can lead at once.
+    /// Tries to lead by the Lease with this name, until `stop` says so. Then another controller can
+    /// lead at once.
     pub(super) fn start(
         client: Client,
         namespace: &str,
+        lease: String,
         holder: String,
         stop: oneshot::Receiver<()>,
     ) -> (Self, JoinHandle<()>) {
         let (renewed, receiver) = watch::channel(None);
         let leases = Api::namespaced(client, namespace);
-        let candidate = Candidate { leases, holder, renewed, seen: None };
+        let candidate = Candidate { leases, lease, holder, renewed, seen: None };
         (Self(receiver), tokio::spawn(candidate.run(stop)))
     }
 
-    /// Of a controller that acts once.
-    pub(super) fn always() -> Self {
-        Self(watch::channel(Some(Instant::now())).1)
+    /// Of a controller whose Lease was renewed then.
+    #[cfg(test)]
+    pub(super) fn renewed(at: Instant) -> Self {
+        Self(watch::channel(Some(at)).1)
     }
 
     /// Whether it acts now.
     pub(super) fn acts(&self) -> bool {
-        self.0.borrow().is_some_and(|at| at.elapsed() < ACTS)
+        self.until().is_some_and(|until| Instant::now() < until)
+    }
+
+    fn until(&self) -> Option<Instant> {
+        self.0.borrow().map(|renewed| renewed + ACTS)
+    }
+
+    /// Does this, and stops when it does not lead any more. So nothing is written after that which
+    /// was read before.
+    pub(super) async fn during<T>(&self, work: impl Future<Output = T>) -> Option<T> {
+        let until = self.until().filter(|until| Instant::now() < *until)?;
+        timeout_at(until, work).await.ok()
     }
 
     /// Waits until it was renewed, or lost.
@@ -64,6 +80,8 @@ impl Leadership {
 /// What renews the Lease.
 struct Candidate {
     leases: Api<Lease>,
+    /// The name of the Lease.
+    lease: String,
     holder: String,
     /// When it was renewed last, if it is held.
     renewed: watch::Sender<Option<Instant>>,
@@ -74,21 +92,32 @@ struct Candidate {
 
 impl Candidate {
     async fn run(mut self, mut stop: oneshot::Receiver<()>) {
+        let mut said = None;
         loop {
-            tokio::select! {
+            let renewed = tokio::select! {
                 _ = &mut stop => break,
-                renewed = timeout(RENEWAL, self.renew()) => match renewed {
-                    Ok(Ok(())) => {}
-                    Ok(Err(error)) => tracing::warn!("Lease {LEASE}: {error}"),
-                    Err(_) => tracing::warn!("Lease {LEASE}: the API server does not answer"),
-                },
+                renewed = timeout(ANSWER, self.renew()) => renewed,
+            };
+            let fault = match renewed {
+                Ok(Ok(())) => None,
+                Ok(Err(kube::Error::Api(status))) if status.code == 403 => Some(format!(
+                    "{}: the controller needs the verbs get, create and update on this Lease",
+                    status.message
+                )),
+                Ok(Err(error)) => Some(error.to_string()),
+                Err(_) => Some("the API server does not answer".to_owned()),
+            };
+            if let Some(fault) = fault.as_ref().filter(|fault| said.as_ref() != Some(*fault)) {
+                tracing::warn!("Lease {}: {fault}", self.lease);
             }
+            let wait = if fault.is_some() { AFTER_FAILURE } else { RENEWAL };
+            said = fault;
             tokio::select! {
                 _ = &mut stop => break,
-                () = sleep(RENEWAL) => {}
+                () = sleep(wait) => {}
             }
         }
-        let _ = timeout(RENEWAL, self.release()).await;
+        let _ = timeout(ANSWER, self.release()).await;
     }
 
     /// Renews the Lease, or takes one that nobody renews.
@@ -97,9 +126,10 @@ impl Candidate {
     /// When the API server does not answer, or refuses.
     async fn renew(&mut self) -> kube::Result<()> {
         let begun = Instant::now();
-        let done = match self.leases.get_opt(LEASE).await? {
+        let done = match self.leases.get_opt(&self.lease).await? {
             None => {
-                let metadata = ObjectMeta { name: Some(LEASE.to_owned()), ..ObjectMeta::default() };
+                let metadata =
+                    ObjectMeta { name: Some(self.lease.clone()), ..ObjectMeta::default() };
                 let lease = Lease { metadata, spec: Some(self.spec(None)) };
                 self.leases.create(&PostParams::default(), &lease).await
             }
@@ -110,7 +140,7 @@ impl Candidate {
             Some(lease) => {
                 let spec = self.spec(lease.spec.as_ref());
                 let lease = Lease { spec: Some(spec), ..lease };
-                self.leases.replace(LEASE, &PostParams::default(), &lease).await
+                self.leases.replace(&self.lease, &PostParams::default(), &lease).await
             }
         };
         match done {
@@ -132,13 +162,13 @@ impl Candidate {
         if self.renewed.send_replace(None).is_none() {
             return;
         }
-        let Ok(Some(mut lease)) = self.leases.get_opt(LEASE).await else { return };
+        let Ok(Some(mut lease)) = self.leases.get_opt(&self.lease).await else { return };
         if let Some(spec) = &mut lease.spec
             && spec.holder_identity.as_deref() == Some(&self.holder)
         {
             spec.holder_identity = None;
             // Otherwise it expires.
-            let _ = self.leases.replace(LEASE, &PostParams::default(), &lease).await;
+            let _ = self.leases.replace(&self.lease, &PostParams::default(), &lease).await;
         }
     }
 
@@ -174,5 +204,71 @@ impl Candidate {
             lease_transitions: Some(if is_same { transitions } else { transitions + 1 }),
             ..old
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::controller::fake_api::FakeApi;
+
+    fn candidate(api: &FakeApi, holder: &str) -> (Candidate, Leadership) {
+        let (renewed, receiver) = watch::channel(None);
+        let leases = Api::namespaced(api.client(), "platform");
+        let (lease, holder) = ("controller".to_owned(), holder.to_owned());
+        (Candidate { leases, lease, holder, renewed, seen: None }, Leadership(receiver))
+    }
+
+    #[tokio::test]
+    async fn one_of_two_leads_until_it_lets_the_other_one() {
+        let api = FakeApi::default();
+        let (mut first, leads) = candidate(&api, "first");
+        let (mut second, stands_by) = candidate(&api, "second");
+        first.renew().await.unwrap();
+        second.renew().await.unwrap();
+        assert!(leads.acts() && !stands_by.acts());
+        first.renew().await.unwrap();
+        second.renew().await.unwrap();
+        assert!(leads.acts() && !stands_by.acts());
+        first.release().await;
+        second.renew().await.unwrap();
+        assert!(!leads.acts() && stands_by.acts());
+        first.renew().await.unwrap();
+        assert!(!leads.acts());
+    }
+
+    #[tokio::test]
+    async fn lease_that_nobody_renews_is_taken() {
+        let api = FakeApi::default();
+        candidate(&api, "first").0.renew().await.unwrap();
+        let (mut second, leads) = candidate(&api, "second");
+        second.renew().await.unwrap();
+        let (version, since) = second.seen.clone().unwrap();
+        second.seen = Some((version, since - HOLDS));
+        second.renew().await.unwrap();
+        assert!(leads.acts());
+    }
+
+    #[tokio::test]
+    async fn leader_stops_before_its_lease_ends_also_in_the_middle_of_its_work() {
+        let (renewed, receiver) = watch::channel(Some(Instant::now()));
+        let leads = Leadership(receiver);
+        assert_eq!(leads.during(async { 1 }).await, Some(1));
+        renewed.send_replace(Some(Instant::now() - ACTS));
+        assert!(!leads.acts());
+        assert_eq!(leads.during(async { 1 }).await, None, "it does not begin");
+        let almost = Instant::now() + Duration::from_millis(20) - ACTS;
+        renewed.send_replace(Some(almost));
+        let hangs = std::future::pending::<()>();
+        assert_eq!(leads.during(hangs).await, None, "it does not go on");
+    }
+
+    #[tokio::test]
+    async fn refused_lease_is_no_lead() {
+        let api = FakeApi::default();
+        api.refuses("leases", 403);
+        let (mut candidate, leads) = candidate(&api, "first");
+        candidate.renew().await.unwrap_err();
+        assert!(!leads.acts());
     }
 }

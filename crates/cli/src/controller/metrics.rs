@@ -3,7 +3,7 @@
 use std::convert::Infallible;
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::AtomicU64;
 
 use http_body_util::Full;
 use hyper::body::{Bytes, Incoming};
@@ -20,6 +20,8 @@ use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::Registry;
 use tokio::net::TcpListener;
 
+use super::watched::Watched;
+
 /// Upper bounds in seconds of the time that a pass took.
 const BOUNDS: [f64; 9] = [0.005, 0.01, 0.05, 0.1, 0.5, 1.0, 2.0, 5.0, 30.0];
 
@@ -33,32 +35,38 @@ pub(super) struct AcceptedLabel {
     pub(super) accepted: &'static str,
 }
 
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub(super) struct KindLabel {
+    pub(super) kind: String,
+}
+
 /// What the controller counts.
 pub(super) struct ControllerMetrics {
     registry: Registry,
-    /// Whether it has read all objects.
-    pub(super) is_ready: AtomicBool,
     pub(super) leader: Gauge,
     pub(super) policies: Family<AcceptedLabel, Gauge>,
     pub(super) documents: Family<DomainLabel, Gauge<u64, AtomicU64>>,
+    pub(super) unpublished: Family<DomainLabel, Gauge>,
     pub(super) published: Family<DomainLabel, Counter>,
     pub(super) patches: Counter,
     pub(super) faults: Counter,
     pub(super) passes: Histogram,
+    pub(super) watch_failures: Family<KindLabel, Gauge>,
 }
 
 impl ControllerMetrics {
     pub(super) fn new() -> Self {
         let mut metrics = Self {
             registry: Registry::with_prefix("quotagate_controller"),
-            is_ready: AtomicBool::new(false),
             leader: Gauge::default(),
             policies: Family::default(),
             documents: Family::default(),
+            unpublished: Family::default(),
             published: Family::default(),
             patches: Counter::default(),
             faults: Counter::default(),
             passes: Histogram::new(BOUNDS),
+            watch_failures: Family::default(),
         };
         let registry = &mut metrics.registry;
         registry.register("leader", "1 if this controller acts", metrics.leader.clone());
@@ -71,6 +79,11 @@ impl ControllerMetrics {
             "document",
             "The number of the published document of a domain; 0 for none",
             metrics.documents.clone(),
+        );
+        registry.register(
+            "unpublished",
+            "1 if the document that the objects of a domain make is not published",
+            metrics.unpublished.clone(),
         );
         registry.register(
             "published",
@@ -89,13 +102,25 @@ impl ControllerMetrics {
         );
         registry.register(
             "pass_seconds",
-            "Time from a change until documents are published and statuses are written",
+            "Time of a pass that merged, published and wrote statuses",
             metrics.passes.clone(),
+        );
+        registry.register(
+            "watch_failures",
+            "Failures in a row of the watch of a kind",
+            metrics.watch_failures.clone(),
         );
         metrics
     }
 
-    fn reply(&self, path: &str) -> (StatusCode, String) {
+    /// Forgets what only the controller knows that acts.
+    pub(super) fn stands_by(&self) {
+        self.policies.clear();
+        self.documents.clear();
+        self.unpublished.clear();
+    }
+
+    fn reply(&self, path: &str, watched: &Watched) -> (StatusCode, String) {
         match path {
             "/metrics" => {
                 let mut text = String::new();
@@ -105,13 +130,13 @@ impl ControllerMetrics {
                 }
             }
             "/healthz" => (StatusCode::OK, "ok\n".to_owned()),
-            "/readyz" if self.is_ready.load(Ordering::Relaxed) => {
-                (StatusCode::OK, "ok\n".to_owned())
-            }
-            "/readyz" => {
-                let text = "the objects of the cluster are not read yet\n".to_owned();
-                (StatusCode::SERVICE_UNAVAILABLE, text)
-            }
+            "/readyz" => match watched.unknown() {
+                unknown if unknown.is_empty() => (StatusCode::OK, "ok\n".to_owned()),
+                unknown => {
+                    let text = format!("the cluster is not known: {}\n", unknown.join("; "));
+                    (StatusCode::SERVICE_UNAVAILABLE, text)
+                }
+            },
             _ => (StatusCode::NOT_FOUND, "try /metrics, /healthz or /readyz\n".to_owned()),
         }
     }
@@ -124,6 +149,7 @@ impl ControllerMetrics {
 pub(super) async fn serve(
     address: SocketAddr,
     metrics: Arc<ControllerMetrics>,
+    watched: Arc<Watched>,
 ) -> Result<(), String> {
     let listener = TcpListener::bind(address)
         .await
@@ -135,9 +161,9 @@ pub(super) async fn serve(
                 tokio::time::sleep(std::time::Duration::from_millis(100)).await;
                 continue;
             };
-            let metrics = Arc::clone(&metrics);
+            let (metrics, watched) = (Arc::clone(&metrics), Arc::clone(&watched));
             let answer = service_fn(move |request: Request<Incoming>| {
-                let (status, text) = metrics.reply(request.uri().path());
+                let (status, text) = metrics.reply(request.uri().path(), &watched);
                 async move {
                     let mut response = Response::new(Full::new(Bytes::from(text)));
                     *response.status_mut() = status;

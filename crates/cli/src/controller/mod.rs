@@ -7,9 +7,12 @@
 //! nothing that was missed stays missed, and a fault of one object or of one domain stops no other.
 
 mod documents;
+#[cfg(test)]
+mod fake_api;
 mod leadership;
 mod metrics;
 mod pass;
+mod retry;
 mod watched;
 
 use std::env;
@@ -18,7 +21,6 @@ use std::path::{Path, PathBuf};
 use std::pin::Pin;
 use std::process::ExitCode;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use kube::Client as ClusterClient;
@@ -27,9 +29,10 @@ use quotagate_ratelimit::settings::LogFormat;
 use tokio::runtime::Builder;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::{oneshot, watch};
-use tokio::time::{Instant, sleep_until, timeout};
+use tokio::time::{Instant, sleep, sleep_until, timeout};
 use tracing::Level;
 
+pub(crate) use self::documents::NOTE;
 use self::documents::{DocumentStore, DocumentWish};
 use self::leadership::Leadership;
 use self::metrics::ControllerMetrics;
@@ -45,8 +48,8 @@ const BURST: Duration = Duration::from_millis(200);
 const LONGEST_BURST: Duration = Duration::from_secs(2);
 /// How often to look at the store when nothing changes.
 const LOOK: Duration = Duration::from_secs(5);
-/// The longest pause after passes that failed.
-const LONGEST_PAUSE: Duration = Duration::from_secs(60);
+/// How long a controller that acts once waits for the objects, and for the Lease.
+const WAIT: Duration = Duration::from_secs(30);
 
 /// The flags of `quotagate controller`.
 #[derive(clap::Args)]
@@ -67,6 +70,14 @@ pub(crate) struct ControllerArgs {
     /// that of the pod, or of the kubeconfig]
     #[arg(long, env = "POD_NAMESPACE", value_name = "NAME")]
     lease_namespace: Option<String>,
+    /// The name of the Lease. Controllers of other domains in the namespace need another one
+    #[arg(
+        long,
+        env = "QUOTAGATE_LEASE",
+        default_value = "quotagate-controller",
+        value_name = "NAME"
+    )]
+    lease: String,
     /// The address of /metrics, /healthz and /readyz
     #[arg(long, env = "QUOTAGATE_METRICS", default_value = "127.0.0.1:9182", value_name = "ADDR")]
     metrics: SocketAddr,
@@ -109,10 +120,10 @@ pub(crate) fn run(args: &ControllerArgs) -> Result<ExitCode, String> {
 }
 
 impl ControllerArgs {
-    fn store(&self) -> Result<DocumentStore, String> {
+    fn store(&self, of: &str) -> Result<DocumentStore, String> {
         // A token that is missing now is a fault of the call.
         Token::find(self.token_file.as_deref()).map_err(|failure| failure.to_string())?;
-        Ok(DocumentStore::new(self.admin.clone(), self.token_file.clone(), user_at_host()))
+        Ok(DocumentStore::new(self.admin.clone(), self.token_file.clone(), user_at_host(), of))
     }
 }
 
@@ -126,25 +137,38 @@ async fn of_folder(
     if args.dry_run {
         return print_documents(&objects, domains, None, faults);
     }
-    let mut store = args.store()?;
-    let mut is_whole = faults.is_empty();
-    faults.iter().for_each(|fault| tracing::warn!("{fault}"));
+    // A document without some of the objects would withdraw what others have published.
+    if !faults.is_empty() {
+        let faults = Vec::from_iter(faults).join("\n");
+        return Err(format!("nothing is published, because objects cannot be read:\n{faults}"));
+    }
+    if objects.names().next().is_none() {
+        return Err(format!(
+            "nothing is published, because {} holds no QuotaPolicy",
+            folder.display()
+        ));
+    }
+    let mut store = args.store("a folder")?;
+    let mut is_whole = true;
     for domain in domains.iter() {
         let merged = merge(&objects, domain);
         for refusal in merged.outcomes.iter().flat_map(crate::merge::refusals) {
             tracing::warn!("{refusal}");
             is_whole = false;
         }
-        let settled = store.settle(domain, &DocumentWish::of(&merged)).await;
-        match settled.fault {
-            Some(fault) => return Err(fault),
-            None => tracing::info!(
-                "{}",
-                settled.done.unwrap_or_else(|| {
-                    format!("domain {} has this very document already", domain.name())
-                })
-            ),
+        let wish = DocumentWish::of(&merged);
+        // An export without Gateways makes none, too.
+        if matches!(wish, DocumentWish::Nothing) {
+            tracing::info!(
+                "the folder has no policies for domain {}: what is published stays. To withdraw \
+                 it, run `quotagate document withdraw`",
+                domain.name()
+            );
+            continue;
         }
+        let settled = store.settle(domain, &wish).await;
+        settled.end.say(&mut None);
+        is_whole &= settled.end.is_good();
     }
     Ok(if is_whole { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
@@ -153,22 +177,18 @@ async fn of_cluster(args: &ControllerArgs, domains: Domains) -> Result<ExitCode,
     let cluster = ClusterClient::try_default().await;
     let cluster =
         cluster.map_err(|error| format!("no Kubernetes cluster is configured: {error}"))?;
-    let watched = Watched::start(&cluster);
-    let mut changes = watched.changes();
     let mut stop = until_signal()?;
     let metrics = Arc::new(ControllerMetrics::new());
+    let watched = Watched::start(cluster.clone(), Arc::clone(&metrics));
     let ends = args.once || args.dry_run;
     if !ends {
-        metrics::serve(args.metrics, Arc::clone(&metrics)).await?;
+        metrics::serve(args.metrics, Arc::clone(&metrics), Arc::clone(&watched)).await?;
     }
-    while !watched.is_ready() {
-        tokio::select! {
-            () = &mut stop => return Ok(ExitCode::SUCCESS),
-            // The sender lives as long as `watched`.
-            _ = changes.changed() => {}
-        }
+    tokio::select! {
+        () = &mut stop => return Ok(ExitCode::SUCCESS),
+        () = watched.ready() => {}
+        () = sleep(WAIT), if ends => return Err(unreadable(&watched)),
     }
-    metrics.is_ready.store(true, Ordering::Relaxed);
     if args.dry_run {
         let (mut objects, mut faults) = (Objects::default(), std::collections::BTreeSet::new());
         for (_, _, object) in watched.all() {
@@ -179,71 +199,110 @@ async fn of_cluster(args: &ControllerArgs, domains: Domains) -> Result<ExitCode,
     let name = env::var("HOSTNAME").ok().filter(|name| !name.is_empty());
     let name =
         format!("{}-{}", name.unwrap_or_else(|| "controller".to_owned()), std::process::id());
-    let store = args.store()?;
-    let mut reconciler =
+    let store = args.store(&watched.cluster())?;
+    let reconciler =
         Reconciler::new(&cluster, domains, watched, store, Arc::clone(&metrics), name.clone());
-    if args.once {
-        let seen = *changes.borrow_and_update();
-        let end = reconciler.pass(seen, &Leadership::always()).await;
-        end.faults.iter().for_each(|fault| tracing::warn!("{fault}"));
-        let is_whole = end.faults.is_empty();
-        return Ok(if is_whole { ExitCode::SUCCESS } else { ExitCode::FAILURE });
-    }
     let namespace =
         args.lease_namespace.clone().unwrap_or_else(|| cluster.default_namespace().to_owned());
     let (ended, ends) = oneshot::channel();
-    let (leadership, candidate) = Leadership::start(cluster, &namespace, name, ends);
-    lead(reconciler, leadership, changes, stop, &metrics).await;
+    let (leadership, candidate) =
+        Leadership::start(cluster, &namespace, args.lease.clone(), name, ends);
+    let done = match args.once {
+        true => once(reconciler, leadership, &namespace, &args.lease).await,
+        false => {
+            lead(reconciler, leadership, stop, &metrics).await;
+            Ok(ExitCode::SUCCESS)
+        }
+    };
     drop(ended);
     // What is left of the Lease expires if the task failed.
     let _ = candidate.await;
-    Ok(ExitCode::SUCCESS)
+    done
+}
+
+fn unreadable(watched: &Watched) -> String {
+    format!(
+        "these objects of the cluster cannot be read: {}. The controller needs the definitions of \
+         the Gateway API and of QuotaPolicy, and the verbs get, list and watch",
+        watched.unknown().join("; ")
+    )
+}
+
+/// Makes one pass, once it leads.
+async fn once(
+    mut reconciler: Reconciler,
+    mut leadership: Leadership,
+    namespace: &str,
+    lease: &str,
+) -> Result<ExitCode, String> {
+    let gained = async {
+        while !leadership.acts() {
+            leadership.changed().await;
+        }
+    };
+    if timeout(WAIT, gained).await.is_err() {
+        return Err(format!(
+            "did not get the Lease {lease} in the namespace {namespace}. Another controller holds \
+             it, and publishes what this one would: stop it first"
+        ));
+    }
+    // It may have waited long.
+    let watched = Arc::clone(&reconciler.watched);
+    watched.relist();
+    if timeout(WAIT, watched.ready()).await.is_err() {
+        return Err(unreadable(&watched));
+    }
+    let seen = *watched.changes().borrow();
+    let end = reconciler.pass(seen, &leadership).await;
+    let refusals = reconciler.refusals();
+    refusals.iter().for_each(|refusal| tracing::warn!("{refusal}"));
+    let is_whole = end.is_whole && refusals.is_empty();
+    Ok(if is_whole { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
 /// Makes passes while it leads.
 async fn lead(
     mut reconciler: Reconciler,
     mut leadership: Leadership,
-    mut changes: watch::Receiver<u64>,
     mut stop: Stop,
     metrics: &ControllerMetrics,
 ) {
-    let (mut was_leader, mut failures) = (false, 0_u32);
-    let (mut next, mut not_before) = (Instant::now(), Instant::now());
+    let watched = Arc::clone(&reconciler.watched);
+    let mut changes = watched.changes();
+    let (mut was_leader, mut next) = (false, Instant::now());
     loop {
         let is_leader = leadership.acts();
         metrics.leader.set(i64::from(is_leader));
         if is_leader != was_leader {
-            tracing::info!("{}", if is_leader { "leads" } else { "does not lead any more" });
             was_leader = is_leader;
-            reconciler.begin();
-            next = Instant::now();
+            if is_leader {
+                tracing::info!("leads");
+                reconciler.begin();
+                watched.relist();
+            } else {
+                tracing::info!("does not lead any more");
+                metrics.stands_by();
+            }
         }
         tokio::select! {
             () = &mut stop => return,
             () = leadership.changed() => {}
-            changed = changes.changed() => {
-                if changed.is_err() {
-                    return;
-                }
+            // The sender lives as long as `watched`.
+            _ = changes.changed() => {
                 burst(&mut changes).await;
                 next = Instant::now();
             }
-            () = sleep_until(next.max(not_before)) => {
-                let now = Instant::now();
-                next = now + LOOK;
-                if !leadership.acts() {
+            () = sleep_until(next), if is_leader => {
+                next = Instant::now() + LOOK;
+                if !leadership.acts() || !watched.is_ready() {
                     continue;
                 }
                 let seen = *changes.borrow_and_update();
-                let end = reconciler.pass(seen, &leadership).await;
-                for fault in &end.faults {
-                    tracing::warn!("{fault}");
-                }
-                failures = if end.faults.is_empty() { 0 } else { failures.saturating_add(1) };
-                let now = Instant::now();
-                not_before = now + pause(failures);
-                next = end.due.map_or(now + LOOK, |due| due.min(now + LOOK));
+                let end = tokio::select! {
+                    () = &mut stop => return,
+                    end = reconciler.pass(seen, &leadership) => end,
+                };
+                next = end.due.min(Instant::now() + LOOK);
             }
         }
     }
@@ -254,14 +313,6 @@ async fn burst(changes: &mut watch::Receiver<u64>) {
     let end = Instant::now() + LONGEST_BURST;
     while Instant::now() < end && timeout(BURST, changes.changed()).await.is_ok_and(|it| it.is_ok())
     {
-    }
-}
-
-/// The pause after this many passes in a row that failed.
-fn pause(failures: u32) -> Duration {
-    match failures {
-        0 => Duration::ZERO,
-        _ => Duration::from_secs(1 << (failures - 1).min(6)).min(LONGEST_PAUSE),
     }
 }
 
@@ -278,15 +329,4 @@ fn until_signal() -> Result<Stop, String> {
             _ = interrupt.recv() => {}
         }
     }))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn pauses_grow_to_a_minute() {
-        let seconds = [0, 1, 2, 3, 7, 1000].map(|failures| pause(failures).as_secs());
-        assert_eq!(seconds, [0, 1, 2, 4, 60, 60]);
-    }
 }

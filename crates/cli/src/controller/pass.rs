@@ -1,6 +1,6 @@
 //! A pass: merge what the cluster has, publish what differs, and write what became of it.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -13,14 +13,15 @@ use kube::runtime::events::{Event, EventType, Recorder, Reporter};
 use quotagate_kubernetes::{
     AncestorOutcome, AncestorRef, DocumentProgress, DomainOutcome, Domains, MergedDocument,
     ObjectName, Objects, PolicyOutcome, QuotaPolicy, QuotaPolicyStatus, Reason, StatusChange,
-    Verdict, merge, status,
+    StoreFault, Verdict, merge, status,
 };
 use serde_json::{Value, json};
 use tokio::time::{Instant, timeout};
 
-use super::documents::{DocumentStore, DocumentWish};
+use super::documents::{DocumentStore, DocumentWish, SettleEnd};
 use super::leadership::Leadership;
 use super::metrics::{AcceptedLabel, ControllerMetrics, DomainLabel};
+use super::retry::Retries;
 use super::watched::{Watched, WatchedKind};
 
 /// Who owns the fields of a status.
@@ -30,8 +31,12 @@ const MANAGER: &str = "quotagate-controller";
 const PROGRESS: Duration = Duration::from_secs(30);
 /// How long the API server may take to answer.
 const ANSWER: Duration = Duration::from_secs(5);
+/// Most bytes of the note of an event.
+const MAX_NOTE: usize = 1024;
 /// Statuses that are written at once.
 const AT_ONCE: usize = 16;
+/// How often statuses are compared when nothing changes, for one that somebody else has changed.
+const COMPARISON: Duration = Duration::from_secs(30);
 /// Statuses that a pass writes because of progress alone, so that changes do not wait for them.
 const PROGRESS_A_PASS: usize = 64;
 
@@ -45,11 +50,16 @@ pub(super) struct Reconciler {
     events: Recorder,
     /// What the objects make, and after how many changes.
     merged: Option<(u64, MergedObjects)>,
-    progress: BTreeMap<String, DocumentProgress>,
+    progress: BTreeMap<String, Result<DocumentProgress, StoreFault>>,
+    /// What was said last of a domain.
+    said: BTreeMap<String, Option<String>>,
+    /// Domains that could not be settled, and objects whose status could not be written.
+    domain_retries: Retries<String>,
+    status_retries: Retries<ObjectName>,
     /// When the progress of an object was written, if that is not long ago.
     progress_written: BTreeMap<ObjectName, Instant>,
-    /// When there is something to write that was put off.
-    due: Option<Instant>,
+    /// When statuses are compared again, although nothing has changed.
+    due: Instant,
 }
 
 /// What the objects make.
@@ -61,12 +71,12 @@ struct MergedObjects {
 }
 
 /// How a pass ended.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct PassEnd {
-    /// What must be tried again.
-    pub(super) faults: Vec<String>,
-    /// When there is something to write that was put off.
-    pub(super) due: Option<Instant>,
+    /// Whether everything is published and written.
+    pub(super) is_whole: bool,
+    /// When the next one is due.
+    pub(super) due: Instant,
 }
 
 impl Reconciler {
@@ -88,22 +98,27 @@ impl Reconciler {
             events: Recorder::new(client.clone(), reporter),
             merged: None,
             progress: BTreeMap::new(),
+            said: BTreeMap::new(),
+            domain_retries: Retries::default(),
+            status_retries: Retries::default(),
             progress_written: BTreeMap::new(),
-            due: None,
+            due: Instant::now(),
         }
     }
 
-    /// Forgets what it wrote, because another controller has acted meanwhile.
+    /// Forgets what it wrote and what failed, because another controller may have acted meanwhile.
     pub(super) fn begin(&mut self) {
         self.progress_written.clear();
         self.progress.clear();
+        self.domain_retries = Retries::default();
+        self.status_retries = Retries::default();
+        self.due = Instant::now();
     }
 
     /// Publishes and writes as long as it leads.
     pub(super) async fn pass(&mut self, changes: u64, leadership: &Leadership) -> PassEnd {
         let begun = Instant::now();
-        let mut end = PassEnd::default();
-        let mut is_changed = false;
+        let (mut is_changed, mut is_whole) = (false, true);
         let merged = match self.merged.take() {
             Some((of, merged)) if of == changes => merged,
             _ => {
@@ -112,36 +127,54 @@ impl Reconciler {
             }
         };
         for (domain, (_, wish)) in self.domains.iter().zip(&merged.documents) {
-            if !leadership.acts() {
-                break;
-            }
-            let settled = self.store.settle(domain, wish).await;
             let name = domain.name().to_owned();
-            let label = DomainLabel { domain: name.clone() };
-            if let Some(done) = settled.done {
-                tracing::info!("{done}");
-                self.metrics.published.get_or_create(&label).inc();
+            if !self.domain_retries.is_due(&name) {
+                is_whole = false;
+                continue;
             }
-            end.faults.extend(settled.fault);
-            let number = settled.progress.published.as_ref().map_or(0, |found| found.number);
-            self.metrics.documents.get_or_create(&label).set(number);
+            let Some(settled) = leadership.during(self.store.settle(domain, wish)).await else {
+                is_whole = false;
+                break;
+            };
+            settled.end.say(self.said.entry(name.clone()).or_default());
+            match settled.end {
+                SettleEnd::Failed(_) => self.domain_retries.failed(&name),
+                _ => self.domain_retries.succeeded(&name),
+            }
+            is_whole &= settled.end.is_good();
+            self.note(&name, &settled.end, settled.progress.as_ref().ok());
             is_changed |= self.progress.get(&name) != Some(&settled.progress);
             self.progress.insert(name, settled.progress);
         }
-        if leadership.acts() && (is_changed || self.is_due()) {
-            self.write(&merged, &mut end).await;
+        if leadership.acts() && (is_changed || self.due <= Instant::now()) {
+            is_whole &= self.write(&merged, leadership).await;
             self.metrics.passes.observe(begun.elapsed().as_secs_f64());
         }
         self.merged = Some((changes, merged));
-        end.due = self.due;
-        if !end.faults.is_empty() {
+        if !is_whole {
             self.metrics.faults.inc();
         }
-        end
+        let due = self.domain_retries.next().map_or(self.due, |retry| retry.min(self.due));
+        PassEnd { is_whole, due }
     }
 
-    fn is_due(&self) -> bool {
-        self.due.is_some_and(|due| due <= Instant::now())
+    /// Counts what became of a domain.
+    fn note(&self, domain: &str, end: &SettleEnd, progress: Option<&DocumentProgress>) {
+        let label = DomainLabel { domain: domain.to_owned() };
+        if matches!(end, SettleEnd::Changed(_)) {
+            self.metrics.published.get_or_create(&label).inc();
+        }
+        self.metrics.unpublished.get_or_create(&label).set(i64::from(!end.is_good()));
+        let published = progress.and_then(|progress| progress.published.as_ref().ok());
+        let number = published.map_or(0, |published| published.number);
+        self.metrics.documents.get_or_create(&label).set(number);
+    }
+
+    /// A line for each object that is not accepted, or not in force.
+    pub(super) fn refusals(&self) -> Vec<String> {
+        let merged = self.merged.iter().flat_map(|(_, merged)| &merged.documents);
+        let outcomes = merged.flat_map(|(document, _)| &document.outcomes);
+        outcomes.flat_map(crate::merge::refusals).collect()
     }
 
     fn merge(&self) -> MergedObjects {
@@ -163,10 +196,10 @@ impl Reconciler {
         MergedObjects { documents: documents.collect(), unreadable }
     }
 
-    /// Writes the statuses that differ.
-    async fn write(&mut self, merged: &MergedObjects, end: &mut PassEnd) {
+    /// Writes the statuses that differ. Says whether all could be written.
+    async fn write(&mut self, merged: &MergedObjects, leadership: &Leadership) -> bool {
         let now = Instant::now();
-        self.due = None;
+        self.due = now + COMPARISON;
         let second = Timestamp::now().as_second();
         let time = Timestamp::from_second(second).unwrap_or_default();
         let by_name: Vec<BTreeMap<&ObjectName, &PolicyOutcome>> = merged
@@ -176,15 +209,18 @@ impl Reconciler {
                 document.outcomes.iter().map(|outcome| (&outcome.object, outcome)).collect()
             })
             .collect();
+        let mut is_whole = true;
         let (mut wanted, mut late, mut accepted, mut all) = (Vec::new(), 0_usize, 0_i64, 0_i64);
         let objects = self.watched.objects(WatchedKind::QuotaPolicy);
         self.progress_written.retain(|_, at| at.elapsed() < PROGRESS);
+        let names: BTreeSet<&ObjectName> = objects.iter().map(|(name, _)| name).collect();
+        self.status_retries.retain(|name| names.contains(name));
         for (name, value) in objects {
             let uid = value["metadata"]["uid"].as_str().map(str::to_owned);
             let (object, refused) = readable(&name, value, merged.unreadable.get(&name));
             let outcomes = self.domains.iter().zip(&by_name).filter_map(|(domain, by_name)| {
                 let outcome = refused.as_ref().or_else(|| by_name.get(&name).copied())?;
-                let progress = self.progress.get(domain.name())?;
+                let progress = self.progress.get(domain.name())?.as_ref().map_err(|fault| *fault);
                 Some(DomainOutcome { domain, outcome, progress })
             });
             let new = status(&name, &object, &outcomes.collect::<Vec<_>>(), time);
@@ -192,7 +228,8 @@ impl Reconciler {
             accepted += i64::from(is_accepted(&new));
             let old = object.status;
             match StatusChange::between(old.as_ref(), &new) {
-                StatusChange::Nothing => {}
+                StatusChange::Nothing => self.status_retries.succeeded(&name),
+                _ if !self.status_retries.is_due(&name) => is_whole = false,
                 StatusChange::Progress => {
                     let due = self.progress_written.get(&name).map(|at| *at + PROGRESS);
                     let due = match late {
@@ -200,7 +237,7 @@ impl Reconciler {
                         _ => due.filter(|due| *due > now),
                     };
                     match due {
-                        Some(due) => self.due = Some(self.due.map_or(due, |at| at.min(due))),
+                        Some(due) => self.due = self.due.min(due),
                         None => {
                             late += 1;
                             self.progress_written.insert(name.clone(), now);
@@ -215,16 +252,25 @@ impl Reconciler {
             |accepted| self.metrics.policies.get_or_create(&AcceptedLabel { accepted }).clone();
         label("true").set(accepted);
         label("false").set(all - accepted);
-        let written: Vec<Result<(), String>> =
-            stream::iter(wanted.iter().map(|wanted| self.patch(wanted)))
-                .buffer_unordered(AT_ONCE)
-                .collect()
-                .await;
-        let faults: Vec<String> = written.into_iter().filter_map(Result::err).collect();
-        if !faults.is_empty() {
-            self.due = Some(now);
+        let this = &*self;
+        let patches = wanted.iter().map(|wanted| async move {
+            (&wanted.name, leadership.during(this.patch(wanted)).await)
+        });
+        let written: Vec<_> = stream::iter(patches).buffer_unordered(AT_ONCE).collect().await;
+        for (name, written) in written {
+            match written {
+                Some(Ok(())) => self.status_retries.succeeded(name),
+                Some(Err(why)) => {
+                    tracing::warn!("{why}");
+                    self.status_retries.failed(name);
+                    is_whole = false;
+                }
+                // It does not lead any more.
+                None => is_whole = false,
+            }
         }
-        end.faults.extend(faults);
+        self.due = self.status_retries.next().map_or(self.due, |retry| retry.min(self.due));
+        is_whole
     }
 
     async fn patch(&self, wanted: &Wanted) -> Result<(), String> {
@@ -251,7 +297,11 @@ impl Reconciler {
             Err(kube::Error::Api(status)) if status.code == 404 => return Ok(()),
             Err(error) => return Err(format!("status of QuotaPolicy {name}: {error}")),
         }
-        if let Some((type_, reason, note)) = news(wanted.old.as_ref(), new) {
+        if let Some((type_, reason, mut note)) = news(wanted.old.as_ref(), new) {
+            if note.len() > MAX_NOTE {
+                note.truncate(note.floor_char_boundary(MAX_NOTE - 3));
+                note.push_str("...");
+            }
             let event = Event {
                 type_,
                 reason,
@@ -290,17 +340,15 @@ fn readable(
     value: Value,
     why: Option<&String>,
 ) -> (QuotaPolicy, Option<PolicyOutcome>) {
-    let why = match (why, serde_json::from_value::<QuotaPolicy>(value.clone())) {
-        (None, Ok(object)) => return (object, None),
-        (Some(why), _) => why.clone(),
-        (None, Err(error)) => error.to_string(),
-    };
     let part = |part: &str| value.get(part).cloned().unwrap_or_default();
+    let spec = serde_json::from_value(part("spec"));
+    let why = why.cloned().or_else(|| spec.as_ref().err().map(ToString::to_string));
     let object = QuotaPolicy {
         metadata: serde_json::from_value(part("metadata")).unwrap_or_default(),
-        spec: Default::default(),
+        spec: spec.unwrap_or_default(),
         status: serde_json::from_value(part("status")).ok(),
     };
+    let Some(why) = why else { return (object, None) };
     let target = &value["spec"]["targetRefs"][0];
     let text = |field: &str| target[field].as_str().unwrap_or_default().to_owned();
     let ancestor = AncestorRef {
@@ -353,4 +401,125 @@ fn news(
     let (status, reason, message) = *all.first()?;
     let kind = if status == "True" { EventType::Normal } else { EventType::Warning };
     Some((kind, reason.to_owned(), message.to_owned()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::controller::fake_api::FakeApi;
+
+    const POLICIES: &str = "/apis/quotagate.io/v1alpha1/namespaces/team-a/quotapolicies";
+
+    fn policy(name: &str, quota: u64) -> Value {
+        json!({
+            "apiVersion": "quotagate.io/v1alpha1", "kind": "QuotaPolicy",
+            "metadata": {"namespace": "team-a", "name": name, "generation": quota},
+            "spec": {
+                "targetRefs": [
+                    {"group": "gateway.networking.k8s.io", "kind": "HTTPRoute", "name": "r"},
+                ],
+                "policies": [
+                    {"name": name, "partitionBy": [], "quota": quota, "window": "1m"},
+                ],
+            },
+        })
+    }
+
+    /// Makes passes beside a store that is away.
+    struct Scene {
+        api: FakeApi,
+        watched: Arc<Watched>,
+        reconciler: Reconciler,
+    }
+
+    impl Scene {
+        async fn new() -> Self {
+            let api = FakeApi::default();
+            let metrics = Arc::new(ControllerMetrics::new());
+            let watched = Watched::of(&api, Arc::clone(&metrics));
+            let away = "127.0.0.1:1".parse().unwrap();
+            let store = DocumentStore::new(away, None, "test".to_owned(), "cluster 1");
+            let domains = Domains::one("shop").unwrap();
+            let name = "test".to_owned();
+            let reconciler =
+                Reconciler::new(&api.client(), domains, Arc::clone(&watched), store, metrics, name);
+            Self { api, watched, reconciler }
+        }
+
+        async fn apply(&self, policy: Value) {
+            let name = policy["metadata"]["name"].as_str().unwrap();
+            self.api.put(&format!("{POLICIES}/{name}"), policy.clone());
+            self.watched.apply(WatchedKind::QuotaPolicy, policy).await;
+        }
+
+        async fn pass(&mut self) -> PassEnd {
+            let changes = *self.watched.changes().borrow();
+            self.reconciler.pass(changes, &Leadership::renewed(Instant::now())).await
+        }
+
+        fn patches(&self, name: &str) -> usize {
+            self.api.calls("PATCH", &format!("{name}/status"))
+        }
+    }
+
+    #[tokio::test]
+    async fn status_that_is_rejected_holds_back_no_other_and_is_not_tried_again_at_once() {
+        let mut scene = Scene::new().await;
+        scene.api.refuses("odd/status", 422);
+        scene.apply(policy("odd", 1)).await;
+        scene.apply(policy("good", 2)).await;
+        let end = scene.pass().await;
+        assert!(!end.is_whole && end.due < Instant::now() + COMPARISON);
+        assert_eq!([scene.patches("odd"), scene.patches("good")], [1, 1]);
+        scene.apply(policy("third", 3)).await;
+        scene.pass().await;
+        assert_eq!(
+            [scene.patches("odd"), scene.patches("good"), scene.patches("third")],
+            [1, 1, 1]
+        );
+    }
+
+    #[tokio::test]
+    async fn own_statuses_make_no_further_pass_and_those_of_others_are_set_right() {
+        let mut scene = Scene::new().await;
+        scene.apply(policy("good", 2)).await;
+        scene.pass().await;
+        let changes = *scene.watched.changes().borrow();
+        let mut written = scene.api.get(&format!("{POLICIES}/good"));
+        assert_eq!(written["status"]["quota"], "2/1m");
+        scene.watched.apply(WatchedKind::QuotaPolicy, written.clone()).await;
+        scene.reconciler.due = Instant::now();
+        scene.pass().await;
+        assert_eq!((*scene.watched.changes().borrow(), scene.patches("good")), (changes, 1));
+
+        written["status"] = json!({"quota": "none"});
+        scene.watched.apply(WatchedKind::QuotaPolicy, written).await;
+        scene.pass().await;
+        assert_eq!(scene.patches("good"), 1, "it compares now and then");
+        scene.reconciler.due = Instant::now();
+        scene.pass().await;
+        assert_eq!(scene.patches("good"), 2);
+    }
+
+    #[tokio::test]
+    async fn who_does_not_lead_writes_nothing() {
+        let mut scene = Scene::new().await;
+        scene.apply(policy("good", 2)).await;
+        let before = Leadership::renewed(Instant::now() - Duration::from_secs(60));
+        let end = scene.reconciler.pass(1, &before).await;
+        assert!(!end.is_whole);
+        assert_eq!(scene.patches("good"), 0);
+    }
+
+    #[test]
+    fn status_of_another_version_does_not_refuse_an_object() {
+        let mut value = policy("p", 2);
+        value["status"] = json!({"ancestors": "none"});
+        let name = ObjectName { namespace: "team-a".to_owned(), name: "p".to_owned() };
+        let (object, refused) = readable(&name, value.clone(), None);
+        assert!(object.status.is_none() && refused.is_none());
+        assert!(Objects::default().add(&value).is_ok());
+        value["spec"]["policies"] = json!("none");
+        assert!(readable(&name, value, None).1.is_some());
+    }
 }

@@ -3,24 +3,31 @@
 //! Of each object only what a merge reads is kept. A change of anything else, such as the status
 //! that this controller writes, wakes nobody.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::pin::pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use futures_util::{Stream, StreamExt as _};
 use kube::api::{Api, ApiResource, DynamicObject, PartialObjectMeta};
-use kube::runtime::WatchStreamExt as _;
 use kube::runtime::watcher::{self, Event, watcher};
 use kube::{Client, ResourceExt};
-use quotagate_kubernetes::{ObjectName, QuotaPolicyStatus};
+use quotagate_kubernetes::{ObjectName, Objects, QuotaPolicyStatus};
 use serde::Serialize;
 use serde_json::{Value, json};
 use tokio::sync::watch;
+use tokio::task::JoinSet;
+use tokio::time::{Instant, sleep};
 
-/// After so many answers in a row that there is no such kind, there are no GRPCRoutes: not every
-/// Gateway API has them. An API server that has just started says so of every kind, so other kinds
-/// are waited for, and none is forgotten.
-const ABSENT: u32 = 4;
+use super::metrics::{ControllerMetrics, KindLabel};
+use super::retry::pause;
+
+const GATEWAY_API: &str = "gateway.networking.k8s.io";
+/// After so many failures in a row, a kind counts as unknown, and one that the API server does not
+/// serve as absent.
+const MANY: u32 = 4;
+/// A watch without a failure for so long works, also if it has nothing to tell.
+const CALM: Duration = Duration::from_secs(300);
 
 /// A kind of objects that a merge reads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -46,9 +53,9 @@ impl WatchedKind {
     pub(super) fn resource(self) -> ApiResource {
         let (group, version, kind, plural) = match self {
             Self::QuotaPolicy => ("quotagate.io", "v1alpha1", "QuotaPolicy", "quotapolicies"),
-            Self::Gateway => ("gateway.networking.k8s.io", "v1", "Gateway", "gateways"),
-            Self::HttpRoute => ("gateway.networking.k8s.io", "v1", "HTTPRoute", "httproutes"),
-            Self::GrpcRoute => ("gateway.networking.k8s.io", "v1", "GRPCRoute", "grpcroutes"),
+            Self::Gateway => (GATEWAY_API, "v1", "Gateway", "gateways"),
+            Self::HttpRoute => (GATEWAY_API, "v1", "HTTPRoute", "httproutes"),
+            Self::GrpcRoute => (GATEWAY_API, "v1", "GRPCRoute", "grpcroutes"),
             Self::Service => ("", "v1", "Service", "services"),
             Self::Namespace => ("", "v1", "Namespace", "namespaces"),
         };
@@ -106,42 +113,80 @@ struct KindObjects {
     /// Those of a list that is being read.
     listed: BTreeMap<ObjectName, Value>,
     is_ready: bool,
+    /// Failures of its watch in a row, how many of them said that there is no such kind, and the
+    /// last one.
+    failures: u32,
+    absences: u32,
+    failed: Option<(Instant, String)>,
+    /// Whether the API server does not serve it, and need not.
+    is_absent: bool,
 }
 
 /// All objects.
-#[derive(Debug)]
 pub(super) struct Watched {
+    client: Client,
     kinds: BTreeMap<WatchedKind, Mutex<KindObjects>>,
     /// Changes by one with each change that a merge would see.
     changes: watch::Sender<u64>,
+    metrics: Arc<ControllerMetrics>,
+    tasks: Mutex<JoinSet<()>>,
 }
 
 impl Watched {
-    /// Begins to watch. The watches go on until the runtime ends.
-    pub(super) fn start(client: &Client) -> Arc<Self> {
-        let kinds = WatchedKind::ALL.map(|kind| (kind, Mutex::default()));
-        let watched = Arc::new(Self { kinds: kinds.into(), changes: watch::Sender::new(0) });
+    /// Begins to watch.
+    pub(super) fn start(client: Client, metrics: Arc<ControllerMetrics>) -> Arc<Self> {
+        let watched = Self::new(client, metrics);
+        watched.relist();
+        watched
+    }
+
+    fn new(client: Client, metrics: Arc<ControllerMetrics>) -> Arc<Self> {
+        let kinds = WatchedKind::ALL.map(|kind| (kind, Mutex::default())).into();
+        let changes = watch::Sender::new(0);
+        Arc::new(Self { client, kinds, changes, metrics, tasks: Mutex::default() })
+    }
+
+    /// One that watches nothing.
+    #[cfg(test)]
+    pub(super) fn of(api: &super::fake_api::FakeApi, metrics: Arc<ControllerMetrics>) -> Arc<Self> {
+        Self::new(api.client(), metrics)
+    }
+
+    /// Takes an object as its watch would tell it, once all were listed.
+    #[cfg(test)]
+    pub(super) async fn apply(&self, kind: WatchedKind, object: Value) {
+        self.lock(kind).unwrap().is_ready = true;
+        let object: DynamicObject = serde_json::from_value(object).unwrap();
+        self.take(kind, Ok(Event::Apply(object))).await;
+    }
+
+    /// Reads everything anew, and watches from there: a watch that hangs does not say that it is
+    /// outdated. Until then it is not ready.
+    pub(super) fn relist(self: &Arc<Self>) {
+        let mut tasks = JoinSet::new();
         for kind in WatchedKind::ALL {
-            let of_kind = Arc::clone(&watched);
-            let (client, resource) = (client.clone(), kind.resource());
+            self.lock(kind).into_iter().for_each(|mut objects| objects.is_ready = false);
+            let of_kind = Arc::clone(self);
+            let (client, resource) = (self.client.clone(), kind.resource());
             let config = watcher::Config::default();
             match kind {
                 // Only their labels are read.
                 WatchedKind::Service | WatchedKind::Namespace => {
                     let api: Api<PartialObjectMeta<DynamicObject>> =
                         Api::all_with(client, &resource);
-                    tokio::spawn(of_kind.follow(kind, watcher(api, config).default_backoff()));
+                    tasks.spawn(of_kind.follow(kind, watcher(api, config)));
                 }
                 _ => {
                     let api: Api<DynamicObject> = Api::all_with(client, &resource);
-                    tokio::spawn(of_kind.follow(kind, watcher(api, config).default_backoff()));
+                    tasks.spawn(of_kind.follow(kind, watcher(api, config)));
                 }
             }
         }
-        watched
+        // The watches before end here.
+        *self.tasks.lock().unwrap_or_else(PoisonError::into_inner) = tasks;
     }
 
-    /// Counts changes, and is 0 until all objects are known.
+    /// Changes with each change that a merge would see.
     pub(super) fn changes(&self) -> watch::Receiver<u64> {
         self.changes.subscribe()
     }
@@ -149,6 +194,34 @@ impl Watched {
     /// Whether every kind was listed.
     pub(super) fn is_ready(&self) -> bool {
         WatchedKind::ALL.iter().all(|kind| self.lock(*kind).is_some_and(|kind| kind.is_ready))
+    }
+
+    /// Waits until every kind was listed.
+    pub(super) async fn ready(&self) {
+        let mut changes = self.changes();
+        // The sender lives as long as `self`.
+        let _ = changes.wait_for(|_| self.is_ready()).await;
+    }
+
+    /// The kinds that are not known, or not any more, each with the reason.
+    pub(super) fn unknown(&self) -> Vec<String> {
+        let unknown = |kind: WatchedKind| {
+            let objects = self.lock(kind)?;
+            let why = objects.failed.as_ref().map_or("not read yet", |(_, why)| why);
+            (!objects.is_ready || objects.faults() >= MANY)
+                .then(|| format!("{}: {why}", kind.resource().plural))
+        };
+        WatchedKind::ALL.into_iter().filter_map(unknown).collect()
+    }
+
+    /// What tells this cluster from others.
+    pub(super) fn cluster(&self) -> String {
+        let namespaces = self.objects(WatchedKind::Namespace).into_iter();
+        let mut system = namespaces.filter(|(name, _)| name.name == "kube-system");
+        let uid = system
+            .next()
+            .and_then(|(_, object)| Some(object["metadata"]["uid"].as_str()?.to_owned()));
+        format!("cluster {}", uid.unwrap_or_default())
     }
 
     /// The objects of a kind.
@@ -183,29 +256,50 @@ impl Watched {
         S: Stream<Item = watcher::Result<Event<K>>>,
     {
         let mut stream = pin!(stream);
-        let (mut logged, mut absent) = (BTreeSet::new(), 0_u32);
         while let Some(event) = stream.next().await {
-            let is_changed = match event {
-                Ok(event) => {
-                    logged.clear();
-                    absent = 0;
-                    self.lock(kind).is_some_and(|mut objects| objects.take(kind, event))
-                }
-                Err(error) => {
-                    let text = error.to_string();
-                    if logged.insert(text.clone()) {
-                        tracing::warn!("watch of {}: {text}", kind.resource().plural);
-                    }
-                    absent = if is_absent(&error) { absent.saturating_add(1) } else { 0 };
-                    kind == WatchedKind::GrpcRoute
-                        && absent >= ABSENT
-                        && self.lock(kind).is_some_and(|mut objects| objects.are_none(kind))
-                }
-            };
-            if is_changed {
-                self.changes.send_modify(|changes| *changes += 1);
-            }
+            sleep(self.take(kind, event).await).await;
         }
+    }
+
+    /// Takes what a watch says, and says how long the watch should rest. The watch would begin
+    /// anew at once, and says `Init` before each list, also before one that fails.
+    async fn take<K: ResourceExt + Serialize>(
+        &self,
+        kind: WatchedKind,
+        event: watcher::Result<Event<K>>,
+    ) -> Duration {
+        let (mut is_changed, rest) =
+            self.lock(kind).map_or_else(Default::default, |mut objects| match event {
+                Ok(event) => (objects.take(kind, event), Duration::ZERO),
+                Err(error) => (false, objects.fail(kind, &error)),
+            });
+        if kind == WatchedKind::GrpcRoute && !rest.is_zero() && self.has_no_grpc_routes().await {
+            is_changed |= self.lock(kind).is_some_and(|mut objects| objects.are_none(kind));
+        }
+        let label = KindLabel { kind: kind.resource().plural };
+        let faults = self.lock(kind).map_or(0, |objects| objects.faults());
+        self.metrics.watch_failures.get_or_create(&label).set(faults.into());
+        if is_changed {
+            self.changes.send_modify(|changes| *changes += 1);
+        }
+        rest
+    }
+
+    /// Whether the API server serves HTTPRoutes, and no GRPCRoutes: not every Gateway API has them.
+    /// A server that has just started serves none of both.
+    async fn has_no_grpc_routes(&self) -> bool {
+        let is = |kind, is: fn(&KindObjects) -> bool| self.lock(kind).is_some_and(|of| is(&of));
+        if !is(WatchedKind::GrpcRoute, |grpc| grpc.absences >= MANY)
+            || !is(WatchedKind::HttpRoute, |http| http.is_ready)
+        {
+            return false;
+        }
+        let served = self.client.list_api_group_resources(&format!("{GATEWAY_API}/v1")).await;
+        let has = |kind: WatchedKind| {
+            let mut all = served.iter().flat_map(|served| &served.resources);
+            all.any(|found| found.name == kind.resource().plural)
+        };
+        has(WatchedKind::HttpRoute) && !has(WatchedKind::GrpcRoute)
     }
 }
 
@@ -227,18 +321,24 @@ impl KindObjects {
             let namespace = object.namespace().unwrap_or_else(|| "default".to_owned());
             ObjectName { namespace, name: object.name_any() }
         };
+        if !matches!(event, Event::Init | Event::InitApply(_)) {
+            self.works();
+        }
         match event {
             Event::Init => {
                 self.listed.clear();
                 false
             }
             Event::InitApply(object) => {
-                self.listed.insert(named(&object), kind.kept(&json!(object)));
+                let name = named(&object);
+                let new = self.readable(kind, &name, kind.kept(&json!(object)));
+                self.listed.insert(name, new);
                 false
             }
             Event::InitDone => self.replace(kind),
             Event::Apply(object) => {
-                let (name, new) = (named(&object), kind.kept(&json!(object)));
+                let name = named(&object);
+                let new = self.readable(kind, &name, kind.kept(&json!(object)));
                 let is_changed = kind.differ(self.known.get(&name), &new);
                 self.known.insert(name, new);
                 is_changed && self.is_ready
@@ -247,9 +347,48 @@ impl KindObjects {
         }
     }
 
-    /// Takes it that there are none, if none were ever listed.
+    /// The object; or of a Gateway or a route that cannot be read, the last state that could be:
+    /// without it, all policies on it would end.
+    fn readable(&self, kind: WatchedKind, name: &ObjectName, new: Value) -> Value {
+        let old = self.known.get(name).filter(|_| kind != WatchedKind::QuotaPolicy);
+        match (old, Objects::default().add(&new)) {
+            (Some(old), Err(faults)) => {
+                tracing::warn!("{}: its last state counts", faults.join("; "));
+                old.clone()
+            }
+            _ => new,
+        }
+    }
+
+    fn works(&mut self) {
+        (self.failures, self.absences, self.failed, self.is_absent) = (0, 0, None, false);
+    }
+
+    /// Notes that the watch failed, and says how long it should rest.
+    fn fail(&mut self, kind: WatchedKind, error: &watcher::Error) -> Duration {
+        if self.failed.as_ref().is_some_and(|(at, _)| at.elapsed() > CALM) {
+            self.works();
+        }
+        let why = error.to_string();
+        if self.failed.as_ref().is_none_or(|(_, known)| *known != why) {
+            tracing::warn!("watch of {}: {why}", kind.resource().plural);
+        }
+        self.failures = self.failures.saturating_add(1);
+        self.absences = if is_absent(error) { self.absences.saturating_add(1) } else { 0 };
+        self.failed = Some((Instant::now(), why));
+        pause(self.failures)
+    }
+
+    /// Failures in a row of a kind that should be there.
+    fn faults(&self) -> u32 {
+        if self.is_absent { 0 } else { self.failures }
+    }
+
+    /// Takes it that there are none.
     fn are_none(&mut self, kind: WatchedKind) -> bool {
-        !self.is_ready && self.replace(kind)
+        self.listed.clear();
+        self.is_absent = true;
+        self.replace(kind)
     }
 
     /// Takes the list that was read for what is known.
@@ -261,5 +400,122 @@ impl KindObjects {
             && listed.iter().all(|(name, new)| !kind.differ(self.known.get(name), new));
         self.known = listed;
         !is_same
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use kube::core::Status;
+
+    use super::*;
+    use crate::controller::fake_api::FakeApi;
+
+    fn watched(api: &FakeApi) -> Arc<Watched> {
+        Watched::of(api, Arc::new(ControllerMetrics::new()))
+    }
+
+    fn object(kind: WatchedKind, name: &str, spec: Value) -> DynamicObject {
+        let mut object = DynamicObject::new(name, &kind.resource()).within("team-a");
+        object.data = json!({"spec": spec});
+        object
+    }
+
+    fn fails(code: u16) -> watcher::Result<Event<DynamicObject>> {
+        let status = Status { code, ..Status::failure("no", "No") };
+        Err(watcher::Error::InitialListFailed(kube::Error::Api(status.boxed())))
+    }
+
+    /// Says this to a watch, and how long it rests after each.
+    async fn say(
+        watched: &Watched,
+        kind: WatchedKind,
+        events: impl IntoIterator<Item = watcher::Result<Event<DynamicObject>>>,
+    ) -> Vec<u64> {
+        let mut rests = Vec::new();
+        for event in events {
+            rests.push(watched.take(kind, event).await.as_secs());
+        }
+        rests
+    }
+
+    async fn list(watched: &Watched, kinds: &[WatchedKind]) {
+        for kind in kinds {
+            say(watched, *kind, [Ok(Event::Init), Ok(Event::InitDone)]).await;
+        }
+    }
+
+    const OTHERS: [WatchedKind; 5] = [
+        WatchedKind::QuotaPolicy,
+        WatchedKind::Gateway,
+        WatchedKind::HttpRoute,
+        WatchedKind::Service,
+        WatchedKind::Namespace,
+    ];
+
+    fn served(names: &[&str]) -> Value {
+        let resources = names.iter().map(|name| {
+            json!({"name": name, "singularName": "", "namespaced": true, "kind": "Any", "verbs": []})
+        });
+        let resources: Vec<Value> = resources.collect();
+        json!({"kind": "APIResourceList", "groupVersion": "v1", "resources": resources})
+    }
+
+    #[tokio::test]
+    async fn without_grpc_routes_it_goes_on_once_the_server_says_that_there_are_none() {
+        let api = FakeApi::default();
+        let watched = watched(&api);
+        list(&watched, &OTHERS).await;
+        let absent = || (0..MANY).flat_map(|_| [Ok(Event::Init), fails(404)]);
+        // A server that has just started, or is away.
+        let rests = say(&watched, WatchedKind::GrpcRoute, absent()).await;
+        assert_eq!(rests, [0, 1, 0, 2, 0, 4, 0, 8]);
+        assert!(!watched.is_ready());
+        assert_eq!(watched.unknown().len(), 1, "{:?}", watched.unknown());
+        // Its definition is being replaced.
+        api.put("/apis/gateway.networking.k8s.io/v1", served(&["httproutes", "grpcroutes"]));
+        say(&watched, WatchedKind::GrpcRoute, absent()).await;
+        assert!(!watched.is_ready());
+        api.put("/apis/gateway.networking.k8s.io/v1", served(&["httproutes"]));
+        say(&watched, WatchedKind::GrpcRoute, absent()).await;
+        assert!(watched.is_ready() && watched.unknown().is_empty());
+    }
+
+    #[tokio::test]
+    async fn failing_watch_rests_ever_longer_and_half_a_list_is_no_list() {
+        let watched = watched(&FakeApi::default());
+        list(&watched, &OTHERS).await;
+        let kind = WatchedKind::Gateway;
+        let gateway = |name| object(kind, name, json!({}));
+        say(&watched, kind, [Ok(Event::Apply(gateway("a"))), Ok(Event::Apply(gateway("b")))]).await;
+        let changes = *watched.changes().borrow();
+        let page = || [Ok(Event::Init), Ok(Event::InitApply(gateway("a"))), fails(500)];
+        let rests = say(&watched, kind, (0..3).flat_map(|_| page())).await;
+        assert_eq!(rests, [0, 0, 1, 0, 0, 2, 0, 0, 4]);
+        assert_eq!(watched.objects(kind).len(), 2, "nothing is forgotten");
+        assert_eq!(*watched.changes().borrow(), changes);
+        say(&watched, kind, [Ok(Event::Apply(gateway("a")))]).await;
+        assert_eq!(say(&watched, kind, page()).await, [0, 0, 1], "it begins from one second");
+    }
+
+    #[tokio::test]
+    async fn status_of_a_policy_wakes_nobody_and_an_unreadable_route_keeps_its_last_state() {
+        let watched = watched(&FakeApi::default());
+        list(&watched, &OTHERS).await;
+        let changes = watched.changes();
+        let policy = |status: &str| {
+            let mut policy = object(WatchedKind::QuotaPolicy, "p", json!({"policies": []}));
+            policy.data["status"] = json!({"quota": status});
+            policy
+        };
+        say(&watched, WatchedKind::QuotaPolicy, [Ok(Event::Apply(policy("5/1m")))]).await;
+        let before = *changes.borrow();
+        say(&watched, WatchedKind::QuotaPolicy, [Ok(Event::Apply(policy("6/1m")))]).await;
+        assert_eq!(*changes.borrow(), before);
+
+        let kind = WatchedKind::HttpRoute;
+        let route = |rules: Value| object(kind, "r", json!({"rules": rules}));
+        say(&watched, kind, [Ok(Event::Apply(route(json!([{"name": "read"}]))))]).await;
+        say(&watched, kind, [Ok(Event::Apply(route(json!("odd"))))]).await;
+        assert_eq!(watched.objects(kind)[0].1["spec"]["rules"][0]["name"], "read");
     }
 }

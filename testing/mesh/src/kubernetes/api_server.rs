@@ -17,6 +17,7 @@ use quotagate_support::{
     wait,
 };
 use rcgen::DnType;
+use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
@@ -135,6 +136,16 @@ impl ApiServer {
     /// common name, and belong to the groups that its organizations name.
     pub fn authority(&self) -> &Authority {
         &self.authority
+    }
+
+    /// Stops it without closing its connections, or lets it go on.
+    ///
+    /// # Errors
+    /// When it has ended.
+    pub fn freeze(&self, is_frozen: bool) -> Result<()> {
+        let pid = i32::try_from(self.server.pid()).ok().and_then(Pid::from_raw);
+        let signal = if is_frozen { Signal::STOP } else { Signal::CONT };
+        Ok(kill_process(pid.context("no process")?, signal)?)
     }
 
     /// The server's log so far.

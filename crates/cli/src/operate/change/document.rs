@@ -15,6 +15,7 @@ use serde_json::{Value, json};
 
 use super::confirm;
 use crate::check::to_publish;
+use crate::controller;
 use crate::operate::display::{Table, Weight, say};
 use crate::operate::failure::Failure;
 use crate::operate::look::document_status::{self, limits, sentence};
@@ -328,6 +329,7 @@ impl Session {
         };
         // Standard output belongs to the answer of the store.
         text.lines().for_each(say);
+        say_owner(last);
         Ok(())
     }
 
@@ -373,6 +375,7 @@ impl Session {
         listed: &PublishedDocuments,
         consent: &Consent,
     ) -> Result<(), Failure> {
+        say_owner(listed.documents.first());
         if !consent.yes {
             say(&format!(
                 "All proxies of {} go back to their own documents. Counters whose policy has \
@@ -409,6 +412,20 @@ impl Session {
             ));
         }
         Ok(())
+    }
+}
+
+/// Says who undoes the change, if a controller owns the documents.
+fn say_owner(last: Option<&DocumentRecord>) {
+    let by_controller = |last: &&DocumentRecord| {
+        last.note.as_ref().is_some_and(|note| note.starts_with(controller::NOTE))
+    };
+    if let Some(last) = last.filter(by_controller) {
+        say(&format!(
+            "`quotagate controller` published number {} ({}). It publishes what the QuotaPolicies \
+             make again within seconds: change them, or stop it first.",
+            last.number, last.by
+        ));
     }
 }
 

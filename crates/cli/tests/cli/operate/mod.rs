@@ -1,6 +1,7 @@
 //! The operators' commands against a real store, in memory and on Redis: tables, JSON and exit
 //! statuses.
 
+mod controller;
 mod dials;
 mod documents;
 mod domains;

@@ -1,0 +1,112 @@
+//! An API server for tests: objects by path, with versions, and what it was asked.
+
+use std::collections::BTreeMap;
+use std::convert::Infallible;
+use std::sync::{Arc, Mutex};
+
+use http_body_util::{BodyExt as _, Full};
+use hyper::body::Bytes;
+use hyper::{Method, Request, Response};
+use kube::client::Body;
+use serde_json::{Value, json};
+
+/// All copies are one server.
+#[derive(Clone, Default)]
+pub(super) struct FakeApi(Arc<Mutex<FakeObjects>>);
+
+#[derive(Default)]
+struct FakeObjects {
+    objects: BTreeMap<String, Value>,
+    version: u64,
+    /// Paths that have this are answered with that.
+    refused: Vec<(String, u16)>,
+    calls: Vec<String>,
+}
+
+impl FakeApi {
+    pub(super) fn client(&self) -> kube::Client {
+        let api = self.clone();
+        let service = tower::service_fn(move |request: Request<Body>| {
+            let api = api.clone();
+            async move {
+                let (head, body) = request.into_parts();
+                let body = body.collect().await.unwrap().to_bytes();
+                let body = serde_json::from_slice(&body).unwrap_or_default();
+                let (status, answer) =
+                    api.0.lock().unwrap().answer(&head.method, head.uri.path(), body);
+                let mut response = Response::new(Full::new(Bytes::from(answer.to_string())));
+                *response.status_mut() = status.try_into().unwrap();
+                Ok::<_, Infallible>(response)
+            }
+        });
+        kube::Client::new(service, "default")
+    }
+
+    /// Answers calls whose path has this part with an error of this status.
+    pub(super) fn refuses(&self, part: &str, status: u16) {
+        self.0.lock().unwrap().refused.push((part.to_owned(), status));
+    }
+
+    pub(super) fn put(&self, path: &str, object: Value) {
+        self.0.lock().unwrap().objects.insert(path.to_owned(), object);
+    }
+
+    pub(super) fn get(&self, path: &str) -> Value {
+        self.0.lock().unwrap().objects.get(path).cloned().unwrap_or_default()
+    }
+
+    /// How many calls had this method and a path with this part.
+    pub(super) fn calls(&self, method: &str, part: &str) -> usize {
+        let objects = self.0.lock().unwrap();
+        let calls = objects.calls.iter();
+        calls.filter(|call| call.starts_with(method) && call.contains(part)).count()
+    }
+}
+
+impl FakeObjects {
+    fn answer(&mut self, method: &Method, path: &str, body: Value) -> (u16, Value) {
+        self.calls.push(format!("{method} {path}"));
+        let refused = self.refused.iter().find(|(part, _)| path.contains(part.as_str()));
+        if let Some((_, status)) = refused {
+            return error(*status);
+        }
+        let part = path.strip_suffix("/status");
+        let named = match *method {
+            Method::POST => {
+                format!("{path}/{}", body["metadata"]["name"].as_str().unwrap_or_default())
+            }
+            _ => part.unwrap_or(path).to_owned(),
+        };
+        let old = self.objects.get(&named).cloned();
+        let mut new = match (method.as_str(), old) {
+            ("GET", Some(old)) => return (200, old),
+            ("POST", Some(_)) => return error(409),
+            ("POST", None) => body,
+            ("PUT", Some(old)) => {
+                let version = |object: &Value| object["metadata"]["resourceVersion"].clone();
+                if version(&old) != version(&body) {
+                    return error(409);
+                }
+                body
+            }
+            ("PATCH", Some(mut old)) => {
+                old["status"] = body["status"].clone();
+                old
+            }
+            _ => return error(404),
+        };
+        self.version += 1;
+        new["metadata"]["resourceVersion"] = json!(self.version.to_string());
+        self.objects.insert(named, new.clone());
+        (200, new)
+    }
+}
+
+fn error(code: u16) -> (u16, Value) {
+    let reason = if code == 404 { "NotFound" } else { "Refused" };
+    let status = json!({
+        "apiVersion": "v1", "kind": "Status", "metadata": {}, "status": "Failure",
+        "message": "refused", "reason": reason, "code": code,
+    });
+    (code, status)
+}
