@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use quotagate_kubernetes::{
-    AncestorOutcome, Domains, MergedDocument, Objects, PolicyOutcome, merge,
+    AncestorOutcome, Domains, MergedDocument, ObjectName, Objects, PolicyOutcome, merge,
 };
 use serde_json::Value;
 
@@ -101,13 +101,7 @@ pub(crate) fn print_documents(
             }
         }
     }
-    let unplaced = objects.names().filter(|name| !placed.contains(name));
-    faults.extend(unplaced.map(|name| {
-        format!(
-            "QuotaPolicy {name}: no domain has a Gateway that it reaches. Add the Gateway to \
-             `gateways` of a domain in --config"
-        )
-    }));
+    faults.extend(unplaced(objects, &placed));
     for fault in &faults {
         error_line(&format!("quotagate: {}", clean(fault)));
     }
@@ -116,6 +110,18 @@ pub(crate) fn print_documents(
     }
     write(&texts.join("---\n"))?;
     Ok(if faults.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+/// A line for each object that is not among those that a domain has a place for.
+pub(crate) fn unplaced(objects: &Objects, placed: &BTreeSet<ObjectName>) -> Vec<String> {
+    let unplaced = objects.names().filter(|name| !placed.contains(name));
+    let line = |name| {
+        format!(
+            "QuotaPolicy {name}: no domain has a Gateway that it reaches. Add the Gateway to \
+             `gateways` of a domain in --config"
+        )
+    };
+    unplaced.map(line).collect()
 }
 
 /// The domains of a configuration. Without one, a domain of this name.

@@ -3,7 +3,7 @@
 //! Of Gateways, routes, Services and Namespaces only the fields are read that say which traffic
 //! there is. What else they have may be of any version.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, ObjectMeta};
@@ -331,6 +331,21 @@ impl Objects {
             }
         }
         Ok(())
+    }
+
+    /// The kinds that QuotaPolicies target and of which there is no object, a sentence each: an
+    /// export may lack them.
+    pub fn absent_kinds(&self) -> Vec<String> {
+        let targets = self.policies.values().flat_map(|policy| &policy.spec.target_refs);
+        let kinds: BTreeSet<&str> = targets.map(|target| target.kind.as_str()).collect();
+        let is_absent = |kind: &&str| match (*kind, RouteKind::of(kind)) {
+            ("Gateway", _) => self.gateways.is_empty(),
+            ("Service", _) => self.services.is_empty(),
+            (_, Some(route)) => !self.routes.keys().any(|(kind, _)| *kind == route),
+            _ => false,
+        };
+        let absent = kinds.into_iter().filter(is_absent);
+        absent.map(|kind| format!("a QuotaPolicy targets a {kind}, and there is none")).collect()
     }
 
     /// The names of all QuotaPolicies.

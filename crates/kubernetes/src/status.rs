@@ -58,7 +58,7 @@ impl fmt::Display for StoreFault {
             Self::Unreachable => "the store of the quotas does not answer the controller",
             Self::Refused => "the store of the quotas refuses the controller",
         })?;
-        f.write_str(": proxies keep what they have. The platform finds the cause in its log")
+        f.write_str(": proxies keep what they have. The log of the controller has the cause")
     }
 }
 

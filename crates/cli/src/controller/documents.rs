@@ -111,18 +111,20 @@ impl SettleEnd {
         matches!(self, Self::Same(_) | Self::Changed(_))
     }
 
-    /// Logs its sentence, unless it is the one that was said before.
-    pub(super) fn say(&self, said: &mut Option<String>) {
+    /// Logs its sentence, if it is news after the one that was said before, and whether that was
+    /// good.
+    pub(super) fn say(self, said: &mut Option<(bool, String)>) {
+        let is_good = self.is_good();
+        let is_same = matches!(self, Self::Same(_));
         let (Self::Same(text) | Self::Changed(text) | Self::Blocked(text) | Self::Failed(text)) =
             self;
-        if said.as_ref() == Some(text) {
-            return;
+        match said {
+            Some((true, _)) if is_same => {}
+            Some((_, known)) if *known == text => {}
+            _ if is_good => tracing::info!("{}", clean(&text)),
+            _ => tracing::warn!("{}", clean(&text)),
         }
-        match self.is_good() {
-            true => tracing::info!("{}", clean(text)),
-            false => tracing::warn!("{}", clean(text)),
-        }
-        *said = Some(text.clone());
+        *said = Some((is_good, text));
     }
 }
 
@@ -144,6 +146,11 @@ impl DocumentStore {
         of: &str,
     ) -> Self {
         Self { address, token_file, by, mark: format!("{NOTE}{of}:"), known: BTreeMap::new() }
+    }
+
+    /// Forgets what was published, because another controller may have published meanwhile.
+    pub(super) fn begin(&mut self) {
+        self.known.clear();
     }
 
     /// Publishes what should be, if it is not.
@@ -174,7 +181,7 @@ impl DocumentStore {
                     return Ok(Settled { progress, end: made.map_or(end, SettleEnd::Changed) });
                 }
                 NextStep::Change => {
-                    // Others have not published meanwhile, so the store means it.
+                    // Nobody published meanwhile, so the store refuses this document itself.
                     if let Some((of, failure)) = refused.take()
                         && of == after
                     {
@@ -216,6 +223,12 @@ impl DocumentStore {
         let known = client.domain.as_ref().and_then(|domain| self.known.get_mut(domain));
         known.into_iter().for_each(|known| known.published_anew(wish));
         Ok(answer.value.done)
+    }
+
+    /// What is known if the store took so long that the Lease could have ended.
+    pub(super) fn late(&self, domain: &str) -> Settled {
+        let failure = Failure::Unreachable("the store takes too long".to_owned());
+        self.failed(domain, &DocumentWish::Nothing, &failure)
     }
 
     /// What is known while the store does not do it. Proxies keep what they have.
@@ -262,15 +275,17 @@ impl KnownDomain {
             }
             DocumentWish::Nothing => {
                 let why = format!("domain {domain} has no policies");
-                let end = match last {
-                    Some(last) if is_own(last, listed, mark) => return NextStep::Change,
-                    Some(last) => format!(
-                        "{why}. It keeps number {} of {}, which the controller did not publish",
-                        last.number, last.by
-                    ),
-                    None => format!("{why}, and nothing is published"),
+                return match last {
+                    Some(last) if is_own(last, listed, mark) => NextStep::Change,
+                    Some(last) => {
+                        let end = format!(
+                            "{why}. It keeps number {} of {}, which this controller did not publish",
+                            last.number, last.by
+                        );
+                        stay(SettleEnd::Blocked(end), why)
+                    }
+                    None => stay(SettleEnd::Same(format!("{why}, and nothing is published")), why),
                 };
-                return stay(SettleEnd::Same(end), why);
             }
             DocumentWish::Document { digest, .. } => digest,
         };
@@ -303,7 +318,7 @@ impl KnownDomain {
             Some(last) if self.waits(digest) => stay(
                 SettleEnd::Blocked(format!(
                     "domain {domain}: {} publishes against the controller again and again, so it \
-                     waits before it publishes the document of the objects again. Stop one of both",
+                     waits before it publishes the document of the objects again. Stop one of the two",
                     last.by
                 )),
                 format!("somebody publishes other documents in domain {domain}"),
@@ -345,9 +360,10 @@ fn is_of_controller(record: &DocumentRecord) -> bool {
 /// Whether the content of a document is by the controller with this mark, also if an operator has
 /// published it again.
 fn is_own(record: &DocumentRecord, listed: &PublishedDocuments, mark: &str) -> bool {
-    listed.documents.iter().any(|of| {
-        of.digest == record.digest && of.note.as_ref().is_some_and(|note| note.starts_with(mark))
-    })
+    let is_marked =
+        |of: &DocumentRecord| of.note.as_ref().is_some_and(|note| note.starts_with(mark));
+    let is_copy = |of: &DocumentRecord| of.digest == record.digest && is_marked(of);
+    is_marked(record) || (!is_of_controller(record) && listed.documents.iter().any(is_copy))
 }
 
 /// The proxies that run a document, and those that report any.
@@ -425,10 +441,11 @@ mod tests {
         let foreign = record(2, "bb", "quotagate controller of cluster 2: 1 policies");
         let foreign = listed([foreign, record(1, "aa", MARK)]);
         assert!(is_blocked(&next(&foreign, &wish()), "another controller, on ops@host"));
-        assert!(matches!(
-            next(&foreign, &DocumentWish::Nothing),
-            NextStep::Stay(SettleEnd::Same(_), Err(_))
-        ));
+        assert!(is_blocked(&next(&foreign, &DocumentWish::Nothing), "It keeps number 2"));
+        // Also with the same content.
+        let copy =
+            listed([record(2, "aa", "quotagate controller of cluster 2:"), record(1, "aa", MARK)]);
+        assert!(is_blocked(&next(&copy, &DocumentWish::Nothing), "It keeps number 2"));
         let tried = DocumentRecord { percent: Some(10), ..record(2, "bb", "try") };
         assert!(is_blocked(&next(&listed([tried]), &wish()), "document promote"));
     }
@@ -443,7 +460,7 @@ mod tests {
             [listed([]), listed([back]), listed([record(2, "", "gone"), record(1, "aa", MARK)])]
         {
             let step = next(&kept, &nothing);
-            assert!(matches!(step, NextStep::Stay(SettleEnd::Same(_), Err(_))), "{kept:?}");
+            assert!(matches!(step, NextStep::Stay(_, Err(_))), "{kept:?}");
         }
     }
 
@@ -457,7 +474,7 @@ mod tests {
         }
         assert_eq!(known.next("shop", MARK, &other, &wish()), NextStep::Change);
         known.published_anew(&wish());
-        assert!(is_blocked(&known.next("shop", MARK, &other, &wish()), "Stop one of both"));
+        assert!(is_blocked(&known.next("shop", MARK, &other, &wish()), "Stop one of the two"));
         known.contested = known.contested.and_then(|at| at.checked_sub(pause(1) * PATIENCE));
         assert_eq!(known.next("shop", MARK, &other, &wish()), NextStep::Change);
         // A change of the objects is no contest.

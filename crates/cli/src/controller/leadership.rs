@@ -52,6 +52,17 @@ impl Leadership {
         Self(watch::channel(Some(at)).1)
     }
 
+    /// Of one whose Lease ends after this time, and is renewed before.
+    #[cfg(test)]
+    pub(super) fn renewed_after(left: Duration) -> Self {
+        let (renewed, receiver) = watch::channel(Some(Instant::now() + left - ACTS));
+        tokio::spawn(async move {
+            sleep(left / 2).await;
+            renewed.send_replace(Some(Instant::now()));
+        });
+        Self(receiver)
+    }
+
     /// Whether it acts now.
     pub(super) fn acts(&self) -> bool {
         self.until().is_some_and(|until| Instant::now() < until)

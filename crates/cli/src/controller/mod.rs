@@ -15,7 +15,9 @@ mod pass;
 mod retry;
 mod watched;
 
+use std::collections::BTreeSet;
 use std::env;
+use std::hash::{BuildHasher as _, Hasher as _, RandomState};
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::pin::Pin;
@@ -38,7 +40,7 @@ use self::leadership::Leadership;
 use self::metrics::ControllerMetrics;
 use self::pass::Reconciler;
 use self::watched::Watched;
-use crate::merge::{domains, objects, print_documents};
+use crate::merge::{domains, objects, print_documents, refusals, unplaced};
 use crate::operate::{AdminAddr, Token, user_at_host};
 use crate::serve::write_log;
 
@@ -148,16 +150,22 @@ async fn of_folder(
             folder.display()
         ));
     }
+    // What an incomplete export looks like.
+    let lacks = domains.iter().filter_map(|domain| domain.lacks(&objects));
+    let lacks: BTreeSet<String> = lacks.chain(objects.absent_kinds()).collect();
+    if !lacks.is_empty() {
+        return Err(format!(
+            "nothing is published, because the folder is not complete:\n{}",
+            Vec::from_iter(lacks).join("\n")
+        ));
+    }
     let mut store = args.store("a folder")?;
-    let mut is_whole = true;
+    let (mut is_whole, mut placed, mut refused) = (true, BTreeSet::new(), BTreeSet::new());
     for domain in domains.iter() {
         let merged = merge(&objects, domain);
-        for refusal in merged.outcomes.iter().flat_map(crate::merge::refusals) {
-            tracing::warn!("{refusal}");
-            is_whole = false;
-        }
+        placed.extend(merged.outcomes.iter().map(|outcome| outcome.object.clone()));
+        refused.extend(merged.outcomes.iter().flat_map(refusals));
         let wish = DocumentWish::of(&merged);
-        // An export without Gateways makes none, too.
         if matches!(wish, DocumentWish::Nothing) {
             tracing::info!(
                 "the folder has no policies for domain {}: what is published stays. To withdraw \
@@ -167,9 +175,12 @@ async fn of_folder(
             continue;
         }
         let settled = store.settle(domain, &wish).await;
-        settled.end.say(&mut None);
         is_whole &= settled.end.is_good();
+        settled.end.say(&mut None);
     }
+    refused.extend(unplaced(&objects, &placed));
+    refused.iter().for_each(|refusal| tracing::warn!("{refusal}"));
+    is_whole &= refused.is_empty();
     Ok(if is_whole { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
@@ -185,30 +196,36 @@ async fn of_cluster(args: &ControllerArgs, domains: Domains) -> Result<ExitCode,
         metrics::serve(args.metrics, Arc::clone(&metrics), Arc::clone(&watched)).await?;
     }
     tokio::select! {
-        () = &mut stop => return Ok(ExitCode::SUCCESS),
+        () = &mut stop => {
+            return if ends { Err("stopped before it was done".to_owned()) } else { Ok(ExitCode::SUCCESS) };
+        }
         () = watched.ready() => {}
         () = sleep(WAIT), if ends => return Err(unreadable(&watched)),
     }
     if args.dry_run {
-        let (mut objects, mut faults) = (Objects::default(), std::collections::BTreeSet::new());
+        let (mut objects, mut faults) = (Objects::default(), BTreeSet::new());
         for (_, _, object) in watched.all() {
             faults.extend(objects.add(&object).err().into_iter().flatten());
         }
         return print_documents(&objects, &domains, None, faults);
     }
     let name = env::var("HOSTNAME").ok().filter(|name| !name.is_empty());
-    let name =
-        format!("{}-{}", name.unwrap_or_else(|| "controller".to_owned()), std::process::id());
+    // Two hosts may have one name.
+    let random = RandomState::new().build_hasher().finish();
+    let name = format!("{}-{random:016x}", name.unwrap_or_else(|| "controller".to_owned()));
     let store = args.store(&watched.cluster())?;
-    let reconciler =
-        Reconciler::new(&cluster, domains, watched, store, Arc::clone(&metrics), name.clone());
     let namespace =
         args.lease_namespace.clone().unwrap_or_else(|| cluster.default_namespace().to_owned());
+    let reconciler =
+        Reconciler::new(&cluster, domains, watched, store, Arc::clone(&metrics), name.clone());
     let (ended, ends) = oneshot::channel();
     let (leadership, candidate) =
         Leadership::start(cluster, &namespace, args.lease.clone(), name, ends);
     let done = match args.once {
-        true => once(reconciler, leadership, &namespace, &args.lease).await,
+        true => tokio::select! {
+            () = &mut stop => Err("stopped before it was done".to_owned()),
+            done = once(reconciler, leadership, &namespace, &args.lease) => done,
+        },
         false => {
             lead(reconciler, leadership, stop, &metrics).await;
             Ok(ExitCode::SUCCESS)
@@ -242,8 +259,8 @@ async fn once(
     };
     if timeout(WAIT, gained).await.is_err() {
         return Err(format!(
-            "did not get the Lease {lease} in the namespace {namespace}. Another controller holds \
-             it, and publishes what this one would: stop it first"
+            "did not get the Lease {lease} in the namespace {namespace}. The log says why, or \
+             another controller holds it, and publishes what this one would: stop it first"
         ));
     }
     // It may have waited long.

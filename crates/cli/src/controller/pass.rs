@@ -52,7 +52,7 @@ pub(super) struct Reconciler {
     merged: Option<(u64, MergedObjects)>,
     progress: BTreeMap<String, Result<DocumentProgress, StoreFault>>,
     /// What was said last of a domain.
-    said: BTreeMap<String, Option<String>>,
+    said: BTreeMap<String, Option<(bool, String)>>,
     /// Domains that could not be settled, and objects whose status could not be written.
     domain_retries: Retries<String>,
     status_retries: Retries<ObjectName>,
@@ -110,6 +110,7 @@ impl Reconciler {
     pub(super) fn begin(&mut self) {
         self.progress_written.clear();
         self.progress.clear();
+        self.store.begin();
         self.domain_retries = Retries::default();
         self.status_retries = Retries::default();
         self.due = Instant::now();
@@ -132,17 +133,19 @@ impl Reconciler {
                 is_whole = false;
                 continue;
             }
-            let Some(settled) = leadership.during(self.store.settle(domain, wish)).await else {
-                is_whole = false;
-                break;
+            let settled = match leadership.during(self.store.settle(domain, wish)).await {
+                Some(settled) => settled,
+                // Its time was over, but the Lease was renewed meanwhile.
+                None if leadership.acts() => self.store.late(&name),
+                None => return PassEnd { is_whole: false, due: Instant::now() },
             };
-            settled.end.say(self.said.entry(name.clone()).or_default());
             match settled.end {
                 SettleEnd::Failed(_) => self.domain_retries.failed(&name),
                 _ => self.domain_retries.succeeded(&name),
             }
             is_whole &= settled.end.is_good();
             self.note(&name, &settled.end, settled.progress.as_ref().ok());
+            settled.end.say(self.said.entry(name.clone()).or_default());
             is_changed |= self.progress.get(&name) != Some(&settled.progress);
             self.progress.insert(name, settled.progress);
         }
@@ -190,7 +193,13 @@ impl Reconciler {
         }
         let documents = self.domains.iter().map(|domain| {
             let merged = merge(&objects, domain);
-            let wish = DocumentWish::of(&merged);
+            let wish = match (DocumentWish::of(&merged), domain.lacks(&objects)) {
+                // A wrong name in the configuration is no reason to withdraw what teams have.
+                (DocumentWish::Nothing, Some(why)) if objects.names().next().is_some() => {
+                    DocumentWish::Faulty(why)
+                }
+                (wish, _) => wish,
+            };
             (merged, wish)
         });
         MergedObjects { documents: documents.collect(), unreadable }
@@ -220,7 +229,10 @@ impl Reconciler {
             let (object, refused) = readable(&name, value, merged.unreadable.get(&name));
             let outcomes = self.domains.iter().zip(&by_name).filter_map(|(domain, by_name)| {
                 let outcome = refused.as_ref().or_else(|| by_name.get(&name).copied())?;
-                let progress = self.progress.get(domain.name())?.as_ref().map_err(|fault| *fault);
+                let progress = self.progress.get(domain.name());
+                let progress = progress.map_or(Err(StoreFault::Unreachable), |progress| {
+                    progress.as_ref().map_err(|fault| *fault)
+                });
                 Some(DomainOutcome { domain, outcome, progress })
             });
             let new = status(&name, &object, &outcomes.collect::<Vec<_>>(), time);
@@ -441,8 +453,8 @@ mod tests {
             let store = DocumentStore::new(away, None, "test".to_owned(), "cluster 1");
             let domains = Domains::one("shop").unwrap();
             let name = "test".to_owned();
-            let reconciler =
-                Reconciler::new(&api.client(), domains, Arc::clone(&watched), store, metrics, name);
+            let (client, of) = (api.client(), Arc::clone(&watched));
+            let reconciler = Reconciler::new(&client, domains, of, store, metrics, name);
             Self { api, watched, reconciler }
         }
 
@@ -499,6 +511,20 @@ mod tests {
         scene.reconciler.due = Instant::now();
         scene.pass().await;
         assert_eq!(scene.patches("good"), 2);
+    }
+
+    #[tokio::test]
+    async fn domain_that_takes_too_long_is_tried_again_and_stops_no_status() {
+        let mut scene = Scene::new().await;
+        // It accepts connections and never answers.
+        let hangs = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = hangs.local_addr().unwrap().to_string().parse().unwrap();
+        scene.reconciler.store = DocumentStore::new(address, None, "test".to_owned(), "cluster 1");
+        scene.apply(policy("good", 2)).await;
+        let leadership = Leadership::renewed_after(Duration::from_millis(50));
+        let end = scene.reconciler.pass(1, &leadership).await;
+        assert!(!end.is_whole && !scene.reconciler.domain_retries.is_due(&"shop".to_owned()));
+        assert_eq!(scene.patches("good"), 1);
     }
 
     #[tokio::test]

@@ -165,7 +165,7 @@ impl Watched {
     pub(super) fn relist(self: &Arc<Self>) {
         let mut tasks = JoinSet::new();
         for kind in WatchedKind::ALL {
-            self.lock(kind).into_iter().for_each(|mut objects| objects.is_ready = false);
+            self.lock(kind).into_iter().for_each(|mut objects| objects.begin());
             let of_kind = Arc::clone(self);
             let (client, resource) = (self.client.clone(), kind.resource());
             let config = watcher::Config::default();
@@ -288,10 +288,7 @@ impl Watched {
     /// Whether the API server serves HTTPRoutes, and no GRPCRoutes: not every Gateway API has them.
     /// A server that has just started serves none of both.
     async fn has_no_grpc_routes(&self) -> bool {
-        let is = |kind, is: fn(&KindObjects) -> bool| self.lock(kind).is_some_and(|of| is(&of));
-        if !is(WatchedKind::GrpcRoute, |grpc| grpc.absences >= MANY)
-            || !is(WatchedKind::HttpRoute, |http| http.is_ready)
-        {
+        if self.lock(WatchedKind::GrpcRoute).is_none_or(|grpc| grpc.absences < MANY) {
             return false;
         }
         let served = self.client.list_api_group_resources(&format!("{GATEWAY_API}/v1")).await;
@@ -358,6 +355,12 @@ impl KindObjects {
             }
             _ => new,
         }
+    }
+
+    /// Begins anew. What was absent for long need not be shown to be absent as long again.
+    fn begin(&mut self) {
+        self.is_ready = false;
+        self.failures = 0;
     }
 
     fn works(&mut self) {
@@ -478,6 +481,13 @@ mod tests {
         api.put("/apis/gateway.networking.k8s.io/v1", served(&["httproutes"]));
         say(&watched, WatchedKind::GrpcRoute, absent()).await;
         assert!(watched.is_ready() && watched.unknown().is_empty());
+        // A new leader reads all anew, and hears that there are none before it hears the rest.
+        for kind in WatchedKind::ALL {
+            watched.lock(kind).unwrap().begin();
+        }
+        let rests = say(&watched, WatchedKind::GrpcRoute, [Ok(Event::Init), fails(404)]).await;
+        list(&watched, &OTHERS).await;
+        assert!(watched.is_ready() && rests == [0, 1], "{rests:?}");
     }
 
     #[tokio::test]

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use serde_json::{Map, Value, json};
 
 use super::written::check;
-use crate::objects::ObjectName;
+use crate::objects::{ObjectName, Objects};
 
 /// A domain: what its document says before the policies of objects, and its Gateways.
 #[derive(Clone, Debug)]
@@ -119,6 +119,24 @@ impl Domain {
         match &self.gateways {
             GatewayChoice::Named(own) => own.iter().any(|name| name.namespace == namespace),
             GatewayChoice::Others(_) => false,
+        }
+    }
+
+    /// The Gateways that it should have and that are not among the objects, in a sentence: a wrong
+    /// name, or objects that are not complete.
+    pub fn lacks(&self, objects: &Objects) -> Option<String> {
+        let domain = self.name();
+        match &self.gateways {
+            GatewayChoice::Named(own) => {
+                let missing = own.iter().filter(|name| !objects.gateways.contains_key(*name));
+                let missing: Vec<String> = missing.map(ToString::to_string).collect();
+                (!missing.is_empty()).then(|| {
+                    let missing = missing.join(", ");
+                    format!("there is no Gateway {missing}, which domain {domain} lists")
+                })
+            }
+            GatewayChoice::Others(_) => (!objects.gateways.keys().any(|name| self.has(name)))
+                .then(|| format!("there is no Gateway for domain {domain}")),
         }
     }
 

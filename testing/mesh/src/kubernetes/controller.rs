@@ -4,7 +4,8 @@ use std::{fs, process::Command, thread::sleep, time::Duration};
 
 use anyhow::{Context, Result, ensure};
 use quotagate_support::{
-    http, paths, ports,
+    http::{self, Client, Request},
+    paths, ports,
     process::Process,
     store::{StoreOptions, StoreProcess},
     wait,
@@ -81,7 +82,17 @@ fn objects(stage: &Stage<'_>) -> Result<String> {
     stage.condition("b", "faulty", "Accepted", "there is no identity platform/nobody")?;
     stage.condition("a", "second", "Accepted", "ctl-a/good has a policy per-caller")?;
     ensure!(quotas(&store)? == [100], "{:?}", quotas(&store)?);
-    let table = api.run(&["get", "qp", "--all-namespaces"])?;
+    // As the filter of a proxy does that has taken it up.
+    let digest = documents(&store)?["documents"][0]["digest"].clone();
+    let report = json!({
+        "proxy": "0000000000000001", "digest": digest, "number": 1, "in_force_s": 60, "live": true,
+        "policies": [],
+    });
+    let report = Request::post("/v1/telemetry?domain=shop", report.to_string().as_bytes());
+    let answer = Client::connect(store.port())?.send(&report)?;
+    ensure!(answer.status == 200, "{}", answer.text());
+    stage.condition("a", "good", "Enforced", "1 of 1 proxies")?;
+    let table = api.run(&["get", "quotapolicies", "--all-namespaces"])?;
     ensure!(table.contains("100/1m"), "{table}");
 
     controller.process.kill()?;

@@ -422,8 +422,8 @@ fn say_owner(last: Option<&DocumentRecord>) {
     };
     if let Some(last) = last.filter(by_controller) {
         say(&format!(
-            "`quotagate controller` published number {} ({}). It publishes what the QuotaPolicies \
-             make again within seconds: change them, or stop it first.",
+            "`quotagate controller` published number {} ({}). While it runs, it publishes what the \
+             QuotaPolicies make again within seconds: change them, or stop it first.",
             last.number, last.by
         ));
     }

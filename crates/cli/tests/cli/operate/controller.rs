@@ -42,6 +42,7 @@ impl Scene {
         fs::write(folder.path().join("config.yaml"), config.to_string()).unwrap();
         let scene = Self { fleet: Fleet::memory(), folder };
         scene.write("gateway.yaml", GATEWAY);
+        scene.write("private.yaml", &GATEWAY.replace("public", "private"));
         scene.write("policy.yaml", &policy("house", "5"));
         scene
     }
@@ -119,12 +120,14 @@ fn folder_without_policies_or_with_faults_withdraws_nothing() {
     stays("must be YAML or JSON");
     scene.write("policy.yaml", &policy("house", "many"));
     stays("spec.overrides.policies[0].quota");
-    // As an export without Gateways.
+    // Exports that lack a Gateway, or a kind.
     scene.write("policy.yaml", &policy("house", "5"));
     scene.remove("gateway.yaml");
-    let done = scene.once();
-    assert!(done.status == 1 && done.err.contains("what is published stays"), "{done:?}");
-    assert_eq!(scene.published(), (5, 1));
+    stays("there is no Gateway gateways/public, which domain shop lists");
+    scene.write("gateway.yaml", GATEWAY);
+    let of_route = policy("routed", "5").replace("kind: Gateway", "kind: HTTPRoute");
+    scene.write("routed.yaml", &of_route);
+    stays("targets a HTTPRoute, and there is none");
 }
 
 #[test]
@@ -147,7 +150,6 @@ fn store_that_is_away_stops_no_domain_and_is_no_success() {
     let mut scene = Scene::new();
     let away = scene.fleet.admin();
     scene.fleet = Fleet::memory();
-    scene.write("private.yaml", &GATEWAY.replace("public", "private"));
     scene.write("other.yaml", &policy("other", "5").replace("public", "private"));
     let done = scene.once_at(&away);
     assert_eq!(done.status, 1, "{done:?}");
