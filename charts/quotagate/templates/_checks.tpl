@@ -148,6 +148,19 @@
 {{- if not (or $store.enabled .admin) -}}
 {{- fail "store.enabled is false: name the admin address of your store in controller.admin" -}}
 {{- end -}}
+{{- if not (or .admin $store.adminToken.existingSecret) -}}
+{{- fail "store.adminToken.existingSecret is empty, and without it the store takes no documents: name a Secret with the line of the controller's token (`quotagate token new controller --role publish`)" -}}
+{{- end -}}
+{{- if and $values.policy (ne $filter.kind "none") -}}
+{{- if not $values.policy.live -}}
+{{- fail "policy.live is not true: the filter would never take up what the controller publishes" -}}
+{{- end -}}
+{{- $domains := list -}}
+{{- range .domains -}}{{- $domains = append $domains .domain -}}{{- end -}}
+{{- if not (has $values.policy.domain $domains) -}}
+{{- fail (printf "controller.domains does not have %s, the domain of policy: the filter would never take up what the controller publishes" $values.policy.domain) -}}
+{{- end -}}
+{{- end -}}
 {{- end -}}
 {{- end -}}
 {{- if and $values.jwt.issuer (not $values.jwt.jwksUri) -}}

@@ -76,6 +76,20 @@ pub fn with_rate_limits(mut values: Value) -> Value {
     values
 }
 
+/// Values with the controller of QuotaPolicies, for an example.
+#[must_use]
+pub fn with_controller() -> Value {
+    let domain = json!({
+        "domain": "shop", "gateways": ["gateways/public"], "store": {"cluster": "quota_store"},
+    });
+    json!({
+        "quotaPolicies": {"enabled": true}, "policy": {"live": true},
+        "controller": {
+            "enabled": true, "token": {"existingSecret": "controller"}, "domains": [domain],
+        },
+    })
+}
+
 /// Good values: an example's, with some replaced.
 #[must_use]
 pub fn accepted() -> Vec<(&'static str, Value)> {
@@ -191,8 +205,31 @@ pub fn accepted() -> Vec<(&'static str, Value)> {
 pub fn refused() -> Vec<(&'static str, Value, &'static [&'static str])> {
     let (istio, gateway, native) =
         ("istio.yaml", "envoy-gateway.yaml", "envoy-gateway-native.yaml");
+    let controller = |changed: Value| {
+        let mut values = with_controller();
+        merge(&mut values, changed);
+        values
+    };
     vec![
         (istio, json!({"image": {"registry": ""}}), &["image.registry", "--set image.registry="]),
+        (
+            istio,
+            controller(json!({"quotaPolicies": {"enabled": false}})),
+            &["controller.enabled", "quotaPolicies.enabled"],
+        ),
+        (istio, controller(json!({"controller": {"domains": []}})), &["controller.domains"]),
+        (
+            istio,
+            controller(json!({"controller": {"token": {"existingSecret": ""}}})),
+            &["controller.token.existingSecret", "quotagate token new"],
+        ),
+        (
+            istio,
+            controller(json!({"store": {"adminToken": {"existingSecret": ""}}})),
+            &["store.adminToken.existingSecret", "quotagate token new"],
+        ),
+        (istio, controller(json!({"policy": {"live": false}})), &["policy.live"]),
+        (istio, controller(json!({"policy": {"domain": "pay"}})), &["controller.domains", "pay"]),
         (
             istio,
             json!({"store": {"redis": {"existingSecret": ""}}}),

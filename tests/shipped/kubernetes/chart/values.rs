@@ -3,7 +3,7 @@
 
 use std::{fs, process::Command};
 
-use quotagate_chart::cases::{accepted, everything, merge, with_rate_limits};
+use quotagate_chart::cases::{accepted, everything, merge, with_controller, with_rate_limits};
 use quotagate_support::{
     http, paths,
     store::{StoreOptions, StoreProcess},
@@ -93,6 +93,38 @@ fn resource_for_quotas_of_teams_comes_with_its_rights_and_outlives_the_release()
     assert!(one("istio.yaml", alone).iter().any(|object| object == definition));
     let objects = one("istio.yaml", json!({}));
     assert!(!objects.iter().any(|object| object.to_string().contains("quotapolicies")));
+}
+
+#[test]
+fn controller_has_a_token_in_a_file_and_rights_on_its_own_lease_alone() {
+    let objects = one("istio.yaml", with_controller());
+    for object in objects.iter().filter(|of| of["kind"] != "CustomResourceDefinition") {
+        assert_eq!(schemas::faults(object), Vec::<String>::new(), "{object}");
+    }
+    let name = "quotagate-controller";
+    let deployment = objects
+        .iter()
+        .find(|object| object["kind"] == "Deployment" && object["metadata"]["name"] == name);
+    let pod = &deployment.unwrap()["spec"]["template"]["spec"];
+    let container = &pod["containers"][0];
+    let has = |argument: &str| container["args"].as_array().unwrap().contains(&argument.into());
+    assert!(has("--token-file=/etc/quotagate-token/token"), "{container}");
+    assert!(has("--lease=quotagate-controller"), "{container}");
+    assert!(!container["env"].to_string().contains("secret"), "{container}");
+    assert_eq!(pod["volumes"][1]["secret"]["secretName"], "controller");
+    let rules = &of(&objects, "Role")["rules"];
+    let expected = json!([
+        {
+            "apiGroups": ["coordination.k8s.io"], "resources": ["leases"], "resourceNames": [name],
+            "verbs": ["get", "update"],
+        },
+        {"apiGroups": ["coordination.k8s.io"], "resources": ["leases"], "verbs": ["create"]},
+    ]);
+    assert_eq!(*rules, expected);
+    let roles = objects.iter().filter(|object| object["kind"] == "ClusterRole");
+    let mut roles = roles.filter(|object| object["metadata"]["name"] == name);
+    let rights = roles.next().unwrap()["rules"].to_string();
+    assert!(!rights.contains("secrets") && !rights.contains("pods"), "{rights}");
 }
 
 #[test]
