@@ -333,8 +333,8 @@ impl Objects {
         Ok(())
     }
 
-    /// The kinds that QuotaPolicies target and of which there is no object, a sentence each: an
-    /// export may lack them.
+    /// The kinds that QuotaPolicies target and that have no object, a sentence each: an export may
+    /// lack them.
     pub fn absent_kinds(&self) -> Vec<String> {
         let targets = self.policies.values().flat_map(|policy| &policy.spec.target_refs);
         let kinds: BTreeSet<&str> = targets.map(|target| target.kind.as_str()).collect();

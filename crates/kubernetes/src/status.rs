@@ -276,7 +276,7 @@ impl StatusWriter<'_> {
         conditions
     }
 
-    /// What the status says of a document of which nobody knows how far it has come.
+    /// What the status says of a document while nobody knows how far it has come.
     fn kept(&self, ancestor: &AncestorRef, fault: StoreFault) -> Vec<Condition> {
         let unknown = |kind, status, reason| {
             self.condition(ancestor, kind, status, reason, &fault.to_string())

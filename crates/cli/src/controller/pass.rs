@@ -35,7 +35,7 @@ const ANSWER: Duration = Duration::from_secs(5);
 const MAX_NOTE: usize = 1024;
 /// Statuses that are written at once.
 const AT_ONCE: usize = 16;
-/// How often statuses are compared when nothing changes, for one that somebody else has changed.
+/// How often statuses are compared when no object changes: others may have changed a status.
 const COMPARISON: Duration = Duration::from_secs(30);
 /// Statuses that a pass writes because of progress alone, so that changes do not wait for them.
 const PROGRESS_A_PASS: usize = 64;
@@ -225,7 +225,7 @@ impl Reconciler {
         let names: BTreeSet<&ObjectName> = objects.iter().map(|(name, _)| name).collect();
         self.status_retries.retain(|name| names.contains(name));
         for (name, value) in objects {
-            let uid = value["metadata"]["uid"].as_str().map(str::to_owned);
+            let uid = value.pointer("/metadata/uid").and_then(Value::as_str).map(str::to_owned);
             let (object, refused) = readable(&name, value, merged.unreadable.get(&name));
             let outcomes = self.domains.iter().zip(&by_name).filter_map(|(domain, by_name)| {
                 let outcome = refused.as_ref().or_else(|| by_name.get(&name).copied())?;
@@ -311,7 +311,9 @@ impl Reconciler {
         }
         if let Some((type_, reason, mut note)) = news(wanted.old.as_ref(), new) {
             if note.len() > MAX_NOTE {
-                note.truncate(note.floor_char_boundary(MAX_NOTE - 3));
+                while note.len() > MAX_NOTE - 3 {
+                    note.pop();
+                }
                 note.push_str("...");
             }
             let event = Event {
@@ -361,8 +363,11 @@ fn readable(
         status: serde_json::from_value(part("status")).ok(),
     };
     let Some(why) = why else { return (object, None) };
-    let target = &value["spec"]["targetRefs"][0];
-    let text = |field: &str| target[field].as_str().unwrap_or_default().to_owned();
+    let target = value.pointer("/spec/targetRefs/0");
+    let text = |field: &str| {
+        let text = target.and_then(|target| target.get(field)?.as_str());
+        text.unwrap_or_default().to_owned()
+    };
     let ancestor = AncestorRef {
         group: text("group"),
         kind: text("kind"),

@@ -14,7 +14,7 @@ use kube::runtime::watcher::{self, Event, watcher};
 use kube::{Client, ResourceExt};
 use quotagate_kubernetes::{ObjectName, Objects, QuotaPolicyStatus};
 use serde::Serialize;
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep};
@@ -73,25 +73,22 @@ impl WatchedKind {
     /// What a merge reads of an object.
     fn kept(self, object: &Value) -> Value {
         let resource = self.resource();
-        let metadata = &object["metadata"];
-        let mut kept = json!({"apiVersion": resource.api_version, "kind": resource.kind});
-        for name in ["name", "namespace", "labels", "creationTimestamp", "generation", "uid"] {
-            if let Some(value) = metadata.get(name) {
-                kept["metadata"][name] = value.clone();
-            }
-        }
+        let names = ["name", "namespace", "labels", "creationTimestamp", "generation", "uid"];
+        let of = |part: &Value, names: &[&str]| -> Map<String, Value> {
+            let found = names.iter().filter_map(|name| Some((*name, part.get(name)?)));
+            found.map(|(name, value)| (name.to_owned(), value.clone())).collect()
+        };
         let parts: &[&str] = match self {
-            Self::QuotaPolicy => &["spec", "status"],
             Self::Gateway => &["spec"],
-            Self::HttpRoute | Self::GrpcRoute => &["spec", "status"],
+            Self::QuotaPolicy | Self::HttpRoute | Self::GrpcRoute => &["spec", "status"],
             Self::Service | Self::Namespace => &[],
         };
-        for part in parts {
-            if let Some(value) = object.get(*part) {
-                kept[*part] = value.clone();
-            }
-        }
-        kept
+        let mut kept = of(object, parts);
+        let metadata = object.get("metadata").map_or_else(Map::new, |part| of(part, &names));
+        kept.insert("apiVersion".to_owned(), resource.api_version.into());
+        kept.insert("kind".to_owned(), resource.kind.into());
+        kept.insert("metadata".to_owned(), metadata.into());
+        kept.into()
     }
 
     /// Whether a merge of the two would differ.
@@ -220,7 +217,7 @@ impl Watched {
         let mut system = namespaces.filter(|(name, _)| name.name == "kube-system");
         let uid = system
             .next()
-            .and_then(|(_, object)| Some(object["metadata"]["uid"].as_str()?.to_owned()));
+            .and_then(|(_, object)| Some(object.pointer("/metadata/uid")?.as_str()?.to_owned()));
         format!("cluster {}", uid.unwrap_or_default())
     }
 
