@@ -17,7 +17,7 @@ use serde::Serialize;
 use serde_json::{Map, Value, json};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
-use tokio::time::{Instant, sleep};
+use tokio::time::{Instant, sleep, timeout};
 
 use super::metrics::{ControllerMetrics, KindLabel};
 use super::retry::pause;
@@ -26,6 +26,8 @@ const GATEWAY_API: &str = "gateway.networking.k8s.io";
 /// After so many failures in a row, a kind counts as unknown, and one that the API server does not
 /// serve as absent.
 const MANY: u32 = 4;
+/// How long the API server may take for a part of the first list. The client has no limit.
+const LIST: Duration = Duration::from_secs(30);
 /// A watch without a failure for so long works, also if it has nothing to tell.
 const CALM: Duration = Duration::from_secs(300);
 
@@ -171,11 +173,13 @@ impl Watched {
                 WatchedKind::Service | WatchedKind::Namespace => {
                     let api: Api<PartialObjectMeta<DynamicObject>> =
                         Api::all_with(client, &resource);
-                    tasks.spawn(of_kind.follow(kind, watcher(api, config)));
+                    let begin = move || watcher(api.clone(), config.clone());
+                    tasks.spawn(of_kind.follow(kind, LIST, begin));
                 }
                 _ => {
                     let api: Api<DynamicObject> = Api::all_with(client, &resource);
-                    tasks.spawn(of_kind.follow(kind, watcher(api, config)));
+                    let begin = move || watcher(api.clone(), config.clone());
+                    tasks.spawn(of_kind.follow(kind, LIST, begin));
                 }
             }
         }
@@ -247,14 +251,35 @@ impl Watched {
         Some(self.kinds.get(&kind)?.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    async fn follow<K, S>(self: Arc<Self>, kind: WatchedKind, stream: S)
-    where
+    /// Follows a watch, and begins it anew if it ends, or if its first list hangs.
+    async fn follow<K, S>(
+        self: Arc<Self>,
+        kind: WatchedKind,
+        limit: Duration,
+        begin: impl Fn() -> S,
+    ) where
         K: ResourceExt + Serialize,
         S: Stream<Item = watcher::Result<Event<K>>>,
     {
-        let mut stream = pin!(stream);
-        while let Some(event) = stream.next().await {
-            sleep(self.take(kind, event).await).await;
+        loop {
+            let mut stream = pin!(begin());
+            loop {
+                let is_ready = self.lock(kind).is_some_and(|objects| objects.is_ready);
+                let event = match is_ready {
+                    true => Ok(stream.next().await),
+                    false => timeout(limit, stream.next()).await,
+                };
+                match event {
+                    Ok(Some(event)) => sleep(self.take(kind, event).await).await,
+                    Ok(None) => break,
+                    Err(_) => {
+                        let why = "the API server does not answer";
+                        let rest = self.lock(kind).map(|mut of| of.fail(kind, why, false));
+                        sleep(rest.unwrap_or_default()).await;
+                        break;
+                    }
+                }
+            }
         }
     }
 
@@ -268,7 +293,7 @@ impl Watched {
         let (mut is_changed, rest) =
             self.lock(kind).map_or_else(Default::default, |mut objects| match event {
                 Ok(event) => (objects.take(kind, event), Duration::ZERO),
-                Err(error) => (false, objects.fail(kind, &error)),
+                Err(error) => (false, objects.fail(kind, &error.to_string(), is_absent(&error))),
             });
         if kind == WatchedKind::GrpcRoute && !rest.is_zero() && self.has_no_grpc_routes().await {
             is_changed |= self.lock(kind).is_some_and(|mut objects| objects.are_none(kind));
@@ -365,17 +390,16 @@ impl KindObjects {
     }
 
     /// Notes that the watch failed, and says how long it should rest.
-    fn fail(&mut self, kind: WatchedKind, error: &watcher::Error) -> Duration {
+    fn fail(&mut self, kind: WatchedKind, why: &str, is_absent: bool) -> Duration {
         if self.failed.as_ref().is_some_and(|(at, _)| at.elapsed() > CALM) {
             self.works();
         }
-        let why = error.to_string();
         if self.failed.as_ref().is_none_or(|(_, known)| *known != why) {
             tracing::warn!("watch of {}: {why}", kind.resource().plural);
         }
         self.failures = self.failures.saturating_add(1);
-        self.absences = if is_absent(error) { self.absences.saturating_add(1) } else { 0 };
-        self.failed = Some((Instant::now(), why));
+        self.absences = if is_absent { self.absences.saturating_add(1) } else { 0 };
+        self.failed = Some((Instant::now(), why.to_owned()));
         pause(self.failures)
     }
 
@@ -502,6 +526,26 @@ mod tests {
         assert_eq!(*watched.changes().borrow(), changes);
         say(&watched, kind, [Ok(Event::Apply(gateway("a")))]).await;
         assert_eq!(say(&watched, kind, page()).await, [0, 0, 1], "it begins from one second");
+    }
+
+    #[tokio::test]
+    async fn list_that_hangs_is_begun_anew() {
+        let watched = watched(&FakeApi::default());
+        list(&watched, &OTHERS).await;
+        let begun = std::sync::atomic::AtomicUsize::new(0);
+        let begin = move || {
+            let hangs = begun.fetch_add(1, std::sync::atomic::Ordering::Relaxed) == 0;
+            let events = if hangs { vec![] } else { vec![Ok(Event::Init), Ok(Event::InitDone)] };
+            let events: Vec<watcher::Result<Event<DynamicObject>>> = events;
+            futures_util::stream::iter(events).chain(futures_util::stream::pending())
+        };
+        let limit = Duration::from_millis(10);
+        let follow = Arc::clone(&watched).follow(WatchedKind::GrpcRoute, limit, begin);
+        tokio::select! {
+            () = follow => {}
+            () = watched.ready() => {}
+        }
+        assert!(watched.is_ready());
     }
 
     #[tokio::test]
