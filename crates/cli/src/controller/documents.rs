@@ -106,6 +106,17 @@ pub(super) enum SettleEnd {
     Failed(String),
 }
 
+impl Settled {
+    /// Whether the store did not answer.
+    pub(super) fn is_unanswered(&self) -> bool {
+        let fault = match &self.progress {
+            Ok(progress) => progress.proxies.as_ref().err(),
+            Err(fault) => Some(fault),
+        };
+        fault == Some(&StoreFault::Unreachable)
+    }
+}
+
 impl SettleEnd {
     pub(super) fn is_good(&self) -> bool {
         matches!(self, Self::Same(_) | Self::Changed(_))
@@ -225,10 +236,10 @@ impl DocumentStore {
         Ok(answer.value.done)
     }
 
-    /// What is known if the store took so long that the Lease could have ended.
-    pub(super) fn late(&self, domain: &str) -> Settled {
+    /// What is known if the store has taken too long.
+    pub(super) fn late(&self, domain: &str, wish: &DocumentWish) -> Settled {
         let failure = Failure::Unreachable("the store takes too long".to_owned());
-        self.failed(domain, &DocumentWish::Nothing, &failure)
+        self.failed(domain, wish, &failure)
     }
 
     /// What is known while the store does not do it. Proxies keep what they have.

@@ -119,7 +119,7 @@ impl Reconciler {
     /// Publishes and writes as long as it leads.
     pub(super) async fn pass(&mut self, changes: u64, leadership: &Leadership) -> PassEnd {
         let begun = Instant::now();
-        let (mut is_changed, mut is_whole) = (false, true);
+        let (mut is_changed, mut is_whole, mut is_away) = (false, true, false);
         let merged = match self.merged.take() {
             Some((of, merged)) if of == changes => merged,
             _ => {
@@ -133,12 +133,17 @@ impl Reconciler {
                 is_whole = false;
                 continue;
             }
-            let settled = match leadership.during(self.store.settle(domain, wish)).await {
-                Some(settled) => settled,
-                // Its time was over, but the Lease was renewed meanwhile.
-                None if leadership.acts() => self.store.late(&name),
-                None => return PassEnd { is_whole: false, due: Instant::now() },
+            let settled = match is_away {
+                // One store has all domains, and statuses wait for this.
+                true => self.store.late(&name, wish),
+                false => match leadership.during(self.store.settle(domain, wish)).await {
+                    Some(settled) => settled,
+                    // Its time was over, but the Lease was renewed meanwhile.
+                    None if leadership.acts() => self.store.late(&name, wish),
+                    None => return PassEnd { is_whole: false, due: Instant::now() },
+                },
             };
+            is_away = settled.is_unanswered();
             match settled.end {
                 SettleEnd::Failed(_) => self.domain_retries.failed(&name),
                 _ => self.domain_retries.succeeded(&name),
@@ -532,9 +537,15 @@ mod tests {
         let address = hangs.local_addr().unwrap().to_string().parse().unwrap();
         scene.reconciler.store = DocumentStore::new(address, None, "test".to_owned(), "cluster 1");
         scene.apply(policy("good", 2)).await;
+        let domain = |name: &str, gateways: &[&str]| json!({"domain": name, "gateways": gateways, "store": {"cluster": "c"}});
+        let domains = json!({"domains": [domain("shop", &["g/a"]), domain("other", &["g/b"])]});
+        scene.reconciler.domains = Domains::read(&domains).unwrap();
         let leadership = Leadership::renewed_after(Duration::from_millis(50));
         let end = scene.reconciler.pass(1, &leadership).await;
-        assert!(!end.is_whole && !scene.reconciler.domain_retries.is_due(&"shop".to_owned()));
+        assert!(!end.is_whole);
+        for name in ["shop", "other"] {
+            assert!(!scene.reconciler.domain_retries.is_due(&name.to_owned()), "{name}");
+        }
         assert_eq!(scene.patches("good"), 1);
     }
 
