@@ -198,12 +198,13 @@ impl Reconciler {
         }
         let documents = self.domains.iter().map(|domain| {
             let merged = merge(&objects, domain);
-            let wish = match (DocumentWish::of(&merged), domain.lacks(&objects)) {
-                // A wrong name in the configuration is no reason to withdraw what teams have.
-                (DocumentWish::Nothing, Some(why)) if objects.names().next().is_some() => {
+            // A wrong name in the configuration is no reason to take what teams have out of force.
+            let has_none = merged.outcomes.iter().all(|outcome| outcome.policies.is_empty());
+            let wish = match domain.lacks(&objects) {
+                Some(why) if has_none && objects.names().next().is_some() => {
                     DocumentWish::Faulty(why)
                 }
-                (wish, _) => wish,
+                _ => DocumentWish::of(&merged),
             };
             (merged, wish)
         });
@@ -527,6 +528,20 @@ mod tests {
         scene.reconciler.due = Instant::now();
         scene.pass().await;
         assert_eq!(scene.patches("good"), 2);
+    }
+
+    #[tokio::test]
+    async fn gateway_that_is_not_there_takes_no_quota_out_of_force() {
+        let mut scene = Scene::new().await;
+        let own = json!([{"name": "own", "partition_by": [], "quota": 9, "window": "1m"}]);
+        let domains = json!({"domains": [{
+            "domain": "shop", "gateways": ["g/mistyped"], "store": {"cluster": "c"}, "policies": own
+        }]});
+        scene.reconciler.domains = Domains::read(&domains).unwrap();
+        let wish = |scene: &Scene| scene.reconciler.merge().documents.remove(0).1;
+        assert!(matches!(wish(&scene), DocumentWish::Document(_)), "of no team");
+        scene.apply(policy("good", 2)).await;
+        assert!(matches!(wish(&scene), DocumentWish::Faulty(_)));
     }
 
     #[tokio::test]
