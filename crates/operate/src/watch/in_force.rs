@@ -71,7 +71,6 @@ impl ReportedDocuments {
         if !is_domain(domain)
             || !is_document_digest(&report.digest)
             || !is_process_id(&report.proxy)
-            || usize::try_from(report.worker).is_ok_and(|worker| worker >= MAX_SHOWN_WORKERS)
         {
             return;
         }
@@ -80,7 +79,9 @@ impl ReportedDocuments {
         if !documents.contains_key(&name) && !has_room(&mut documents, domain, now) {
             return;
         }
-        let worker = (Box::from(&*report.proxy), report.worker);
+        // VMs of the Wasm form that follow each other have ever higher numbers.
+        let index = u32::try_from(MAX_SHOWN_WORKERS).map_or(0, |most| report.worker % most);
+        let worker = (Box::from(&*report.proxy), index);
         let is_known = documents.get(&name).is_some_and(|workers| workers.contains_key(&worker));
         let is_full = |documents: &WorkersOfDocuments| {
             documents.values().map(HashMap::len).sum::<usize>() >= MAX_WORKERS
@@ -386,5 +387,8 @@ mod tests {
         let later = now + SHOWN;
         documents.reported("shop", &live(99_999, 0, A, 7, 0), later);
         assert_eq!(workers(documents.seen(later)), 1, "those of the past make room");
+        // A number above the bound belongs to a worker that reports.
+        documents.reported("shop", &live(99_999, 5_000, A, 7, 0), later);
+        assert_eq!(workers(documents.seen(later)), 2);
     }
 }
