@@ -239,8 +239,10 @@ impl FleetSight<'_> {
                 })
                 .collect();
             documents.sort_by_key(|document| Reverse(document.proxies));
-            let proxies = count(all.len());
-            (domain, DocumentsInForce { proxies, documents, differ: Vec::new(), silent })
+            let live = sightings.iter().flat_map(|seen| &seen.proxies).filter(|seen| seen.live);
+            let live: BTreeSet<&str> = live.map(|seen| &*seen.proxy).collect();
+            let (proxies, live, differ) = (count(all.len()), count(live.len()), Vec::new());
+            (domain, DocumentsInForce { proxies, documents, differ, live, silent })
         });
         counted.collect()
     }
