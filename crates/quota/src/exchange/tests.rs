@@ -330,7 +330,13 @@ enum SecondPass {
     Lost,
 }
 
-fn second_pass(worker: &mut Worker<()>, earlier: Admission, how: SecondPass) {
+/// `meanwhile` happens while it waits for a call.
+fn second_pass(
+    worker: &mut Worker<()>,
+    earlier: Admission,
+    how: SecondPass,
+    meanwhile: fn(&mut Worker<()>),
+) {
     let mut exchange = Exchange::default();
     let now = at(1);
     match how {
@@ -346,12 +352,7 @@ fn second_pass(worker: &mut Worker<()>, earlier: Admission, how: SecondPass) {
             let evaluation = evaluation(worker, &[0, 1]);
             let arrival = exchange.arrive((), evaluation, Some(earlier), worker, now);
             assert_eq!(arrival, Arrival::Waiting);
-            if worker.config().is_live() {
-                // In another document, these policies have each other's index.
-                let mut config = (**worker.config()).clone();
-                config.policies.reverse();
-                worker.swap(config, now);
-            }
+            meanwhile(worker);
             let call = worker.next_call(now).expect("a call of the other policy");
             assert_eq!(call.request.reservations.len(), 1);
             if matches!(how, SecondPass::Left) {
@@ -386,7 +387,7 @@ fn redirected_request_costs_what_its_policy_says_although_its_second_pass_does_n
             let mut first = admitted(&mut worker);
             let earlier = first.redirected(|| true).unwrap();
             first.end(&(), &mut worker, at(1));
-            second_pass(&mut worker, earlier, how);
+            second_pass(&mut worker, earlier, how, |_| ());
             assert_eq!(adjusted(&mut worker), expected, "{how:?} {count} {if_missing}");
         }
     }
@@ -655,6 +656,12 @@ fn redirected_request_counts_once_under_one_document_and_twice_under_two() {
 #[test]
 fn abandoned_pass_is_settled_by_the_document_under_which_it_counted_or_not_at_all() {
     use SecondPass::{Left, Lost, MissingIdentity, Refused};
+    // In another document, the policies have each other's index.
+    let reverse = |w: &mut Worker<()>| {
+        let mut config = (**w.config()).clone();
+        config.policies.reverse();
+        w.swap(config, at(1));
+    };
     for (how, is_swapped_between, expected) in [
         (Left, false, vec![-20]),
         (Refused, false, vec![-20]),
@@ -666,7 +673,7 @@ fn abandoned_pass_is_settled_by_the_document_under_which_it_counted_or_not_at_al
         if is_swapped_between {
             w.swap((**w.config()).clone(), at(0));
         }
-        second_pass(&mut w, earlier, how);
+        second_pass(&mut w, earlier, how, reverse);
         assert_eq!(adjusted(&mut w), expected, "{how:?}");
     }
 }

@@ -540,15 +540,20 @@ fn counts_that_nobody_has_taken_before_a_swap_stay_with_the_name_of_their_policy
 fn refund_of_a_policy_that_is_gone_is_known_when_it_comes_back() {
     let mut w = live();
     holds_leases(&mut w, &[0]);
-    let counter = checks_of(w.config(), &[0], "x", 1).remove(0).counter;
-    let spent = Balance { quota: 10_000, remaining: 0, resets: at(30_000), window_s: 60 };
-    w.known.ledger.learn(&counter, 9, spent, true, at(200));
     let whole = (**w.config()).clone();
+    // Of these two, only the first one holds a lease.
+    for party in ["x", "y"] {
+        let counter = checks_of(&whole, &[0], party, 1).remove(0).counter;
+        let spent = Balance { quota: 10_000, remaining: 0, resets: at(30_000), window_s: 60 };
+        w.known.ledger.learn(&counter, 9, spent, true, at(200));
+    }
     let mut without = whole.clone();
     without.policies.remove(0);
     w.swap(without, at(200));
-    w.swap(whole, at(200));
+    w.swap(whole.clone(), at(200));
     assert!(matches!(asks(&mut w, "r", &[0], 200), Submitted::Waiting(_)), "units are left");
+    let without_lease = w.submit("r", checks_of(&whole, &[0], "y", 1), at(200));
+    assert!(matches!(without_lease, Submitted::Decided(Decision::Refuse(_))), "none are");
 }
 
 #[test]
