@@ -225,8 +225,13 @@ impl FleetSight<'_> {
     pub fn in_force(&self) -> BTreeMap<String, DocumentsInForce> {
         let count = |proxies: usize| u64::try_from(proxies).unwrap_or(u64::MAX);
         let counted = self.documents().into_iter().map(|(domain, sightings)| {
-            let proxies = sightings.iter().flat_map(|seen| &seen.proxies);
-            let all: BTreeSet<&str> = proxies.map(|seen| &*seen.proxy).collect();
+            let (mut all, mut live) = (BTreeSet::new(), BTreeSet::new());
+            for seen in sightings.iter().flat_map(|seen| &seen.proxies) {
+                all.insert(&*seen.proxy);
+                if seen.live {
+                    live.insert(&*seen.proxy);
+                }
+            }
             let silent = count(self.silent(&domain, &sightings).len());
             let mut documents: Vec<_> = sightings
                 .iter()
@@ -239,8 +244,6 @@ impl FleetSight<'_> {
                 })
                 .collect();
             documents.sort_by_key(|document| Reverse(document.proxies));
-            let live = sightings.iter().flat_map(|seen| &seen.proxies).filter(|seen| seen.live);
-            let live: BTreeSet<&str> = live.map(|seen| &*seen.proxy).collect();
             let (proxies, live, differ) = (count(all.len()), count(live.len()), Vec::new());
             (domain, DocumentsInForce { proxies, documents, differ, live, silent })
         });
