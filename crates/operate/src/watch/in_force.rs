@@ -217,6 +217,8 @@ fn is_recent(at: Instant, now: Instant) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::super::in_force_sightings::merged;
     use super::*;
     use crate::record::documents::NamedDocuments;
@@ -253,6 +255,25 @@ mod tests {
         assert_eq!(counts(64), [(a, 1), (b.clone(), 2)]);
         assert_eq!(counts(70), [(b, 1)]);
         assert_eq!(counts(80), []);
+    }
+
+    #[test]
+    fn requests_of_a_document_are_those_of_the_last_five_minutes() {
+        let (documents, start) = (ReportedDocuments::default(), Instant::now());
+        let counts = |digest: &str, admitted: u64, refused: u64, s| {
+            let at = start + Duration::from_secs(s);
+            let policy = json!({"name": "p", "quota": 5, "window_s": 60, "stagger": false,
+                "mode": "enforce", "on_failure": "allow", "admitted": admitted, "refused": refused});
+            let policies = vec![serde_json::from_value(policy).unwrap()];
+            documents.reported("shop", &Report { policies, ..report(1, digest) }, at);
+            seen(&documents, at).iter().map(|of| (of.requests, of.refused)).collect::<Vec<_>>()
+        };
+        assert_eq!(counts(A, 5, 2, 0), [(7, 2)]);
+        assert_eq!(counts(A, 3, 1, 200), [(11, 3)]);
+        assert_eq!(counts(B, 1, 0, 250), [(11, 3), (1, 0)], "each document has its own");
+        assert_eq!(counts(A, 0, 0, 299), [(11, 3), (1, 0)]);
+        assert_eq!(counts(A, 0, 0, 305), [(4, 1), (1, 0)]);
+        assert_eq!(counts(B, 0, 0, 600), [(0, 0)]);
     }
 
     #[test]
