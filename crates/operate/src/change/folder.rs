@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use serde_json::Value;
 
-use super::documents::{Documents, checked};
+use super::documents::Documents;
 use crate::Fault;
 use crate::api::Changed;
 
@@ -38,8 +38,8 @@ impl FolderDocuments {
     /// Its faults; or what is published for a share or for a time must end first; or the backend
     /// fails.
     pub async fn offer(&mut self, document: &Value, file: &str) -> Result<Option<Changed>, Fault> {
-        let content = checked(document)?;
-        let (domain, digest) = (content.1.domain.to_string(), content.1.digest.to_string());
+        let content = self.documents.checked(document).await?;
+        let (domain, digest) = (content.domain.clone(), content.digest.clone());
         let records = self.documents.records(&domain).await?;
         let last = records.first();
         let number = last.map_or(0, |last| last.number);
