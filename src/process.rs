@@ -29,8 +29,9 @@ pub fn id() -> Box<str> {
     known().0.unwrap_or(id).into()
 }
 
-/// The number of this VM among those of one `vm_id`: 0 on Envoy's main thread, which starts first,
-/// then 1, 2, ... One that replaces a crashed VM has a number of its own.
+/// The number of this VM among those of one `vm_id`, in the order in which they start: the VMs of
+/// Envoy's workers, of its main thread, and those that it makes to try a configuration. One that
+/// replaces another has a number of its own, so the numbers have gaps.
 pub fn worker() -> u32 {
     static WORKER: OnceLock<u32> = OnceLock::new();
     *WORKER.get_or_init(|| (0..TRIES).find_map(|_| next_number()).unwrap_or_default())

@@ -43,6 +43,10 @@ pub struct RatelimitArgs {
     /// is GRPC_XDS_SOTW]
     #[arg(long, value_name = "ADDR", value_parser = xds_server)]
     xds: Option<String>,
+    /// Follow published rules: in each domain of --config or --xds, those of `quotagate document
+    /// publish` are in force while there are some
+    #[arg(long, env = "QUOTAGATE_PUBLISHED")]
+    published: bool,
     /// The certificate for TLS at --listen, in PEM, with those up to its authority. It is read
     /// again when it changes [default: GRPC_SERVER_TLS_CERT, if GRPC_SERVER_USE_TLS is true]
     #[arg(long, value_name = "FILE", requires = "tls_key")]
@@ -336,7 +340,8 @@ async fn serve(args: RatelimitArgs, settings: Settings) -> Result<(), String> {
         count_refused: args.count_refused,
     };
     let (answers, health) = (settings.answers, settings.health);
-    let options = ServiceOptions { rules, counting, answers, health };
+    let follows_published = args.published;
+    let options = ServiceOptions { rules, follows_published, counting, answers, health };
     let server =
         serve_rate_limits(listeners, options, app, async { ending.await.unwrap_or_default() });
     tokio::select! {

@@ -7,7 +7,6 @@ use std::time::Duration;
 use std::{fs, io};
 
 use prometheus_client::metrics::gauge::Gauge;
-use quotagate_operate::api::domain_of;
 use quotagate_operate::{Documents, Fault, FolderDocuments};
 use serde_json::Value;
 use tokio::task::spawn_blocking;
@@ -21,11 +20,20 @@ const MAX_FILE: u64 = 8 << 20;
 /// The ends of the names of files that are read.
 const EXTENSIONS: [&str; 3] = ["yaml", "yml", "json"];
 
-/// The documents in a file of this name with this content, as they are published.
+/// The documents in a file of this name with this content.
 ///
 /// # Errors
 /// What is wrong with it, a line for each fault.
-pub type ReadDocuments = fn(&str, Vec<u8>) -> Result<Vec<Value>, Vec<String>>;
+pub type ReadDocuments = fn(&str, Vec<u8>) -> Result<Vec<FileDocument>, Vec<String>>;
+
+/// A document of a file.
+#[derive(Clone, Debug)]
+pub struct FileDocument {
+    /// Its domain.
+    pub domain: String,
+    /// As it is published: an object, or the text of a rule file.
+    pub document: Value,
+}
 
 /// A folder with documents.
 #[derive(Clone, Debug)]
@@ -40,7 +48,7 @@ pub struct DocumentFolder {
 struct FileReading {
     text: Vec<u8>,
     /// `None` until a second look has found the same content, as it may be half written.
-    documents: Option<Result<Vec<Value>, String>>,
+    documents: Option<Result<Vec<FileDocument>, String>>,
 }
 
 impl DocumentFolder {
@@ -89,8 +97,8 @@ async fn offer(
     for (file, reading) in files {
         match &reading.documents {
             Some(Ok(documents)) => {
-                for domain in documents.iter().filter_map(domain_of) {
-                    of_domain.entry(domain).or_default().push(file);
+                for of in documents {
+                    of_domain.entry(&of.domain).or_default().push(file);
                 }
             }
             Some(Err(faults)) => drop(complaints.insert(file.clone(), faults.clone())),
@@ -99,9 +107,8 @@ async fn offer(
     }
     for (file, reading) in files {
         let Some(Ok(documents)) = &reading.documents else { continue };
-        for document in documents {
-            let domain = domain_of(document).unwrap_or_default();
-            let same = of_domain.get(domain).map_or(&[][..], Vec::as_slice);
+        for FileDocument { domain, document } in documents {
+            let same = of_domain.get(&**domain).map_or(&[][..], Vec::as_slice);
             let wrong = match same {
                 [_] => published.offer(document, file).await.err().map(|fault| said(&fault)),
                 several => Some(format!(

@@ -4,10 +4,14 @@ use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
+use quotagate_operate::api::DocumentText;
+use quotagate_operate::{Fault, PublishedRules, ReadRules};
+use quotagate_protocol::dials::DocumentVersion;
 use quotagate_store::server::{
     CallEndpoint, Connections, Hooks, Listener, STREAMS, Tokens, connection_limits,
 };
 use quotagate_store::store::Store;
+use serde_json::Value;
 use tokio_util::task::AbortOnDropHandle;
 
 use crate::admin::guard::{Guard, Reach, TrustedProxy};
@@ -27,6 +31,7 @@ pub struct App {
     audit: Option<AuditLog>,
     environment: Option<String>,
     folder: Option<DocumentFolder>,
+    read_rules: Option<ReadRules>,
 }
 
 impl App {
@@ -34,7 +39,15 @@ impl App {
     /// `tokens` is `None`.
     pub fn new(store: Arc<dyn Store>, tokens: Option<Tokens>) -> Self {
         let guard = Guard { tokens: tokens.clone(), ..Guard::default() };
-        Self { store, tokens, guard, audit: None, environment: None, folder: None }
+        Self {
+            store,
+            tokens,
+            guard,
+            audit: None,
+            environment: None,
+            folder: None,
+            read_rules: None,
+        }
     }
 
     /// Requires one of these tokens from operators instead. Callers do not have them.
@@ -79,6 +92,13 @@ impl App {
     #[must_use]
     pub fn documents(mut self, folder: Option<DocumentFolder>) -> Self {
         self.folder = folder;
+        self
+    }
+
+    /// Lets operators publish rule files, too, which this reads.
+    #[must_use]
+    pub fn rules(mut self, read: ReadRules) -> Self {
+        self.read_rules = Some(read);
         self
     }
 }
@@ -140,6 +160,27 @@ impl Serving {
         let Control { store, operate, metrics, .. } = &*self.control;
         metrics.render(&**store, operate, Format::Plain)
     }
+
+    /// What rate limit services should have in this domain; `None` while that is not known.
+    pub async fn published_rules(&self, domain: &str) -> Option<PublishedRules> {
+        self.control.operate.views.wanted(domain).await.ok()?.rules()
+    }
+
+    /// The rule file that was published under this version.
+    ///
+    /// # Errors
+    /// If it is lost, or the backend fails.
+    pub async fn rule_file(&self, domain: &str, of: &DocumentVersion) -> Result<String, Fault> {
+        let documents = &self.control.operate.documents;
+        match documents.text(Some(domain), Some(of.number)).await? {
+            DocumentText { record, document: Value::String(text), .. }
+                if record.digest == of.digest =>
+            {
+                Ok(text)
+            }
+            _ => Err(Fault::Absent(format!("the text of number {} is lost", of.number))),
+        }
+    }
 }
 
 /// Serves operators on `admin` until `shutdown`, like [`serve`], and callers by what `accept`
@@ -150,10 +191,13 @@ pub async fn serve_with<F: Future<Output = ()>>(
     accept: impl FnOnce(Serving) -> F,
     shutdown: impl Future<Output = Duration>,
 ) {
-    let App { store, tokens, guard, audit, environment, folder } = app;
+    let App { store, tokens, guard, audit, environment, folder, read_rules } = app;
     let connections = Arc::new(Connections::default());
     let control = Control::new(Arc::clone(&store), Arc::clone(&connections), audit);
     let control = Arc::new(Control { environment, ..control });
+    if let Some(read) = read_rules {
+        control.operate.documents.read_rules_with(read);
+    }
     let hooks: Arc<dyn Hooks> = Arc::clone(&control) as _;
     let endpoint = CallEndpoint::new(Arc::clone(&store), Arc::clone(&connections));
     let endpoint = Arc::new(endpoint.tokens(tokens).hooks(hooks));

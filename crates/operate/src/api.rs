@@ -23,8 +23,8 @@ pub use crate::change::author::Author;
 
 pub use self::dial::{ClearDial, DialEntry, SetDial};
 pub use self::document::{
-    DocumentRecord, DocumentState, DocumentText, ProxyDocument, PublishDocument,
-    PublishedDocuments, SilentDocument, TakenUp, WithdrawDocument, WorkerDocument, domain_of,
+    DocumentKind, DocumentRecord, DocumentState, DocumentText, ProxyDocument, PublishDocument,
+    PublishedDocuments, SilentDocument, TakenUp, WithdrawDocument, WorkerDocument,
 };
 pub use self::domain::{
     Board, DocumentInfo, DocumentsInForce, DomainInfo, ForgetDomain, PolicyInfo,

@@ -13,8 +13,8 @@
 //! * A store also reads what proxies publish for its metrics ([`proxies`]).
 //!
 //! Bounds: 256 publishers; of each 48 partitions in each list (24 of those that would be refused),
-//! the requests of 52 policies, 8 documents and 84 KiB; of a proxy also the totals of about 700
-//! policies, in 64 KiB more. What cannot be read is ignored item by item.
+//! the requests of 52 policies, 8 parts of documents and 84 KiB; of a proxy also the totals of
+//! about 700 policies, in 64 KiB more. What cannot be read is ignored item by item.
 
 mod identity;
 mod index;
@@ -225,8 +225,13 @@ impl FleetSight<'_> {
     pub fn in_force(&self) -> BTreeMap<String, DocumentsInForce> {
         let count = |proxies: usize| u64::try_from(proxies).unwrap_or(u64::MAX);
         let counted = self.documents().into_iter().map(|(domain, sightings)| {
-            let proxies = sightings.iter().flat_map(|seen| &seen.proxies);
-            let all: BTreeSet<&str> = proxies.map(|seen| &*seen.proxy).collect();
+            let (mut all, mut live) = (BTreeSet::new(), BTreeSet::new());
+            for seen in sightings.iter().flat_map(|seen| &seen.proxies) {
+                all.insert(&*seen.proxy);
+                if seen.live {
+                    live.insert(&*seen.proxy);
+                }
+            }
             let silent = count(self.silent(&domain, &sightings).len());
             let mut documents: Vec<_> = sightings
                 .iter()
@@ -239,8 +244,8 @@ impl FleetSight<'_> {
                 })
                 .collect();
             documents.sort_by_key(|document| Reverse(document.proxies));
-            let proxies = count(all.len());
-            (domain, DocumentsInForce { proxies, documents, differ: Vec::new(), silent })
+            let (proxies, live, differ) = (count(all.len()), count(live.len()), Vec::new());
+            (domain, DocumentsInForce { proxies, documents, differ, live, silent })
         });
         counted.collect()
     }

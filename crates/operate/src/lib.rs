@@ -40,7 +40,7 @@ pub use quotagate_store::control::MAX_OVERRIDES;
 pub use self::change::author::Author;
 pub use self::change::counters::Counters;
 pub use self::change::dials::Dials;
-pub use self::change::documents::Documents;
+pub use self::change::documents::{Documents, ReadRules, RuleFileSummary};
 pub use self::change::domains::Domains;
 pub use self::change::folder::FolderDocuments;
 pub use self::change::history::{History, HistoryFilter, OnChange};
@@ -51,7 +51,7 @@ pub use self::domain::views::{Full, Views, Watched};
 pub use self::fault::Fault;
 pub use self::fleet::{Fleet, FleetSight, PolicySteps, Requests};
 pub use self::operate::Operate;
-pub use self::record::documents::{LOST_RECORD, NamedDocuments};
+pub use self::record::documents::{LOST_RECORD, NamedDocuments, PublishedRules};
 pub use self::record::share_words;
 
 /// Most domains whose dials are kept in memory.

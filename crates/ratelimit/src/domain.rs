@@ -120,12 +120,7 @@ impl Domain {
         endpoint: Arc<CallEndpoint>,
         refunds: Arc<NegativeHits>,
     ) -> Self {
-        let name = crate::rules::written_name(rules.name());
-        let policies = rules.rules().iter().map(|rule| policy(&name, rule, options));
-        // Operators see the greatest limit that a request may bring.
-        let of_requests = hosted(&name, REQUEST_LIMITS.into(), u32::MAX, Unit::Second, options);
-        let policies: Vec<HostedPolicy> = policies.chain([of_requests]).collect();
-        let config = Config::hosted(&name, options.store.clone(), policies);
+        let config = configuration(&rules, options);
         let counters = DomainCounters::open(Arc::new(config), endpoint);
         Self { rules, counters, refunds }
     }
@@ -201,6 +196,16 @@ impl Domain {
         let window = window(unit).ok_or("the limit of a descriptor needs a unit")?;
         Ok(AppliedLimit { policy, rule, counter: Counter { key, quota, window }, hits, unit })
     }
+}
+
+/// A policy for each of these rules, and one for limits that requests bring.
+pub fn configuration(rules: &RuleDomain, options: &CountingOptions) -> Config {
+    let name = crate::rules::written_name(rules.name());
+    let policies = rules.rules().iter().map(|rule| policy(&name, rule, options));
+    // Operators see the greatest limit that a request may bring.
+    let of_requests = hosted(&name, REQUEST_LIMITS.into(), u32::MAX, Unit::Second, options);
+    let policies: Vec<HostedPolicy> = policies.chain([of_requests]).collect();
+    Config::hosted(&name, options.store.clone(), policies)
 }
 
 /// The checks of a request: one for each counter, in the order of the policies. `wanted` has the

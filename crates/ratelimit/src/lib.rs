@@ -2,8 +2,9 @@
 //! (`envoy.service.ratelimit.v3.RateLimitService`) from the store of quotagate.
 //!
 //! [`rules`] reads the files of envoyproxy/ratelimit and finds the rules of a request.
-//! [`xds`] takes rules from a server, and [`settings`] reads the environment variables of
-//! envoyproxy/ratelimit. [`counting`] counts the requests of a domain.
+//! [`xds`] takes rules from a server, and [`published`] from operators, through the store.
+//! [`settings`] reads the environment variables of envoyproxy/ratelimit. [`counting`] counts the
+//! requests of a domain.
 
 mod body;
 pub mod counting;
@@ -17,6 +18,7 @@ mod json;
 pub mod messages;
 mod metadata;
 pub mod metrics;
+pub mod published;
 pub mod refunds;
 pub mod rules;
 pub mod serve;

@@ -1,9 +1,12 @@
-//! The metrics of envoyproxy/ratelimit, by the names that its default mapper gives them.
+//! The metrics of envoyproxy/ratelimit, by the names that its default mapper gives them, and which
+//! published rules are in force.
 
 use std::collections::{BTreeMap, HashMap};
 use std::fmt::Write as _;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
+
+use quotagate_protocol::dials::DocumentVersion;
 
 /// Most rules and values that metrics tell apart. Beyond that, a rule counts under its own path
 /// only.
@@ -57,6 +60,9 @@ struct Counts {
     seconds: f64,
     loads: u64,
     failed_loads: u64,
+    /// The version of the published rules of each domain, if the service follows them. Number 0:
+    /// its own are in force.
+    published: Vec<(String, DocumentVersion)>,
 }
 
 /// The domain, the first entry of a path, and the second.
@@ -121,6 +127,11 @@ impl ServiceMetrics {
         } else {
             counts.failed_loads += 1;
         }
+    }
+
+    /// These published rules are in force in these domains, or the service's own: number 0.
+    pub fn follows(&self, published: Vec<(String, DocumentVersion)>) {
+        self.lock().published = published;
     }
 
     /// All metrics in Prometheus' text format.
@@ -197,7 +208,17 @@ impl Counts {
         writeln!(out, "# TYPE ratelimit_service_config_load_success counter")?;
         writeln!(out, "ratelimit_service_config_load_success {}", self.loads)?;
         writeln!(out, "# TYPE ratelimit_service_config_load_error counter")?;
-        writeln!(out, "ratelimit_service_config_load_error {}", self.failed_loads)
+        writeln!(out, "ratelimit_service_config_load_error {}", self.failed_loads)?;
+        if !self.published.is_empty() {
+            writeln!(out, "# TYPE quotagate_rules gauge")?;
+        }
+        self.published.iter().try_for_each(|(domain, DocumentVersion { number, digest })| {
+            // Names of domains and digests need no escape.
+            writeln!(
+                out,
+                "quotagate_rules{{domain=\"{domain}\",digest=\"{digest}\",number=\"{number}\"}} 1"
+            )
+        })
     }
 }
 
@@ -273,6 +294,10 @@ mod tests {
         metrics.answered(Duration::from_micros(200));
         metrics.failed(ErrorKind::Redis);
         metrics.loaded(true);
+        assert!(!metrics.text().contains("quotagate_rules"), "the service follows none");
+        let version = DocumentVersion { number: 3, digest: "0123456789ab".to_owned() };
+        let own = DocumentVersion::default();
+        metrics.follows(vec![("d".to_owned(), version), ("e".to_owned(), own)]);
         let text = metrics.text();
         for line in [
             "ratelimit_service_rate_limit_total_hits{domain=\"d\",key1=\"a\"} 5",
@@ -286,6 +311,8 @@ mod tests {
             "ratelimit_service_response_time_seconds_bucket{grpc_method=\"ShouldRateLimit\",le=\"0.00025\"} 1",
             "ratelimit_service_config_load_success 1",
             "ratelimit_service_config_load_error 0",
+            "quotagate_rules{domain=\"d\",digest=\"0123456789ab\",number=\"3\"} 1",
+            "quotagate_rules{domain=\"e\",digest=\"\",number=\"0\"} 1",
         ] {
             assert!(text.lines().any(|found| found == line), "{line}\n{text}");
         }

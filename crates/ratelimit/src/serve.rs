@@ -3,17 +3,18 @@
 use std::collections::BTreeMap;
 use std::fmt;
 use std::future::Future;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use axum::Router;
 use axum::http::header::CONTENT_TYPE;
 use axum::routing::get;
+use futures_util::future::join_all;
 use hyper::Request;
 use hyper::body::Incoming;
-use quotagate_control::{App, Serving, serve_with};
-use quotagate_store::server::{CallEndpoint, Connections, Listener, STREAMS, connection_limits};
-use quotagate_store::store::Store;
+use quotagate_control::{App, MAX_DOMAINS, Serving, serve_with};
+use quotagate_store::server::{Connections, Listener, STREAMS, connection_limits};
+use tokio::sync::Notify;
 use tower::ServiceExt;
 
 use crate::domain::{CountingOptions, Domain};
@@ -21,7 +22,8 @@ use crate::files::{Refused, RuleFolder, RulesByDomain};
 use crate::grpc;
 use crate::health::{HealthNeeds, HealthState};
 use crate::http::{ServiceState, debug_router, router};
-use crate::rules::RuleFile;
+use crate::published::{Followed, PublishedDomain, read_published};
+use crate::rules::{RuleFile, written_name};
 use crate::service::{AnswerOptions, RateLimitService};
 use crate::xds::{self, XdsOptions};
 
@@ -55,6 +57,8 @@ pub struct Listeners {
 pub struct ServiceOptions {
     /// Where rules come from.
     pub rules: RuleSource,
+    /// Whether rules that operators publish replace them, domain by domain.
+    pub follows_published: bool,
     /// How it counts.
     pub counting: CountingOptions,
     /// What it answers.
@@ -86,7 +90,7 @@ pub async fn serve(
     let accept = move |serving: Serving| async move {
         let (store, connections) = (Arc::clone(&serving.store), Arc::clone(&serving.connections));
         let health = HealthState::new(options.health, store, Arc::clone(&connections));
-        let health = Arc::new(health);
+        let (health, serving) = (Arc::new(health), Arc::new(serving));
         let state = ServiceState { service: Arc::clone(&service), health: Arc::clone(&health) };
         let calls = {
             let state = state.clone();
@@ -101,13 +105,13 @@ pub async fn serve(
             options: &options,
             service: &service,
             health: &health,
-            endpoint: Arc::clone(&serving.endpoint),
-            store: Arc::clone(&serving.store),
-            complaint: Mutex::default(),
+            serving: &serving,
+            known: Mutex::default(),
+            taken: Notify::new(),
         };
         let scrapes = async {
             let Some((listener, path)) = metrics else { return };
-            let (serving, of_original) = (Arc::new(serving), Arc::clone(&service));
+            let (serving, of_original) = (Arc::clone(&serving), Arc::clone(&service));
             let text = async move || {
                 let text = serving.metrics() + &of_original.metrics.text();
                 ([(CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8")], text)
@@ -122,7 +126,7 @@ pub async fn serve(
             reading.keep_read(),
         );
     };
-    serve_with(admin, app, accept, shutdown).await;
+    serve_with(admin, app.rules(read_published), accept, shutdown).await;
     // What the last calls have refunded, and the credits that they have left.
     if tokio::time::timeout(LAST, served.settle()).await.is_err() {
         tracing::warn!(
@@ -171,19 +175,79 @@ struct RuleReading<'s> {
     options: &'s ServiceOptions,
     service: &'s RateLimitService,
     health: &'s HealthState,
-    endpoint: Arc<CallEndpoint>,
-    store: Arc<dyn Store>,
-    /// What the log said last of rules that were not taken.
-    complaint: Mutex<Option<Vec<String>>>,
+    serving: &'s Serving,
+    known: Mutex<KnownRules>,
+    /// Notified when the source has new rules.
+    taken: Notify,
+}
+
+#[derive(Default)]
+struct KnownRules {
+    /// The last good ones of the source.
+    own: RulesByDomain,
+    /// What operators publish, by domain.
+    published: BTreeMap<Arc<str>, PublishedDomain>,
+    /// What the log said last of rules of the source that were not taken.
+    complaint: Option<Vec<String>>,
 }
 
 impl RuleReading<'_> {
     /// Never returns.
     async fn keep_read(&self) {
-        match &self.options.rules {
-            RuleSource::Folder(folder) => self.keep_folder_read(folder).await,
-            RuleSource::Xds(options) => xds::follow(options, &mut |read| self.take(read)).await,
+        let own = async {
+            match &self.options.rules {
+                RuleSource::Folder(folder) => self.keep_folder_read(folder).await,
+                RuleSource::Xds(options) => xds::follow(options, &mut |read| self.take(read)).await,
+            }
+        };
+        let published = async {
+            if self.options.follows_published {
+                self.keep_published_read().await;
+            }
+        };
+        tokio::join!(own, published);
+    }
+
+    /// Looks once a second at what is published for the domains of the source.
+    async fn keep_published_read(&self) {
+        loop {
+            let names: Vec<Arc<str>> = self.known().own.keys().take(MAX_DOMAINS).cloned().collect();
+            let looks = join_all(names.into_iter().map(|name| self.follow_published(name))).await;
+            let changes: Vec<String> = looks.into_iter().flatten().collect();
+            if !changes.is_empty() {
+                self.put_in_force(&self.known());
+                changes.iter().for_each(|change| tracing::info!("{change}"));
+            }
+            // Rules of the source may name further domains.
+            let _ = tokio::time::timeout(LOOK, self.taken.notified()).await;
         }
+    }
+
+    /// Looks at what is published for a domain. Returns what the log says once it is in force.
+    async fn follow_published(&self, name: Arc<str>) -> Option<String> {
+        let mut domain = self.known().published.get(&name).cloned().unwrap_or_default();
+        let followed = domain.follow(&name, self.serving).await;
+        let mut known = self.known();
+        if known.own.contains_key(&name) {
+            known.published.insert(name, domain);
+        }
+        drop(known);
+        match followed {
+            Followed::Same => None,
+            Followed::Changed(said) => {
+                self.service.metrics.loaded(true);
+                Some(said)
+            }
+            Followed::Refused => {
+                self.service.metrics.loaded(false);
+                None
+            }
+        }
+    }
+
+    /// Nothing panics while it is locked.
+    fn known(&self) -> MutexGuard<'_, KnownRules> {
+        self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     async fn keep_folder_read(&self, folder: &RuleFolder) {
@@ -204,47 +268,25 @@ impl RuleReading<'_> {
         }
     }
 
-    /// Puts rules in force, or says once why that cannot be.
+    /// Takes rules of the source, or says once why that cannot be.
     fn take(&self, read: Result<RulesByDomain, Vec<String>>) {
-        let mut complaint = self.complaint.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut known = self.known();
         match read {
             Ok(rules) => {
                 self.service.metrics.loaded(true);
-                let count: usize = rules.values().map(|domain| domain.rules().len()).sum();
-                let plural = |count: usize| if count == 1 { "" } else { "s" };
-                let domains = rules.len();
-                tracing::info!(
-                    "{count} rule{} in {domains} domain{} {} in force",
-                    plural(count),
-                    plural(domains),
-                    if count == 1 { "is" } else { "are" }
-                );
                 if rules.is_empty() {
                     let source = &self.options.rules;
                     tracing::warn!("{source} has no rules, so every request passes");
                 }
-                for name in self.options.counting.unknown_names(rules.values()) {
-                    tracing::warn!(
-                        "no domain and no rule has the name {name:?} of --precision: names are as \
-                         in `quotagate domains` and `quotagate dial list`, such as shop or \
-                         shop/per-user"
-                    );
-                }
-                for (name, domain) in &rules {
-                    if domain.rules().len() >= MAX_POLICIES {
-                        tracing::warn!(
-                            "the domain {name} has {} rules: commands and pages show {MAX_POLICIES}, \
-                             and dials of the others may not be sent",
-                            domain.rules().len()
-                        );
-                    }
-                }
-                self.replace(rules);
+                known.published.retain(|name, _| rules.contains_key(name));
+                known.own = rules;
+                self.put_in_force(&known);
                 self.health.set_rules(None);
-                *complaint = None;
+                known.complaint = None;
+                self.taken.notify_one();
             }
             Err(lines) => {
-                if complaint.as_ref() == Some(&lines) {
+                if known.complaint.as_ref() == Some(&lines) {
                     return;
                 }
                 lines.iter().for_each(|line| tracing::error!("{line}"));
@@ -254,21 +296,77 @@ impl RuleReading<'_> {
                 } else {
                     self.health.set_rules(Some(lines.join("\n")));
                 }
-                *complaint = Some(lines);
+                known.complaint = Some(lines);
             }
         }
+    }
+
+    /// Puts the published rules of each domain in force, or else its own.
+    fn put_in_force(&self, known: &KnownRules) {
+        let in_force = |name| known.published.get(name).and_then(PublishedDomain::in_force);
+        let rules: RulesByDomain = known
+            .own
+            .iter()
+            .map(|(name, own)| {
+                let rules = in_force(name).map_or(own, |(_, published)| published);
+                (Arc::clone(name), Arc::clone(rules))
+            })
+            .collect();
+        let count: usize = rules.values().map(|domain| domain.rules().len()).sum();
+        let plural = |count: usize| if count == 1 { "" } else { "s" };
+        let published = known.own.keys().filter(|name| in_force(name).is_some()).count();
+        let published = match published {
+            0 => String::new(),
+            count => format!(", those of {count} domain{} published", plural(count)),
+        };
+        let domains = rules.len();
+        tracing::info!(
+            "{count} rule{} in {domains} domain{} {} in force{published}",
+            plural(count),
+            plural(domains),
+            if count == 1 { "is" } else { "are" }
+        );
+        for name in self.options.counting.unknown_names(rules.values()) {
+            tracing::warn!(
+                "no domain and no rule has the name {name:?} of --precision: names are as in \
+                 `quotagate domains` and `quotagate dial list`, such as shop or shop/per-user"
+            );
+        }
+        for (name, domain) in &rules {
+            if domain.rules().len() >= MAX_POLICIES {
+                tracing::warn!(
+                    "the domain {name} has {} rules: commands and pages show {MAX_POLICIES}, and \
+                     dials of the others may not be sent",
+                    domain.rules().len()
+                );
+            }
+        }
+        if self.options.follows_published {
+            if domains > MAX_DOMAINS {
+                tracing::warn!(
+                    "published rules are followed in {MAX_DOMAINS} of {domains} domains, and dials and \
+                     overrides of the others may not act: let another service have those"
+                );
+            }
+            let numbers = known.own.keys().map(|name| {
+                let version = in_force(name).map(|(version, _)| version.clone());
+                (written_name(name), version.unwrap_or_default())
+            });
+            self.service.metrics.follows(numbers.collect());
+        }
+        self.replace(rules);
     }
 
     fn replace(&self, rules: RulesByDomain) {
         let known = self.service.domains().unwrap_or_default();
         let domain = |(name, rules): (Arc<str>, _)| {
             // What has not changed keeps what it knows of its counters.
-            let (endpoint, options) = (Arc::clone(&self.endpoint), &self.options.counting);
+            let (endpoint, options) = (Arc::clone(&self.serving.endpoint), &self.options.counting);
             let domain = match known.get(&name) {
                 Some(domain) if domain.rules == rules => Arc::clone(domain),
                 Some(domain) => Arc::new(domain.successor(rules, options, endpoint)),
                 None => {
-                    let store = Arc::clone(&self.store);
+                    let store = Arc::clone(&self.serving.store);
                     Arc::new(Domain::open(rules, options, endpoint, store))
                 }
             };

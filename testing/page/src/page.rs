@@ -110,8 +110,10 @@ pub fn make_up(
     overrides: &Value,
     history: &Value,
 ) -> Result<()> {
-    let made =
-        json!({"picture": picture, "lists": {"/v1/overrides": overrides, "/v1/history": history}});
+    let documents = published_documents("ann");
+    let lists =
+        json!({"/v1/overrides": overrides, "/v1/history": history, "/v1/documents": documents});
+    let made = json!({"picture": picture, "lists": lists});
     let made = json!(made.to_string());
     browser.run_before_pages(&format!(
         "(() => {{ const start = performance.now(); const made = JSON.parse({made}); const real = window.fetch; window.made = made;
@@ -192,7 +194,7 @@ pub fn full_picture(name: &str) -> Value {
                 "per-caller": {"policy": "per-caller", "quota": 8, "ends_ms": 3_580_000, "by": name, "at_ms": 1},
                 "*": {"policy": "*", "mode": "shadow", "by": name, "at_ms": 2}},
             "requests": {"per-caller": {"998": [5], "999": [10, 0, 5, 0, 1, 40], "1000": [15, 0, 2, 0, 1]}},
-            "documents": {"proxies": 3, "documents": [{"digest": "0123456789ab", "proxies": 1}]}}},
+            "documents": {"proxies": 3, "live": 2, "documents": [{"digest": "0123456789ab", "proxies": 1}]}}},
         "fullest": rows(&[usage("per-caller", 8, json!(8)), usage("per-key", 3, Value::Null)]),
         "refused": rows(&[json!({"domain": "shop", "policy": "per-caller", "partition": name, "requests": 9, "error": 2})]),
         "would_refuse": rows(&[json!({"domain": "shop", "policy": "per-key", "partition": name, "requests": 4, "error": 0})]),
@@ -232,6 +234,22 @@ pub fn large_picture(domains: usize, policies: usize) -> Value {
         }
     }
     picture
+}
+
+/// A document that was published by this name, with a proxy in each state.
+#[must_use]
+pub fn published_documents(name: &str) -> Value {
+    let proxy = |n: u64, number: u64, state: &str, refuses: u64| {
+        json!({"proxy": format!("{n:016x}"), "digest": format!("{number:012x}"), "number": number, "live": true,
+            "state": state, "refuses": refuses, "workers": [{"worker": 0, "since_ms": 2}, {"worker": 3, "since_ms": 1}]})
+    };
+    json!({
+        "domain": "shop", "durable": true, "in_force": {"proxies": 4, "documents": []},
+        "documents": [{"number": 7, "digest": "0123456789ab", "by": name, "at_ms": 1}],
+        "taken_up": {"have": 1, "live": 3},
+        "proxies": [proxy(1, 6, "behind", 0), proxy(2, 6, "behind", 7), proxy(3, 7, "published", 0)],
+        "silent": [{"proxy": format!("{:016x}", 4), "digest": "0123456789ab", "last_ms": 1}]
+    })
 }
 
 /// One override of this partition.

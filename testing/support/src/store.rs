@@ -17,6 +17,7 @@ use crate::{
     http::{self, Client, Request},
     paths, ports,
     process::Process,
+    redis::retried,
 };
 
 const START: Duration = Duration::from_secs(60);
@@ -131,12 +132,14 @@ pub struct StoreProcess {
 }
 
 impl StoreProcess {
-    /// Starts one on free ports and waits until it listens. Its backend may be missing.
+    /// Starts one on free ports and waits until it listens. Its backend may be missing. No outgoing
+    /// connection can take its port while it is down, so another one can be [started on
+    /// it](Self::start_on).
     ///
     /// # Errors
     /// When it was not built, or does not come up.
     pub fn start(store: &str, arguments: &[&str]) -> Result<Self> {
-        Self::start_with(&StoreOptions::new(store).arguments(arguments))
+        retried(|| Self::start_on(ports::free()?, store, arguments))
     }
 
     /// Starts one on this port, for stores that come up after their Envoy.

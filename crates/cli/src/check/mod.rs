@@ -13,6 +13,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::{fs, io};
 
+use quotagate_control::FileDocument;
 use quotagate_operate::comparison::DocumentVersion;
 use quotagate_operate::document::{store_url, unknown_zones};
 use quotagate_quota::config::{self, Config, Fault, Reach};
@@ -127,12 +128,12 @@ pub(crate) fn run(args: &CheckArgs) -> Result<ExitCode, String> {
     })
 }
 
-/// The documents of a file that operators publish, in which `store` may be left out, and a line for
-/// each finding.
+/// The documents of a file that operators publish, in which `store` may be left out, or the rule
+/// file that it is; and a line for each finding.
 ///
 /// # Errors
 /// A line for each finding, if the file cannot be read, or has faults or no document.
-pub(crate) fn to_publish(file: &Path) -> Result<(Vec<DocumentVersion>, Vec<String>), Vec<String>> {
+pub(crate) fn to_publish(file: &Path) -> Result<(Vec<FileDocument>, Vec<String>), Vec<String>> {
     let name = file.display().to_string();
     let text = read(file).map_err(|error| vec![format!("{name}: cannot be read: {error}")])?;
     to_publish_of(&name, text)
@@ -145,9 +146,12 @@ pub(crate) fn to_publish(file: &Path) -> Result<(Vec<DocumentVersion>, Vec<Strin
 pub(crate) fn to_publish_of(
     name: &str,
     text: Vec<u8>,
-) -> Result<(Vec<DocumentVersion>, Vec<String>), Vec<String>> {
+) -> Result<(Vec<FileDocument>, Vec<String>), Vec<String>> {
     let line = |why: String| vec![format!("{name}: {why}")];
     let text = String::from_utf8(text).map_err(|_| line(NOT_UTF_8.to_owned()))?;
+    if is_rule_file(text.as_bytes()) {
+        return Ok((vec![rule_files::to_publish(name, text)?], Vec::new()));
+    }
     let report = check_with(name, &text, StoreField::Optional);
     let lines = report.lines();
     if report.has(Severity::Fault) {
@@ -156,7 +160,11 @@ pub(crate) fn to_publish_of(
     if report.accepted.is_empty() {
         return Err(line("has no policy document".to_owned()));
     }
-    Ok((report.accepted, lines))
+    let document = |DocumentVersion { config, value }: DocumentVersion| FileDocument {
+        domain: config.domain.to_string(),
+        document: value,
+    };
+    Ok((report.accepted.into_iter().map(document).collect(), lines))
 }
 
 /// Whether a document must say how the filter reaches the store.

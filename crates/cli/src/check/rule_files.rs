@@ -2,7 +2,9 @@
 
 use std::collections::BTreeSet;
 
+use quotagate_control::FileDocument;
 use quotagate_ratelimit::http::line;
+use quotagate_ratelimit::published::read_published;
 use quotagate_ratelimit::rules::{FileFault, RuleDomain, RuleFile, RuleLimit};
 
 use super::report::{Finding, Report, RulesSummary, Severity};
@@ -37,6 +39,21 @@ pub(super) fn reports(files: Vec<RuleFile>, shared: SharedArgs) -> Vec<Report> {
         }
     }
     reports
+}
+
+/// The rule file with this text, as operators publish it.
+///
+/// # Errors
+/// A line for each fault.
+pub(super) fn to_publish(name: &str, text: String) -> Result<FileDocument, Vec<String>> {
+    let file = RuleFile { name: name.to_owned(), text: text.clone().into_bytes() };
+    let faults: Vec<String> =
+        reports(vec![file], SharedArgs::default()).iter().flat_map(Report::lines).collect();
+    if !faults.is_empty() {
+        return Err(faults);
+    }
+    let domain = read_published(&text)?.domain;
+    Ok(FileDocument { domain, document: text.into() })
 }
 
 fn finding(fault: &FileFault) -> Finding {

@@ -539,7 +539,7 @@ mod tests {
         }]});
         scene.reconciler.domains = Domains::read(&domains).unwrap();
         let wish = |scene: &Scene| scene.reconciler.merge().documents.remove(0).1;
-        assert!(matches!(wish(&scene), DocumentWish::Document(_)), "of no team");
+        assert!(matches!(wish(&scene), DocumentWish::Document { .. }), "of no team");
         scene.apply(policy("good", 2)).await;
         assert!(matches!(wish(&scene), DocumentWish::Faulty(_)));
     }

@@ -10,13 +10,13 @@ use std::path::{Path, PathBuf};
 use std::thread::available_parallelism;
 use std::time::Duration;
 
-use quotagate_control::{App, DocumentFolder, serve as serve_store};
+use quotagate_control::{App, DocumentFolder, FileDocument, serve as serve_store};
 use quotagate_quota::duration;
+use quotagate_ratelimit::published::read_published;
 use quotagate_ratelimit::settings::LogFormat;
 use quotagate_store::secret::PasswordFile;
 use quotagate_store::server::{ListenAddr, Listener, Tokens, raise_file_limit};
 use quotagate_store::url::StoreUrl;
-use serde_json::Value;
 use tokio::runtime::{Builder, Runtime};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::oneshot;
@@ -55,8 +55,8 @@ pub struct ServeArgs {
     /// separated by commas
     #[arg(long, env = "QUOTAGATE_ADMIN_HOSTS", value_name = "NAME", value_delimiter = ',', value_parser = host)]
     admin_host: Vec<String>,
-    /// A folder with policy documents, *.yaml, *.yml or *.json: each is published for its domain
-    /// when it changes, and again if the store has lost it
+    /// A folder with policy documents, and rule files of the rate limit service, *.yaml, *.yml or
+    /// *.json: each is published for its domain when it changes, and again if the store has lost it
     #[arg(long, env = "QUOTAGATE_DOCUMENTS", value_name = "DIR")]
     documents: Option<PathBuf>,
     /// The name, such as production, that the live page shows in its title, its colour and every
@@ -230,9 +230,8 @@ pub(crate) fn signals(
 }
 
 /// The documents of a file, without warnings: nobody waits for them here.
-fn documents(name: &str, text: Vec<u8>) -> Result<Vec<Value>, Vec<String>> {
-    let (documents, _) = to_publish_of(name, text)?;
-    Ok(documents.into_iter().map(|document| document.value).collect())
+fn documents(name: &str, text: Vec<u8>) -> Result<Vec<FileDocument>, Vec<String>> {
+    Ok(to_publish_of(name, text)?.0)
 }
 
 async fn serve(args: ServeArgs) -> Result<(), String> {
@@ -255,6 +254,7 @@ async fn serve(args: ServeArgs) -> Result<(), String> {
     let app = App::new(store, tokens).admin_tokens(admin_tokens).admin_hosts(args.admin_host);
     let folder = args.documents.map(|path| DocumentFolder { path, read: documents });
     let app = args.operators.apply(app)?.environment(args.environment).documents(folder);
+    let app = app.rules(read_published);
     let server = serve_store(calls, admin, app, async { ending.await.unwrap_or_default() });
     tokio::select! {
         () = server => tracing::info!("stopped"),

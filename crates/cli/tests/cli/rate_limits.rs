@@ -1,9 +1,10 @@
-//! `quotagate ratelimit` as a process: the borders of windows, failures of Redis, and hostile
-//! callers.
+//! `quotagate ratelimit` as a process: the borders of windows, failures of Redis, published rules,
+//! and hostile callers.
 
 mod borders;
 mod hostile;
 mod outages;
+mod published;
 
 use std::time::Duration;
 

@@ -29,6 +29,7 @@ const PAGE: &str = concat!(
     include_str!("page/model.js"),
     include_str!("page/chart.js"),
     include_str!("page/overview.js"),
+    include_str!("page/documents.js"),
     include_str!("page/partitions.js"),
     include_str!("page/lists.js"),
     include_str!("page/policy.js"),

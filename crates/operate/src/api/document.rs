@@ -1,7 +1,6 @@
 //! Published documents.
 
 use quotagate_protocol::dials::DocumentVersion;
-use quotagate_protocol::is_domain;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
@@ -13,10 +12,13 @@ use super::{is_false, is_zero};
 pub struct DocumentRecord {
     /// Its number: 1, 2, ... in each domain.
     pub number: u64,
+    /// Whom it is for.
+    #[serde(default, skip_serializing_if = "DocumentKind::is_policies")]
+    pub kind: DocumentKind,
     /// Its digest; empty for a withdrawal.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub digest: String,
-    /// How many policies it has.
+    /// How many policies it has, or rules.
     #[serde(default)]
     pub policies: u64,
     /// The operator who published it.
@@ -41,6 +43,36 @@ pub struct DocumentRecord {
     pub of_folder: bool,
 }
 
+/// Whom a published document is for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum DocumentKind {
+    /// Filters: it is a policy document.
+    #[default]
+    Policies,
+    /// Rate limit services: it is a rule file.
+    Rules,
+}
+
+impl DocumentKind {
+    const fn is_policies(&self) -> bool {
+        matches!(self, Self::Policies)
+    }
+
+    /// The kind of a document as operators send it: a rule file is a text.
+    pub fn of(document: &Value) -> Self {
+        if document.is_string() { Self::Rules } else { Self::Policies }
+    }
+
+    /// What it is called in a sentence.
+    pub const fn words(self) -> &'static str {
+        match self {
+            Self::Policies => "a policy document",
+            Self::Rules => "a rule file of the rate limit service",
+        }
+    }
+}
+
 impl DocumentRecord {
     /// Whether it is for a share of the proxies or for a time.
     pub fn is_limited(&self) -> bool {
@@ -57,9 +89,26 @@ impl DocumentRecord {
         self.digest.is_empty()
     }
 
-    /// As proxies hear of it.
+    /// Why nothing of this kind can be published while this is in force, if it is of the other one:
+    /// those that it is for would lose it unseen.
+    pub fn excludes(&self, domain: &str, kind: DocumentKind) -> Option<String> {
+        (!self.is_withdrawal() && self.kind != kind).then(|| {
+            format!(
+                "{domain} has {} published, as number {}, and this is {}: withdraw that one first",
+                self.kind.words(),
+                self.number,
+                kind.words()
+            )
+        })
+    }
+
+    /// As proxies hear of it: to them, a rule file is as good as no document.
     pub fn version(&self) -> DocumentVersion {
-        DocumentVersion { number: self.number, digest: self.digest.clone() }
+        let digest = match self.kind {
+            DocumentKind::Policies => self.digest.clone(),
+            DocumentKind::Rules => String::new(),
+        };
+        DocumentVersion { number: self.number, digest }
     }
 }
 
@@ -178,18 +227,20 @@ pub struct DocumentText {
     #[serde(flatten)]
     pub record: DocumentRecord,
     /// The document, without `store`, `digest_key` and `live`, which each proxy's own document
-    /// says.
+    /// says. A rule file is a text.
     pub document: Value,
 }
 
-/// Publishes a document for the proxies of its domain whose own document says `live: true`.
+/// Publishes a document for the proxies of its domain whose own document says `live: true`, or a
+/// rule file for the rate limit services that follow published rules.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct PublishDocument {
     /// The domain: that of the document.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub domain: Option<String>,
-    /// The document; or else [`rollback_to`](Self::rollback_to).
+    /// The document, an object, or the rule file, a text; or else
+    /// [`rollback_to`](Self::rollback_to).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub document: Option<Value>,
     /// The number of an earlier document, whose content is published again. That of a document for
@@ -200,7 +251,7 @@ pub struct PublishDocument {
     /// published since, the store refuses this one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub after: Option<u64>,
-    /// Publishes it for this share of the proxies, 1 to 99 percent. Only with a document.
+    /// Publishes it for this share of the proxies, 1 to 99 percent. Only with a policy document.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub percent: Option<u8>,
     /// Publishes it for so many milliseconds. Only with a document.
@@ -228,9 +279,4 @@ pub struct WithdrawDocument {
     pub note: Option<String>,
     /// The operator who withdraws it.
     pub by: String,
-}
-
-/// The domain that a document names, if a domain can have that name.
-pub fn domain_of(document: &Value) -> Option<&str> {
-    document.get("domain").and_then(Value::as_str).filter(|name| is_domain(name))
 }

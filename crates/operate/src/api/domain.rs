@@ -126,8 +126,11 @@ pub struct DocumentsInForce {
     /// if all proxies have the same documents.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub differ: Vec<String>,
+    /// Those of the proxies that take published documents up.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub live: u64,
     /// The proxies that have been silent for a minute, and reported to this store within ten that
-    /// they have a published document. 0 if too many proxies report to other stores to tell.
+    /// they take published documents up. 0 if too many proxies report to other stores to tell.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub silent: u64,
 }

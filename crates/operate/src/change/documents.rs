@@ -4,23 +4,24 @@
 //! written in one step with the history and the new version, if nobody else has published since.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
 use bytes::Bytes;
-use quotagate_protocol::dials::{DocumentReply, DocumentVersion};
+use quotagate_protocol::dials::{DocumentReply, DocumentVersion, MAX_DOCUMENT};
 use quotagate_protocol::is_domain;
-use quotagate_quota::config::{Config, PublishedDocument};
+use quotagate_quota::config::PublishedDocument;
 use serde::de::IgnoredAny;
 use serde_json::Value;
 use tokio::sync::OnceCell;
+use tokio::task::spawn_blocking;
 
 use super::author::Author;
 use super::dials::check_time;
 use super::history::{History, Made};
 use crate::api::{
-    Changed, DocumentRecord, DocumentText, Event, MAX_REASON, NOBODY, PublishDocument,
-    PublishedDocuments, WithdrawDocument, domain_of,
+    Changed, DocumentKind, DocumentRecord, DocumentText, Event, MAX_REASON, NOBODY,
+    PublishDocument, PublishedDocuments, WithdrawDocument,
 };
 use crate::control::ControlHandle;
 use crate::document::unknown_zones;
@@ -43,6 +44,31 @@ pub struct Documents {
     history: Arc<History>,
     /// The last replies with a document, by domain.
     replies: Mutex<LastReplies>,
+    /// The reader of rule files.
+    read_rules: OnceLock<ReadRules>,
+}
+
+/// Reads a rule file as rate limit services do. The error has a line for each fault, with its path
+/// and the remedy.
+pub type ReadRules = fn(&str) -> Result<RuleFileSummary, Vec<String>>;
+
+/// What a rule file says.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RuleFileSummary {
+    /// Its domain, as counters and commands have it.
+    pub domain: String,
+    /// Its digest: 12 hexadecimal digits.
+    pub digest: String,
+    /// How many rules it has.
+    pub rules: u64,
+}
+
+/// A document as it is published, and what is recorded of it.
+pub(super) struct DocumentContent {
+    pub document: Value,
+    pub domain: String,
+    pub digest: String,
+    policies: u64,
 }
 
 /// Replies to proxies, and which document each of them has. Those who ask at once share one read.
@@ -56,8 +82,8 @@ struct Wish<'w> {
     after: Option<u64>,
     note: Option<&'w str>,
     by: &'w str,
-    /// The document and what it means; `None` to withdraw.
-    content: Option<(Value, Config)>,
+    /// `None` to withdraw.
+    content: Option<DocumentContent>,
     rollback_to: Option<u64>,
     percent: Option<u8>,
     for_ms: Option<u64>,
@@ -66,7 +92,13 @@ struct Wish<'w> {
 
 impl Documents {
     pub(crate) fn new(directory: Arc<Directory>, history: Arc<History>) -> Self {
-        Self { control: history.control.clone(), directory, history, replies: Mutex::default() }
+        let (replies, read_rules) = (Mutex::default(), OnceLock::new());
+        Self { control: history.control.clone(), directory, history, replies, read_rules }
+    }
+
+    /// Publishes rule files, too, which this reads. It is set once.
+    pub fn read_rules_with(&self, read: ReadRules) {
+        let _ = self.read_rules.set(read);
     }
 
     /// Publishes a document, or one that was published before.
@@ -76,27 +108,24 @@ impl Documents {
     /// the backend fails.
     pub async fn publish(&self, wish: &PublishDocument) -> Result<Changed, Fault> {
         check_limits(wish)?;
-        let (document, named) = match (&wish.document, wish.rollback_to) {
-            (Some(document), None) => {
-                let named = domain_of(document).map(str::to_owned);
-                let named = named.or_else(|| wish.domain.clone()).unwrap_or_default();
-                (document.clone(), named)
-            }
+        let content = match (&wish.document, wish.rollback_to) {
+            (Some(document), None) => self.checked(document).await?,
             (None, Some(number)) => {
                 let domain = self.directory.domain(wish.domain.as_deref()).await;
                 let domain = wish.domain.clone().map_or(domain, Ok)?;
-                (self.text(Some(&domain), Some(number)).await?.document, domain)
+                let text = self.text(Some(&domain), Some(number)).await?;
+                self.checked(&text.document).await?
             }
             _ => {
                 let reason = "say either which document is published, or rollback_to";
                 return Err(Fault::invalid("document", reason));
             }
         };
+        let named = content.domain.clone();
         if let Some(domain) = wish.domain.as_ref().filter(|domain| **domain != named) {
             let reason = format!("is {domain}, and the document's is {named}: name the same");
             return Err(Fault::invalid("domain", reason));
         }
-        let content = checked(&document)?;
         let wish = Wish {
             domain: &named,
             after: wish.after,
@@ -114,11 +143,11 @@ impl Documents {
     /// Publishes the document of a file in the folder of a store.
     pub(super) async fn publish_file(
         &self,
-        content: (Value, Config),
+        content: DocumentContent,
         after: u64,
         file: &str,
     ) -> Result<Changed, Fault> {
-        let domain = content.1.domain.to_string();
+        let domain = content.domain.clone();
         let wish = Wish {
             domain: &domain,
             after: Some(after),
@@ -152,13 +181,36 @@ impl Documents {
         if wish.after.is_some_and(|after| after != last_number) {
             return Err(overtaken(domain, records.first()));
         }
-        wish.check(&last(&snapshot), snapshot.now)?;
+        let kind = wish.content.as_ref().map(DocumentContent::kind).unwrap_or_default();
+        let last = last(&snapshot);
+        let in_force = match &last {
+            LastRecord::Known(state) if state.is_over_at(snapshot.now) => Some(state.base()),
+            LastRecord::Known(state) => Some(state.newest()),
+            LastRecord::Unreadable => records.first(),
+            LastRecord::Absent => None,
+        };
+        let in_force = in_force.filter(|_| wish.content.is_some());
+        if let Some(why) = in_force.and_then(|of| of.excludes(domain, kind)) {
+            return Err(Fault::InUse(why));
+        }
+        let repairs = match (&last, &wish.content) {
+            (LastRecord::Known(state), Some(content)) if content.digest == state.all.digest => {
+                self.is_lost(domain, &state.all).await?
+            }
+            _ => false,
+        };
+        wish.check(&last, repairs, snapshot.now)?;
         let Some(made) = self.publish_next(wish, &snapshot).await? else {
             let snapshot = self.control.read(HashName::Documents, domain).await?;
             return Err(overtaken(domain, self::records(&snapshot).first()));
         };
-        let remark = self.remark(domain).await;
+        let remark = self.remark(domain, kind).await;
         Ok(Changed { remark, ..self.history.reply(domain.to_owned(), made, None) })
+    }
+
+    /// Whether the text of a document is gone, although its record is there.
+    pub(super) async fn is_lost(&self, domain: &str, of: &DocumentRecord) -> Result<bool, Fault> {
+        Ok(!of.is_withdrawal() && self.control.document(domain, of.number).await?.is_none())
     }
 
     /// The records, after the end of a time was written down; and why that could not be.
@@ -199,7 +251,7 @@ impl Documents {
         let base = state.base();
         let content = match base.is_withdrawal() {
             true => None,
-            false => Some(checked(&self.text_of(domain, base).await?)?),
+            false => Some(self.checked(&self.text_of(domain, base).await?).await?),
         };
         let note = format!("the time of number {} is over", state.newest().number);
         let wish = Wish {
@@ -227,11 +279,9 @@ impl Documents {
         let now = millis(snapshot.now);
         let record = DocumentRecord {
             number: last_number.saturating_add(1),
-            digest: content
-                .as_ref()
-                .map(|(_, config)| config.digest.to_string())
-                .unwrap_or_default(),
-            policies: content.as_ref().map_or(0, |(_, config)| config.policies.len() as u64),
+            kind: content.as_ref().map_or_else(DocumentKind::default, DocumentContent::kind),
+            digest: content.as_ref().map_or_else(String::new, |content| content.digest.clone()),
+            policies: content.as_ref().map_or(0, |content| content.policies),
             by: clean(by),
             at_ms: now,
             note: note.map(|note| clean_text(note, MAX_REASON)).filter(|note| !note.is_empty()),
@@ -254,7 +304,7 @@ impl Documents {
             number: record.number,
             record: write(&record),
             last: write(&state),
-            text: content.as_ref().map(|(document, _)| document.to_string().into_bytes()),
+            text: content.map(|content| content.document.to_string().into_bytes()),
             dropped: dropped(snapshot, record.number),
             event: write(&event),
         };
@@ -266,15 +316,53 @@ impl Documents {
     }
 
     /// Why nobody takes it up, if that is known.
-    async fn remark(&self, domain: &str) -> Option<String> {
+    async fn remark(&self, domain: &str, kind: DocumentKind) -> Option<String> {
         let known = self.directory.domain(Some(domain)).await;
         let unknown = matches!(known, Err(Fault::Unknown { .. }));
-        unknown.then(|| {
-            format!(
+        unknown.then(|| match kind {
+            DocumentKind::Policies => format!(
                 "no proxy has reported the domain {domain} yet: one takes the document up if its \
                  own says domain: {domain} and live: true"
-            )
+            ),
+            DocumentKind::Rules => format!(
+                "no rate limit service has reported the domain {domain} yet: one takes the rules \
+                 up if it runs with --published, and has a rule file of {domain} of its own"
+            ),
         })
+    }
+
+    /// The document as it is published, and what is recorded of it.
+    ///
+    /// # Errors
+    /// All its faults.
+    pub(super) async fn checked(&self, document: &Value) -> Result<DocumentContent, Fault> {
+        match document {
+            Value::String(text) => self.checked_rules(text).await,
+            document => checked_policies(document),
+        }
+    }
+
+    async fn checked_rules(&self, text: &str) -> Result<DocumentContent, Fault> {
+        let Some(read) = self.read_rules.get().copied() else {
+            let reason = "is a rule file of the rate limit service, which this process cannot \
+                          read: publish it with `quotagate serve`, or at the service itself";
+            return Err(Fault::invalid("document", reason));
+        };
+        let document = Value::from(text);
+        let bytes = document.to_string().len();
+        if bytes > MAX_DOCUMENT {
+            let reason = format!(
+                "has {bytes} bytes as JSON, and a published rule file at most {MAX_DOCUMENT}"
+            );
+            return Err(Fault::invalid("document", reason));
+        }
+        // Aliases may make a short text long to read.
+        let text = text.to_owned();
+        let read = spawn_blocking(move || read(&text)).await;
+        let read = read.unwrap_or_else(|error| Err(vec![error.to_string()]));
+        let RuleFileSummary { domain, digest, rules } =
+            read.map_err(|faults| invalid(&faults.join("\n")))?;
+        Ok(DocumentContent { document, domain, digest, policies: rules })
     }
 
     /// The published documents of a domain, and what its proxies made of them.
@@ -424,19 +512,23 @@ impl Documents {
 }
 
 impl Wish<'_> {
+    /// Whether it may follow the last document. It `repairs` that one if it has the same content,
+    /// and the text is lost.
+    ///
     /// # Errors
     /// If it changes nothing, or something else must be decided first.
-    fn check(&self, last: &LastRecord, now: Duration) -> Result<(), Fault> {
+    fn check(&self, last: &LastRecord, repairs: bool, now: Duration) -> Result<(), Fault> {
         let domain = self.domain;
-        let digest = self.content.as_ref().map(|(_, config)| &*config.digest);
+        let digest = self.content.as_ref().map(|content| &*content.digest);
+        let kind = self.content.as_ref().map(DocumentContent::kind);
+        if self.percent.is_some() && kind == Some(DocumentKind::Rules) {
+            let reason = "is for policy documents: nothing divides the rate limit services of a \
+                          domain, which all take a rule file up. Leave it out, or publish the \
+                          file for a time";
+            return Err(Fault::invalid("percent", reason));
+        }
         match last {
-            LastRecord::Unreadable if self.percent.is_some() || self.for_ms.is_some() => {
-                let reason = "nobody knows what is in force before it, because the record of the \
-                    last document cannot be read: publish one for all proxies first";
-                let field = if self.percent.is_some() { "percent" } else { "for_ms" };
-                Err(Fault::invalid(field, reason))
-            }
-            LastRecord::Unreadable => Ok(()),
+            LastRecord::Unreadable => self.check_unlimited(),
             LastRecord::Known(state) if let Some(limited) = state.limited_at(now) => {
                 // What an earlier number says ends it, and so does a withdrawal.
                 if self.content.is_none() || self.rollback_to.is_some() {
@@ -454,7 +546,8 @@ impl Wish<'_> {
                 )))
             }
             // Whatever was before one whose time is over: its end could not be written down.
-            LastRecord::Known(state) if state.is_over_at(now) => Ok(()),
+            LastRecord::Known(state) if state.is_over_at(now) => self.check_unlimited(),
+            LastRecord::Known(_) if repairs => Ok(()),
             LastRecord::Known(state) => match digest {
                 Some(digest) if digest == state.all.digest => Err(Fault::InUse(format!(
                     "{domain} has this very document published, as number {} ({digest}): nothing \
@@ -470,6 +563,20 @@ impl Wish<'_> {
                 Err(Fault::Absent(format!("no document is published in {domain}")))
             }
             LastRecord::Absent => Ok(()),
+        }
+    }
+
+    /// # Errors
+    /// If proxies would have to go back to what was before it, which cannot be read.
+    fn check_unlimited(&self) -> Result<(), Fault> {
+        let limited = self.percent.map(|_| "percent").or(self.for_ms.map(|_| "for_ms"));
+        match limited {
+            Some(field) => Err(Fault::invalid(
+                field,
+                "what was in force before it cannot be read, so nothing can go back to that: \
+                 publish one for all proxies first",
+            )),
+            None => Ok(()),
         }
     }
 }
@@ -488,16 +595,31 @@ fn check_limits(wish: &PublishDocument) -> Result<(), Fault> {
     }
 }
 
-/// The document as it is published, and what it means.
-///
+impl DocumentContent {
+    fn kind(&self) -> DocumentKind {
+        DocumentKind::of(&self.document)
+    }
+}
+
 /// # Errors
-/// All its faults.
-pub(super) fn checked(document: &Value) -> Result<(Value, Config), Fault> {
-    let invalid = |faults: String| Fault::invalid("document", format!("has faults:\n{faults}"));
+/// All faults of the policy document.
+fn checked_policies(document: &Value) -> Result<DocumentContent, Fault> {
     let (document, config) =
-        PublishedDocument::check(document).map_err(|faults| invalid(faults.to_string()))?;
+        PublishedDocument::check(document).map_err(|faults| invalid(&faults.to_string()))?;
     let zones: Vec<String> = unknown_zones(&config).iter().map(ToString::to_string).collect();
-    if zones.is_empty() { Ok((document, config)) } else { Err(invalid(zones.join("\n"))) }
+    if !zones.is_empty() {
+        return Err(invalid(&zones.join("\n")));
+    }
+    Ok(DocumentContent {
+        document,
+        domain: config.domain.to_string(),
+        digest: config.digest.to_string(),
+        policies: config.policies.len() as u64,
+    })
+}
+
+fn invalid(faults: &str) -> Fault {
+    Fault::invalid("document", format!("has faults:\n{faults}"))
 }
 
 /// The oldest number, if a further document has no room beside it.
@@ -529,10 +651,15 @@ fn done(record: &DocumentRecord, is_promotion: bool, for_ms: Option<u64>) -> Str
         let verb = if is_promotion { "promotes" } else { "has the content of" };
         format!(", which {verb} number {to}")
     });
-    let word = if *policies == 1 { "policy" } else { "policies" };
+    let (what, word) = match (record.kind, *policies) {
+        (DocumentKind::Policies, 1) => ("document", "policy"),
+        (DocumentKind::Policies, _) => ("document", "policies"),
+        (DocumentKind::Rules, 1) => ("rule file", "rule"),
+        (DocumentKind::Rules, _) => ("rule file", "rules"),
+    };
     let limits =
         if record.is_limited() { format!(" {}", limits(record, for_ms)) } else { String::new() };
-    format!("published document number {number} ({digest}, {policies} {word}){limits}{back}{note}")
+    format!("published {what} number {number} ({digest}, {policies} {word}){limits}{back}{note}")
 }
 
 /// For whom and for how much longer a document is published, in words.

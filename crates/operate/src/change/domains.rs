@@ -99,7 +99,7 @@ impl Domains {
             }
         };
         let documents = self.control.read(HashName::Documents, &domain).await?;
-        if published(&documents).is_none_or(|of| of.at(documents.now).is_any()) {
+        if published(&documents).is_none_or(|of| !of.newest_at(documents.now).is_withdrawal()) {
             return Err(Fault::InUse(format!(
                 "{domain} has a published document, which a proxy that comes back would take up \
                  unseen: withdraw it first"

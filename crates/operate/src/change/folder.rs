@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use serde_json::Value;
 
-use super::documents::{Documents, checked};
+use super::documents::Documents;
 use crate::Fault;
 use crate::api::Changed;
 
@@ -38,8 +38,8 @@ impl FolderDocuments {
     /// Its faults; or what is published for a share or for a time must end first; or the backend
     /// fails.
     pub async fn offer(&mut self, document: &Value, file: &str) -> Result<Option<Changed>, Fault> {
-        let content = checked(document)?;
-        let (domain, digest) = (content.1.domain.to_string(), content.1.digest.to_string());
+        let content = self.documents.checked(document).await?;
+        let (domain, digest) = (content.domain.clone(), content.digest.clone());
         let records = self.documents.records(&domain).await?;
         let last = records.first();
         let number = last.map_or(0, |last| last.number);
@@ -51,6 +51,12 @@ impl FolderDocuments {
         let is_published = of_folder.is_some_and(|record| record.digest == digest);
         let is_in_force = last.is_some_and(|last| !last.is_limited() && last.digest == digest);
         let is_done = is_known || is_published || is_in_force;
+        // A store that has just started, or whose Redis was restored, writes a lost text again.
+        let is_lost = match last {
+            Some(last) if is_in_force && !is_known => self.documents.is_lost(&domain, last).await?,
+            _ => false,
+        };
+        let is_done = is_done && !is_lost;
         let made = match is_done {
             true => None,
             false => Some(self.documents.publish_file(content, number, file).await?),

@@ -5,7 +5,6 @@ use std::time::Duration;
 
 use futures_util::future::BoxFuture;
 
-use quotagate_protocol::dials::DocumentVersion;
 use quotagate_store::control::{Change, HashName};
 
 use super::overrides::canonical;
@@ -163,9 +162,9 @@ impl History {
     /// is for a share of the proxies only.
     pub(crate) async fn document(&self, domain: &str) -> Option<u64> {
         let read = self.control.read(HashName::Documents, domain).await.ok()?;
-        let named = published(&read)?.at(read.now);
-        let DocumentVersion { number, digest } = named.of_all()?;
-        Some(if digest.is_empty() { 0 } else { *number })
+        let published = published(&read)?;
+        let newest = published.newest_at(read.now);
+        newest.percent.is_none().then_some(if newest.is_withdrawal() { 0 } else { newest.number })
     }
 
     /// Logs a change that is in history, and rereads the domain so that proxies of this store see

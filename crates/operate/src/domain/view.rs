@@ -16,7 +16,9 @@ use quotagate_protocol::{Mode, is_policy};
 
 use crate::millis;
 use crate::pattern::PatternOverrides;
-use crate::record::documents::{LOST_RECORD, NamedDocuments, Publications, published};
+use crate::record::documents::{
+    LOST_RECORD, NamedDocuments, Publications, PublishedRules, published,
+};
 use crate::record::{DialRecord, OverrideRecord, left_at, write};
 use quotagate_store::control::{ControlStore, HashName, Snapshot};
 use quotagate_store::store::StoreError;
@@ -195,6 +197,11 @@ impl View {
         let now = self.now();
         let known = since.elapsed();
         Some((documents.at(now), documents.ended_for(now).map_or(known, |for_| for_.min(known))))
+    }
+
+    /// What rate limit services should have that follow published rules; `None` if it is not known.
+    pub fn rules(&self) -> Option<PublishedRules> {
+        self.documents.as_ref().map(|documents| documents.rules_at(self.now()))
     }
 
     /// Whether the time of the last document is over.

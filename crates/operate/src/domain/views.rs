@@ -21,6 +21,7 @@ use super::reports::Known;
 use super::view::View;
 use crate::api::PolicyInfo;
 use crate::control::ControlHandle;
+use crate::record::documents::PublishedRules;
 use crate::{MAX_DOMAINS, millis};
 
 /// How long a domain is read after a proxy last asked for it.
@@ -102,6 +103,12 @@ impl Watched {
     /// Reads a report and remembers its policies; `None` if it is unreadable.
     pub fn learn(&self, text: &[u8]) -> Option<Report> {
         self.known.learn(text, self.now())
+    }
+
+    /// What rate limit services should have that follow published rules; `None` if that is not
+    /// known.
+    pub fn rules(&self) -> Option<PublishedRules> {
+        self.view()?.rules()
     }
 
     /// The policies that proxies reported to this store lately.

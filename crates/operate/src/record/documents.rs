@@ -7,7 +7,7 @@ use quotagate_protocol::share_of;
 use quotagate_store::control::{LAST_DOCUMENT, Snapshot};
 use serde::{Deserialize, Serialize};
 
-use crate::api::DocumentRecord;
+use crate::api::{DocumentKind, DocumentRecord};
 use crate::millis;
 
 /// What the last publication left in force. As JSON it is the record of the document that all
@@ -84,17 +84,31 @@ pub const LOST_RECORD: &str = "the record of the published document cannot be re
 /// What is published in a domain, and for how long.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Publications {
-    base: DocumentVersion,
-    limited: Option<Limited>,
+    base: DocumentRecord,
+    /// What is published for a share of the proxies or for a time. Else, and when its time is over,
+    /// `base` is in force.
+    limited: Option<DocumentRecord>,
 }
 
-/// A document that is published for a share of the proxies or for a time. Else, and when its time
-/// is over, [`Publications::base`] is in force.
+/// What a rate limit service should have now that follows published rules.
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct Limited {
-    version: DocumentVersion,
-    percent: Option<u8>,
-    until_ms: Option<u64>,
+pub enum PublishedRules {
+    /// Its own rules: nothing is published, or this number withdrew what was.
+    Own(u64),
+    /// Its own rules: the policy document of this number is published, which is for filters.
+    Policies(u64),
+    /// The rule file of this version.
+    File(DocumentVersion),
+}
+
+impl PublishedRules {
+    /// The number of the last publication; 0 if there was none.
+    pub const fn number(&self) -> u64 {
+        match self {
+            Self::Own(number) | Self::Policies(number) => *number,
+            Self::File(version) => version.number,
+        }
+    }
 }
 
 /// Which documents the proxies of a domain should have now.
@@ -112,11 +126,8 @@ pub fn published(snapshot: &Snapshot) -> Option<Publications> {
     match last(snapshot) {
         LastRecord::Absent => Some(Publications::default()),
         LastRecord::Known(state) => {
-            let newest = state.newest();
-            let (percent, until_ms) = (newest.percent, newest.until_ms);
-            let limited = Limited { version: newest.version(), percent, until_ms };
-            let limited = Some(limited).filter(|_| newest.is_limited());
-            Some(Publications { base: state.base().version(), limited })
+            let limited = Some(state.newest()).filter(|newest| newest.is_limited()).cloned();
+            Some(Publications { base: state.base().clone(), limited })
         }
         LastRecord::Unreadable => None,
     }
@@ -125,14 +136,30 @@ pub fn published(snapshot: &Snapshot) -> Option<Publications> {
 impl Publications {
     /// Which documents proxies should have at this time of the backend.
     pub fn at(&self, now: Duration) -> NamedDocuments {
-        let limited = self.limited.as_ref().filter(|_| !self.has_ended_at(now));
-        match limited.map(|of| (of.version.clone(), of.percent)) {
-            Some((share, Some(percent))) => {
-                NamedDocuments { all: self.base.clone(), share: Some((share, percent)) }
-            }
-            Some((all, None)) => all.into(),
-            None => self.base.clone().into(),
+        let newest = self.newest_at(now);
+        match newest.percent {
+            Some(percent) => NamedDocuments {
+                all: self.base.version(),
+                share: Some((newest.version(), percent)),
+            },
+            None => newest.version().into(),
         }
+    }
+
+    /// What rate limit services should have at this time of the backend.
+    pub fn rules_at(&self, now: Duration) -> PublishedRules {
+        let newest = self.newest_at(now);
+        let DocumentRecord { number, digest, .. } = newest.clone();
+        match newest.kind {
+            _ if newest.is_withdrawal() => PublishedRules::Own(number),
+            DocumentKind::Rules => PublishedRules::File(DocumentVersion { number, digest }),
+            DocumentKind::Policies => PublishedRules::Policies(number),
+        }
+    }
+
+    /// The last publication whose time is not over.
+    pub fn newest_at(&self, now: Duration) -> &DocumentRecord {
+        self.limited.as_ref().filter(|_| !self.has_ended_at(now)).unwrap_or(&self.base)
     }
 
     /// Whether the time of the last one is over.
@@ -176,11 +203,6 @@ impl NamedDocuments {
     /// The one that is not for a share, and the one that is.
     pub fn iter(&self) -> impl Iterator<Item = &DocumentVersion> {
         std::iter::once(&self.all).chain(self.share.iter().map(|(version, _)| version))
-    }
-
-    /// Whether a document is published, for all proxies or for a share.
-    pub const fn is_any(&self) -> bool {
-        !self.all.digest.is_empty() || self.share.is_some()
     }
 }
 

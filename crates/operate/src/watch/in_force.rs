@@ -71,7 +71,6 @@ impl ReportedDocuments {
         if !is_domain(domain)
             || !is_document_digest(&report.digest)
             || !is_process_id(&report.proxy)
-            || usize::try_from(report.worker).is_ok_and(|worker| worker >= MAX_SHOWN_WORKERS)
         {
             return;
         }
@@ -80,7 +79,9 @@ impl ReportedDocuments {
         if !documents.contains_key(&name) && !has_room(&mut documents, domain, now) {
             return;
         }
-        let worker = (Box::from(&*report.proxy), report.worker);
+        // VMs of the Wasm form that follow each other have ever higher numbers.
+        let index = u32::try_from(MAX_SHOWN_WORKERS).map_or(0, |most| report.worker % most);
+        let worker = (Box::from(&*report.proxy), index);
         let is_known = documents.get(&name).is_some_and(|workers| workers.contains_key(&worker));
         let is_full = |documents: &WorkersOfDocuments| {
             documents.values().map(HashMap::len).sum::<usize>() >= MAX_WORKERS
@@ -216,6 +217,8 @@ fn is_recent(at: Instant, now: Instant) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::super::in_force_sightings::merged;
     use super::*;
     use crate::record::documents::NamedDocuments;
@@ -252,6 +255,25 @@ mod tests {
         assert_eq!(counts(64), [(a, 1), (b.clone(), 2)]);
         assert_eq!(counts(70), [(b, 1)]);
         assert_eq!(counts(80), []);
+    }
+
+    #[test]
+    fn requests_of_a_document_are_those_of_the_last_five_minutes() {
+        let (documents, start) = (ReportedDocuments::default(), Instant::now());
+        let counts = |digest: &str, admitted: u64, refused: u64, s| {
+            let at = start + Duration::from_secs(s);
+            let policy = json!({"name": "p", "quota": 5, "window_s": 60, "stagger": false,
+                "mode": "enforce", "on_failure": "allow", "admitted": admitted, "refused": refused});
+            let policies = vec![serde_json::from_value(policy).unwrap()];
+            documents.reported("shop", &Report { policies, ..report(1, digest) }, at);
+            seen(&documents, at).iter().map(|of| (of.requests, of.refused)).collect::<Vec<_>>()
+        };
+        assert_eq!(counts(A, 5, 2, 0), [(7, 2)]);
+        assert_eq!(counts(A, 3, 1, 200), [(11, 3)]);
+        assert_eq!(counts(B, 1, 0, 250), [(11, 3), (1, 0)], "each document has its own");
+        assert_eq!(counts(A, 0, 0, 299), [(11, 3), (1, 0)]);
+        assert_eq!(counts(A, 0, 0, 305), [(4, 1), (1, 0)]);
+        assert_eq!(counts(B, 0, 0, 600), [(0, 0)]);
     }
 
     #[test]
@@ -386,5 +408,8 @@ mod tests {
         let later = now + SHOWN;
         documents.reported("shop", &live(99_999, 0, A, 7, 0), later);
         assert_eq!(workers(documents.seen(later)), 1, "those of the past make room");
+        // A number above the bound belongs to a worker that reports.
+        documents.reported("shop", &live(99_999, 5_000, A, 7, 0), later);
+        assert_eq!(workers(documents.seen(later)), 2);
     }
 }

@@ -78,6 +78,11 @@ async fn documents_of_proxies_are_counted_and_compared() {
     report_of(&operate, 1, NEW, |_| {}).await;
     let all = list().await;
     assert_eq!((all.documents.len(), all.sentence(DOMAIN)), (2, None));
+    assert_eq!((all.proxies, all.live), (3, 0));
+    for digest in [OLD, NEW] {
+        report_of(&operate, 3, digest, |sent| sent.live = true).await;
+    }
+    assert_eq!(list().await.live, 1, "one proxy, whatever it has");
 }
 
 #[tokio::test]

@@ -4,6 +4,7 @@
 mod dials;
 mod documents;
 mod overrides;
+mod rule_files;
 mod windows;
 
 use std::sync::Arc;
@@ -41,6 +42,8 @@ async fn suite(store: Arc<dyn Store>) {
     documents::tells_the_slower_of_two_publishers(&store).await;
     documents::keeps_what_proxies_have_while_the_last_record_cannot_be_read(&store).await;
     documents::keeps_64_documents(&store).await;
+    Box::pin(rule_files::go_to_services_and_never_to_filters(&store)).await;
+    Box::pin(rule_files::go_back_when_their_time_is_over(&store)).await;
     Box::pin(documents::publishes_for_a_stable_share_of_the_proxies(&store)).await;
     Box::pin(documents::first_document_may_be_for_a_share(&store)).await;
     Box::pin(documents::goes_back_when_the_time_is_over(&store)).await;

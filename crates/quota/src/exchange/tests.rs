@@ -330,7 +330,13 @@ enum SecondPass {
     Lost,
 }
 
-fn second_pass(worker: &mut Worker<()>, earlier: Admission, how: SecondPass) {
+/// `meanwhile` happens while it waits for a call.
+fn second_pass(
+    worker: &mut Worker<()>,
+    earlier: Admission,
+    how: SecondPass,
+    meanwhile: fn(&mut Worker<()>),
+) {
     let mut exchange = Exchange::default();
     let now = at(1);
     match how {
@@ -346,6 +352,7 @@ fn second_pass(worker: &mut Worker<()>, earlier: Admission, how: SecondPass) {
             let evaluation = evaluation(worker, &[0, 1]);
             let arrival = exchange.arrive((), evaluation, Some(earlier), worker, now);
             assert_eq!(arrival, Arrival::Waiting);
+            meanwhile(worker);
             let call = worker.next_call(now).expect("a call of the other policy");
             assert_eq!(call.request.reservations.len(), 1);
             if matches!(how, SecondPass::Left) {
@@ -380,7 +387,7 @@ fn redirected_request_costs_what_its_policy_says_although_its_second_pass_does_n
             let mut first = admitted(&mut worker);
             let earlier = first.redirected(|| true).unwrap();
             first.end(&(), &mut worker, at(1));
-            second_pass(&mut worker, earlier, how);
+            second_pass(&mut worker, earlier, how, |_| ());
             assert_eq!(adjusted(&mut worker), expected, "{how:?} {count} {if_missing}");
         }
     }
@@ -555,7 +562,11 @@ fn identity_without_a_token_in_its_first_thousand_requests_is_logged_once() {
 
 /// The same worker, whose document another one may replace.
 fn live_worker() -> Worker<()> {
-    let mut config = (**worker("").config()).clone();
+    live_worker_with("")
+}
+
+fn live_worker_with(count: &str) -> Worker<()> {
+    let mut config = (**worker(count).config()).clone();
     config.live = Some(crate::config::LiveDocument::default());
     Worker::new(Arc::new(config), 1)
 }
@@ -640,4 +651,55 @@ fn redirected_request_counts_once_under_one_document_and_twice_under_two() {
     let earlier = redirected(&mut w);
     swap(&mut w);
     assert_eq!(again(&mut w, earlier), Arrival::Waiting);
+}
+
+#[test]
+fn abandoned_pass_is_settled_by_the_document_under_which_it_counted_or_not_at_all() {
+    use SecondPass::{Left, Lost, MissingIdentity, Refused};
+    // In another document, the policies have each other's index.
+    let reverse = |w: &mut Worker<()>| {
+        let mut config = (**w.config()).clone();
+        config.policies.reverse();
+        w.swap(config, at(1));
+    };
+    for (how, is_swapped_between, expected) in [
+        (Left, false, vec![-20]),
+        (Refused, false, vec![-20]),
+        (Lost, true, vec![]),
+        (MissingIdentity, true, vec![]),
+    ] {
+        let mut w = live_worker_with(r#""count": {"status": [200], "abandoned": "refund"},"#);
+        let earlier = admitted(&mut w).redirected(|| true).unwrap();
+        if is_swapped_between {
+            w.swap((**w.config()).clone(), at(0));
+        }
+        second_pass(&mut w, earlier, how, reverse);
+        assert_eq!(adjusted(&mut w), expected, "{how:?}");
+    }
+}
+
+#[test]
+fn identities_of_another_document_are_watched_anew() {
+    let mut w = live_worker();
+    let lines_of = |w: &mut Worker<()>, requests: u32| {
+        for _ in 0..requests {
+            w.saw_tokens(Tokens::default().with(1, false));
+        }
+        w.take_notices().len()
+    };
+    let document = r#"{"domain": "d", "store": {"cluster": "c"}, "live": true,
+        "identities": {"user": [{"jwt": {"claim": "sub"}}]},
+        "policies": [{"name": "p", "partition_by": ["user"], "quota": 1, "window": "1m"}]}"#;
+    let config = Config::parse(document.as_bytes()).unwrap();
+    let swap = |w: &mut Worker<()>| {
+        w.swap(config.clone(), at(0));
+        w.take_notices();
+    };
+    swap(&mut w);
+    assert_eq!(lines_of(&mut w, 999), 0);
+    swap(&mut w);
+    assert_eq!(lines_of(&mut w, 999), 0, "those of the other one do not count");
+    assert_eq!(lines_of(&mut w, 1), 1);
+    swap(&mut w);
+    assert_eq!(lines_of(&mut w, 1_000), 1, "a line for each document");
 }

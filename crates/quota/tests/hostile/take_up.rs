@@ -1,13 +1,16 @@
 //! For an answer of a store that lies about the published document: no panic, a document that is
-//! taken up is the one that was named, and otherwise the one before stays in force.
+//! taken up is the one that was named, and otherwise the one before stays in force. A request that
+//! waits meanwhile is decided once.
 
+use std::num::NonZeroU64;
 use std::sync::Arc;
 use std::time::Duration;
 
 use quotagate_protocol::dials::{DOCUMENT_PATH, MAX_REPORT, Report};
 use quotagate_quota::config::{Config, PublishedDocument};
+use quotagate_quota::evaluate::{Check, Counter};
 use quotagate_quota::time::Monotonic;
-use quotagate_quota::worker::{AnsweredBy, CallEnd, CallId, Worker};
+use quotagate_quota::worker::{AnsweredBy, CallEnd, CallId, Submitted, Worker};
 use serde_json::{Value, json};
 
 use crate::choices::Choices;
@@ -29,6 +32,7 @@ pub fn check(bytes: &[u8]) {
         embedded,
         now: Monotonic::default(),
         version: 0,
+        waits: None,
     };
     for _ in 0..=bytes.len() / 8 {
         liar.step(&mut choices);
@@ -36,10 +40,12 @@ pub fn check(bytes: &[u8]) {
 }
 
 struct LyingStore {
-    worker: Worker<()>,
+    worker: Worker<u64>,
     embedded: Arc<Config>,
     now: Monotonic,
     version: u64,
+    /// The request that waits, by the version at which it arrived.
+    waits: Option<u64>,
 }
 
 /// What the worker goes by.
@@ -64,6 +70,7 @@ impl LyingStore {
         let names: Vec<_> = policies.filter_map(|policy| policy["name"].as_str()).collect();
         let before = self.in_force();
         self.names(number, &named);
+        self.arrives();
         for _ in 0..3 {
             let Some(fetch) = self.worker.next_fetch(self.now) else { break };
             assert!(fetch.path().starts_with(DOCUMENT_PATH), "one report in five seconds");
@@ -114,6 +121,20 @@ impl LyingStore {
         let document = json!({"number": number, "digest": digest});
         let reply = json!({"version": self.version, "dials": [], "document": document});
         self.ends(fetch.id, 200, reply.to_string().into_bytes());
+    }
+
+    /// A request arrives, for which no call is made. The one before is over.
+    fn arrives(&mut self) {
+        let decided = std::iter::from_fn(|| self.worker.next_decision());
+        let decided: Vec<u64> = decided.map(|(who, _)| who).collect();
+        assert_eq!(decided, Vec::from_iter(self.waits.replace(self.version)));
+        let config = Arc::clone(self.worker.config());
+        let policy = config.policies.first().expect("each document here has a policy");
+        let key = format!("d:{}:{{*}}", policy.name).into();
+        let counter = Counter { key, quota: policy.quota, window: policy.window.clone() };
+        let check = Check { policy: 0, counter, cost: NonZeroU64::MIN, mode: policy.mode };
+        let submitted = self.worker.submit(self.version, vec![check], self.now);
+        assert!(matches!(submitted, Submitted::Waiting(_)), "{submitted:?}");
     }
 
     fn ends(&mut self, id: CallId, status: u16, body: Vec<u8>) {

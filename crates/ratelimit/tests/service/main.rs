@@ -13,6 +13,7 @@ mod hostile_rules;
 mod matching;
 mod modes;
 mod precision;
+mod published;
 mod readme;
 mod refunds;
 mod resources;

@@ -25,6 +25,7 @@ use quotagate_store::tls::{ServerTls, TlsFiles};
 use quotagate_support::xds::{RateLimitConfig, RateLimitDescriptor, RateLimitPolicy, XdsServer};
 use rustls::ClientConfig;
 use rustls::pki_types::ServerName;
+use serde_json::Value;
 use tempfile::{NamedTempFile, TempDir};
 use tokio::net::TcpStream;
 use tokio::sync::oneshot;
@@ -64,6 +65,7 @@ impl LogLines {
 /// How a service starts.
 pub struct Start {
     pub rules: RuleSource,
+    pub follows_published: bool,
     pub tls: Option<TlsFiles>,
     pub age: Option<ConnectionAge>,
     pub health: HealthNeeds,
@@ -75,6 +77,7 @@ pub struct Start {
 pub struct Running {
     grpc: SocketAddr,
     http: SocketAddr,
+    admin: SocketAddr,
     pub stop: Option<oneshot::Sender<Duration>>,
     pub task: JoinHandle<()>,
 }
@@ -85,7 +88,15 @@ pub struct GrpcClient(http2::SendRequest<Full<Bytes>>);
 impl Start {
     pub fn new(rules: RuleSource) -> Self {
         let health = HealthNeeds { rules: true, store: true };
-        Self { rules, tls: None, age: None, health, store: memory(), counting: counting() }
+        Self {
+            rules,
+            follows_published: false,
+            tls: None,
+            age: None,
+            health,
+            store: memory(),
+            counting: counting(),
+        }
     }
 
     /// With the rules of one file.
@@ -113,10 +124,11 @@ impl Start {
             ListenAddr::Tcp(address) => *address,
             ListenAddr::Unix(_) => unreachable!(),
         };
-        let addresses = (address(&grpc), address(&http));
+        let addresses = (address(&grpc), address(&http), address(&admin));
         let listeners = Listeners { grpc, http, debug, admin, metrics: None };
         let options = ServiceOptions {
             rules: self.rules,
+            follows_published: self.follows_published,
             counting: self.counting,
             answers: AnswerOptions::default(),
             health: self.health,
@@ -124,7 +136,8 @@ impl Start {
         let (stop, stopped) = oneshot::channel();
         let shutdown = async { stopped.await.unwrap_or_default() };
         let task = tokio::spawn(serve(listeners, options, App::new(self.store, None), shutdown));
-        Running { grpc: addresses.0, http: addresses.1, stop: Some(stop), task }
+        let (grpc, http, admin) = addresses;
+        Running { grpc, http, admin, stop: Some(stop), task }
     }
 }
 
@@ -156,16 +169,17 @@ impl Running {
 
     /// Whether `/healthcheck` is good, and what it says.
     pub async fn health(&self) -> (bool, String) {
-        let stream = TcpStream::connect(self.http).await.unwrap();
-        let (mut sender, connection) =
-            hyper::client::conn::http1::handshake(TokioIo::new(stream)).await.unwrap();
-        tokio::spawn(connection);
-        let request = Request::get("/healthcheck").header("host", "localhost");
-        let request = request.body(Full::<Bytes>::default()).unwrap();
-        let response = sender.send_request(request).await.unwrap();
-        let is_good = response.status() == 200;
-        let text = response.into_body().collect().await.unwrap().to_bytes();
-        (is_good, String::from_utf8(text.to_vec()).unwrap())
+        let request = Request::get("/healthcheck").body(Full::default()).unwrap();
+        answer(self.http, request).await
+    }
+
+    /// Changes the published documents as an operator does. Returns whether that was made, and the
+    /// answer.
+    pub async fn documents(&self, method: &str, wish: &Value) -> (bool, String) {
+        let request = Request::builder().method(method).uri("/v1/documents");
+        let request = request.header("content-type", "application/json");
+        let request = request.body(Full::from(wish.to_string())).unwrap();
+        answer(self.admin, request).await
     }
 }
 
@@ -173,6 +187,19 @@ impl Drop for Running {
     fn drop(&mut self) {
         self.task.abort();
     }
+}
+
+/// Whether an HTTP/1 request succeeds, and the body of its answer.
+async fn answer(address: SocketAddr, mut request: Request<Full<Bytes>>) -> (bool, String) {
+    let stream = TcpStream::connect(address).await.unwrap();
+    let (mut sender, connection) =
+        hyper::client::conn::http1::handshake(TokioIo::new(stream)).await.unwrap();
+    tokio::spawn(connection);
+    request.headers_mut().insert("host", "localhost".parse().unwrap());
+    let response = sender.send_request(request).await.unwrap();
+    let is_good = response.status() == 200;
+    let text = response.into_body().collect().await.unwrap().to_bytes();
+    (is_good, String::from_utf8(text.to_vec()).unwrap())
 }
 
 async fn handshake<S>(stream: S) -> Result<GrpcClient, String>

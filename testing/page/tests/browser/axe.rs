@@ -42,7 +42,7 @@ fn axe_finds_nothing_on_any_view() -> Result<()> {
     browser.devtools("Page.setBypassCSP", json!({"enabled": true}))?;
     let party = "party=jwt.sub%3Dalice";
     for (query, shown) in
-        [("", "#policies li"), ("policy=per-caller&from=1h", "#reading"), (party, "#party-says")]
+        [("", "#documents td"), ("policy=per-caller&from=1h", "#reading"), (party, "#party-says")]
     {
         for (width, scheme) in
             [(1280, Scheme::Light), (1280, Scheme::Dark), (390, Scheme::Light), (390, Scheme::Dark)]

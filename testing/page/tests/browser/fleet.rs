@@ -309,6 +309,25 @@ fn client_names_are_rendered_as_text() -> Result<()> {
 }
 
 #[test]
+fn published_document_is_shown_with_the_proxies_that_have_it() -> Result<()> {
+    let mut document = per_caller(5);
+    document["live"] = json!(true);
+    let rig = Rig::start(document)?;
+    // It reports without traffic.
+    let browser = opened_without_traffic(&rig)?;
+    browser
+        .wait_for("#documents-says", "no document was published; 1 of 1 live proxy has its own.")?;
+    browser.wait_for("#documents", "its own")?;
+    let wish = json!({"document": per_caller(6), "by": "ann"});
+    rig.store.operate("POST", "/v1/documents", &wish)?;
+    browser.wait_for("#documents-says", "shop: number 1 (")?;
+    browser.wait_for("#documents-says", "; 1 of 1 live proxy has it.")?;
+    browser.wait_for("#documents", "number 1, ")?;
+    browser.wait_for("#documents", "published")?;
+    Ok(())
+}
+
+#[test]
 fn lost_backend_is_shown_first() -> Result<()> {
     let mut rig = Rig::start(per_caller(5))?;
     let browser = opened_without_traffic(&rig)?;

@@ -35,8 +35,11 @@ fn names_are_rendered_as_text_everywhere() -> Result<()> {
         domain["policies"]["per-caller"]["name"] = json!(name);
         picture["domains"] = json!({ name.as_str(): domain });
         page::make_up(&browser, &picture, &page::one_override(&name), &page::one_change(&name))?;
+        let documents = page::published_documents(&name);
+        browser.run_before_pages(&format!("window.made.lists['/v1/documents'] = {documents}"))?;
         page::open(&browser, store.admin_port())?;
         browser.wait_for("#history", "1970")?;
+        browser.wait_for("#documents-says", ", published at ")?;
         // The names also appear in the forms and the confirmation.
         browser.click("#refused button")?;
         assert_eq!(browser.run("return document.querySelector('#override').open", vec![])?, true);

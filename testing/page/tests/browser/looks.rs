@@ -64,6 +64,7 @@ fn shown() -> Result<(StoreProcess, Browser)> {
         &page::one_change("a change"),
     )?;
     browser.wait_for("#history", "a change")?;
+    browser.wait_for("#documents", "silent since then")?;
     Ok((store, browser))
 }
 

@@ -1,6 +1,7 @@
 //! The live page in headless Chromium.
 
 mod axe;
+mod documents;
 mod environment;
 mod finding;
 mod fleet;

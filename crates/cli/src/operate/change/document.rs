@@ -1,16 +1,18 @@
 //! `quotagate document`: publishes policy documents, which proxies take up without an update of
-//! their listeners.
+//! their listeners, and rule files, which rate limit services take up.
 
 use std::io::{self, IsTerminal as _};
 use std::path::PathBuf;
 
 use hyper::Method;
+use quotagate_control::FileDocument;
 use quotagate_operate::api::{
-    self, Changed, DocumentRecord, DocumentText, PublishDocument, PublishedDocuments,
+    self, Changed, DocumentKind, DocumentRecord, DocumentText, PublishDocument, PublishedDocuments,
     WithdrawDocument,
 };
 use quotagate_operate::comparison::{DocumentVersion, compare};
 use quotagate_quota::config::PublishedDocument;
+use quotagate_ratelimit::published::{as_policies, rules_of};
 use serde_json::{Value, json};
 
 use super::confirm;
@@ -18,7 +20,7 @@ use crate::check::to_publish;
 use crate::controller;
 use crate::operate::display::{Table, Weight, say};
 use crate::operate::failure::Failure;
-use crate::operate::look::document_status::{self, limits, sentence};
+use crate::operate::look::document_status::{self, called, limits, sentence};
 use crate::operate::session::{Common, Session};
 use crate::text::{clean, count, duration, moment, number};
 use crate::values::for_ms;
@@ -34,9 +36,10 @@ pub(crate) struct DocumentArgs {
 
 #[derive(Debug, clap::Subcommand)]
 enum DocumentCommand {
-    /// Publish a document for all proxies of its domain whose own document says `live: true`
+    /// Publish a document for all proxies of its domain whose own document says `live: true`, or a
+    /// rule file for all rate limit services that run with `--published`
     Publish(Publish),
-    /// Print a published document as JSON
+    /// Print a published document as JSON, or a rule file as it is
     Show {
         /// Its number [default: the one in force]
         number: Option<u64>,
@@ -62,11 +65,12 @@ enum DocumentCommand {
 
 #[derive(Debug, clap::Args)]
 struct Publish {
-    /// A policy document, or a configuration that contains some; `-` reads standard input. `store`,
-    /// `digest_key` and `live` may be left out: they are not published
+    /// A policy document, or a configuration that contains some, or a rule file of the rate limit
+    /// service; `-` reads standard input. `store`, `digest_key` and `live` may be left out: they
+    /// are not published
     file: PathBuf,
     /// Only for this share of the proxies, 1 to 99 percent, until `promote` or `rollback`. A
-    /// greater share has the proxies of a smaller one
+    /// greater share has the proxies of a smaller one. Not with a rule file
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u8).range(1..=99))]
     percent: Option<u8>,
     /// Go back to what was in force before, after this time: 30m, 1h, 7d [default: do not]
@@ -118,20 +122,20 @@ async fn publish(args: &Publish, mut session: Session) -> Result<(), Failure> {
     let (documents, findings) =
         to_publish(&args.file).map_err(|lines| Failure::Refused(lines.join("\n")))?;
     findings.iter().for_each(|line| say(line));
-    let document = chosen(documents, session.client.domain.as_deref())?;
-    let new = published(&document.value)?;
-    session.client.domain = Some(new.config.domain.to_string());
+    let FileDocument { domain, document } = chosen(documents, session.client.domain.as_deref())?;
+    let new = published(&document)?;
+    if new.kind() == DocumentKind::Rules && args.percent.is_some() {
+        return Err(Failure::Usage(
+            "--percent is for policy documents: nothing divides the rate limit services of a domain, \
+             which all take a rule file up. Leave it out, or publish the file for a time with --for"
+                .to_owned(),
+        ));
+    }
+    session.client.domain = Some(domain);
     let listed = known(&session).await?;
     let last = listed.documents.first();
-    if let Some(limited) = last.filter(|last| last.is_limited()) {
-        return Err(Failure::Refused(format!(
-            "{} has {}: `quotagate document promote` keeps it for all proxies, and `quotagate \
-             document rollback` goes back to the one before. Then publish again",
-            listed.domain,
-            sentence(limited)
-        )));
-    }
     session.explain(last, &new).await?;
+    let kind = new.kind();
     if !args.consent.yes {
         let share = args.percent.map(|percent| format!(" for {percent} % of the proxies"));
         let time = args.for_ms.map(|for_ms| format!(" for {}", duration(for_ms)));
@@ -140,7 +144,7 @@ async fn publish(args: &Publish, mut session: Session) -> Result<(), Failure> {
     }
     let change = PublishDocument {
         domain: session.client.domain.clone(),
-        document: Some(new.value),
+        document: Some(new.document),
         rollback_to: None,
         percent: args.percent,
         for_ms: args.for_ms,
@@ -148,7 +152,7 @@ async fn publish(args: &Publish, mut session: Session) -> Result<(), Failure> {
         note: args.consent.note.clone(),
         by: session.by.clone(),
     };
-    session.publish(&change).await
+    session.publish(&change, kind).await
 }
 
 async fn promote(consent: &Consent, mut session: Session) -> Result<(), Failure> {
@@ -165,7 +169,7 @@ async fn promote(consent: &Consent, mut session: Session) -> Result<(), Failure>
     let new = published(&text(&session, Some(last.number)).await?.document)?;
     let before = if last.percent.is_some() { listed.documents.get(1) } else { Some(last) };
     session.explain(before, &new).await?;
-    session.again(last, last.number, consent).await
+    session.again(last, last.number, new.kind(), consent).await
 }
 
 async fn rollback(args: &Rollback, mut session: Session) -> Result<(), Failure> {
@@ -189,7 +193,11 @@ async fn rollback(args: &Rollback, mut session: Session) -> Result<(), Failure> 
         content = listed.documents.iter().find(|record| record.number == older);
     }
     let before = |record: &&DocumentRecord| {
-        record.number <= newest && !record.is_withdrawal() && record.digest != last.digest
+        let is_of_kind = last.is_withdrawal() || record.kind == last.kind;
+        is_of_kind
+            && record.number <= newest
+            && !record.is_withdrawal()
+            && record.digest != last.digest
     };
     let number = match args
         .number
@@ -229,7 +237,12 @@ async fn show(number: Option<u64>, session: &Session) -> Result<(), Failure> {
     }
     let DocumentText { domain, record, document } = answer.value;
     say(&format!("{domain}: {}", sentence(&record)));
-    let text = serde_json::to_string_pretty(&document);
+    let text = match document {
+        // As it is, so that it can be published again.
+        Value::String(rules) if !io::stdout().is_terminal() => return session.output.print(&rules),
+        Value::String(rules) => Ok(rules),
+        document => serde_json::to_string_pretty(&document),
+    };
     let text = text.map_err(|error| Failure::Refused(error.to_string()))?;
     session.output.print(&text.lines().map(|line| clean(line) + "\n").collect::<String>())
 }
@@ -252,8 +265,7 @@ async fn list(session: &Session) -> Result<(), Failure> {
     let mut table = Table::new(&headings, &[0, 3]);
     for (index, record) in listed.documents.iter().enumerate() {
         let weight = if index == 0 { Weight::Notable } else { Weight::Plain };
-        let document =
-            if record.is_withdrawal() { "withdrawn".to_owned() } else { record.digest.clone() };
+        let document = if record.is_withdrawal() { "withdrawn".to_owned() } else { called(record) };
         let back = record.rollback_to.map(|to| {
             let is_promoted = listed
                 .documents
@@ -278,7 +290,15 @@ async fn list(session: &Session) -> Result<(), Failure> {
 
 async fn diff(old: u64, new: u64, session: &Session) -> Result<(), Failure> {
     let of = async |number| published(&text(session, Some(number)).await?.document);
-    let comparison = compare(&[of(old).await?], &[of(new).await?]);
+    let (before, after) = (of(old).await?, of(new).await?);
+    if before.kind() != after.kind() {
+        return Err(Failure::Refused(format!(
+            "number {old} is {}, and number {new} is {}: nothing compares the two",
+            before.kind().words(),
+            after.kind().words()
+        )));
+    }
+    let comparison = compare(&[before.version], &[after.version]);
     if session.output.json {
         let raw = serde_json::to_vec(&json!({"diff": comparison}));
         return session.output.json(&raw.map_err(|e| Failure::Refused(e.to_string()))?.into());
@@ -306,13 +326,20 @@ impl Session {
     async fn explain(
         &self,
         last: Option<&DocumentRecord>,
-        new: &DocumentVersion,
+        new: &Publishable,
     ) -> Result<(), Failure> {
+        let domain = &new.version.config.domain;
+        if let Some(why) = last.and_then(|last| last.excludes(domain, new.kind())) {
+            return Err(Failure::Refused(why));
+        }
+        let version = &new.version;
+        let policies =
+            version.value.get("policies").and_then(Value::as_array).map_or(0, Vec::len) as u64;
         let text = match last.filter(|last| !last.is_withdrawal()) {
             Some(last) => {
                 let old = text(self, Some(last.number)).await;
                 match old.and_then(|old| published(&old.document)) {
-                    Ok(old) => compare(&[old], std::slice::from_ref(new)).to_string(),
+                    Ok(old) => compare(&[old.version], std::slice::from_ref(version)).to_string(),
                     Err(failure @ Failure::Unreachable(_)) => return Err(failure),
                     Err(failure) => format!(
                         "What changes is not known, because number {} cannot be read: {failure}",
@@ -320,12 +347,20 @@ impl Session {
                     ),
                 }
             }
-            None => format!(
-                "No document is published in {}: proxies go from their own to this one, with {}. \
-                 `quotagate check --diff` compares the two.",
-                new.config.domain,
-                count(new.config.policies.len() as u64, "policy", "policies")
-            ),
+            None => match new.kind() {
+                DocumentKind::Policies => format!(
+                    "No document is published in {}: proxies go from their own to this one, with \
+                     {}. `quotagate check --diff` compares the two.",
+                    version.config.domain,
+                    count(policies, "policy", "policies")
+                ),
+                DocumentKind::Rules => format!(
+                    "No rules are published in {}: rate limit services go from their own to these, \
+                     with {}.",
+                    version.config.domain,
+                    count(policies, "rule", "rules")
+                ),
+            },
         };
         // Standard output belongs to the answer of the store.
         text.lines().for_each(say);
@@ -342,18 +377,19 @@ impl Session {
     ) -> Result<(), Failure> {
         let new = published(&text(self, Some(number)).await?.document)?;
         self.explain(Some(last), &new).await?;
-        self.again(last, number, consent).await
+        self.again(last, number, new.kind(), consent).await
     }
 
     async fn again(
         &self,
         last: &DocumentRecord,
         number: u64,
+        kind: DocumentKind,
         consent: &Consent,
     ) -> Result<(), Failure> {
         if !consent.yes {
             let question = if number == last.number {
-                format!("Publish number {number} for all proxies, for good?")
+                format!("Publish number {number} for all {}, for good?", who(kind))
             } else {
                 format!("Publish the content of number {number} again?")
             };
@@ -367,7 +403,7 @@ impl Session {
             by: self.by.clone(),
             ..PublishDocument::default()
         };
-        self.publish(&change).await
+        self.publish(&change, kind).await
     }
 
     async fn withdraw(
@@ -376,10 +412,16 @@ impl Session {
         consent: &Consent,
     ) -> Result<(), Failure> {
         say_owner(listed.documents.first());
+        let kind = listed.documents.first().map(|last| last.kind).unwrap_or_default();
         if !consent.yes {
+            let what = match kind {
+                DocumentKind::Policies => "documents. Counters whose policy",
+                DocumentKind::Rules => "rules. Counters whose rule",
+            };
             say(&format!(
-                "All proxies of {} go back to their own documents. Counters whose policy has \
-                 another window or partition there start from zero.",
+                "All {} of {} go back to their own {what} has another window or partition there \
+                 start from zero.",
+                who(kind),
                 listed.domain
             ));
             confirm("Withdraw the published document?")?;
@@ -391,25 +433,30 @@ impl Session {
             by: self.by.clone(),
         };
         let answer = self.client.change::<Changed>(Method::DELETE, api::DOCUMENTS, &change).await?;
-        self.made(&answer)
+        self.made(&answer, kind)
     }
 
-    async fn publish(&self, change: &PublishDocument) -> Result<(), Failure> {
+    async fn publish(&self, change: &PublishDocument, kind: DocumentKind) -> Result<(), Failure> {
         let answer = self.client.change(Method::POST, api::DOCUMENTS, change).await?;
-        self.made(&answer)
+        self.made(&answer, kind)
     }
 
-    fn made(&self, answer: &crate::operate::client::Answer<Changed>) -> Result<(), Failure> {
+    fn made(
+        &self,
+        answer: &crate::operate::client::Answer<Changed>,
+        kind: DocumentKind,
+    ) -> Result<(), Failure> {
         self.changed(answer)?;
         if !self.output.json {
             if let Some(remark) = &answer.value.remark {
                 say(&format!("{remark}."));
             }
             self.warn_unless_durable(&answer.value);
-            say(&format!(
-                "Live proxies take it up within 10 s: {}",
-                self.command(&["document", "status"])
-            ));
+            let which = match kind {
+                DocumentKind::Policies => "Live proxies take",
+                DocumentKind::Rules => "Rate limit services that run with --published take",
+            };
+            say(&format!("{which} it up within 10 s: {}", self.command(&["document", "status"])));
         }
         Ok(())
     }
@@ -441,13 +488,9 @@ async fn text(session: &Session, number: Option<u64>) -> Result<DocumentText, Fa
 }
 
 /// The document of the file that is published: of this domain, or the only one.
-fn chosen(
-    mut documents: Vec<DocumentVersion>,
-    domain: Option<&str>,
-) -> Result<DocumentVersion, Failure> {
-    let names: Vec<String> =
-        documents.iter().map(|document| document.config.domain.to_string()).collect();
-    documents.retain(|document| domain.is_none_or(|domain| *document.config.domain == *domain));
+fn chosen(mut documents: Vec<FileDocument>, domain: Option<&str>) -> Result<FileDocument, Failure> {
+    let names: Vec<String> = documents.iter().map(|document| document.domain.clone()).collect();
+    documents.retain(|document| domain.is_none_or(|domain| document.domain == domain));
     match (documents.pop(), documents.is_empty(), domain) {
         (Some(document), true, _) => Ok(document),
         (None, _, domain) => Err(Failure::Refused(format!(
@@ -463,9 +506,34 @@ fn chosen(
     }
 }
 
-/// A document as it is published.
-fn published(document: &Value) -> Result<DocumentVersion, Failure> {
+/// Who takes a document of this kind up.
+const fn who(kind: DocumentKind) -> &'static str {
+    match kind {
+        DocumentKind::Policies => "proxies",
+        DocumentKind::Rules => "rate limit services",
+    }
+}
+
+/// A document as it is published, and what it means.
+struct Publishable {
+    document: Value,
+    version: DocumentVersion,
+}
+
+impl Publishable {
+    fn kind(&self) -> DocumentKind {
+        DocumentKind::of(&self.document)
+    }
+}
+
+fn published(document: &Value) -> Result<Publishable, Failure> {
+    if let Value::String(text) = document {
+        let rules = rules_of(text).map_err(|faults| Failure::Refused(faults.join("\n")))?;
+        let (config, value) = as_policies(&rules);
+        let version = DocumentVersion { config, value };
+        return Ok(Publishable { document: document.clone(), version });
+    }
     let checked = PublishedDocument::check(document);
     let (value, config) = checked.map_err(|faults| Failure::Refused(faults.to_string()))?;
-    Ok(DocumentVersion { config, value })
+    Ok(Publishable { document: value.clone(), version: DocumentVersion { config, value } })
 }

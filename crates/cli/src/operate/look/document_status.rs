@@ -1,7 +1,8 @@
 //! `quotagate document status`: which proxies have the published document, and which refuse it.
 
 use quotagate_operate::api::{
-    self, DocumentInfo, DocumentRecord, DocumentState, PublishedDocuments, TakenUp, WorkerDocument,
+    self, DocumentInfo, DocumentKind, DocumentRecord, DocumentState, PublishedDocuments, TakenUp,
+    WorkerDocument,
 };
 
 use crate::operate::display::{Table, Weight, say};
@@ -25,7 +26,8 @@ pub(crate) async fn show(session: &Session) -> Result<(), Failure> {
     status.incomplete.iter().for_each(|why| say(why));
     let PublishedDocuments { domain, documents, in_force, taken_up, .. } = &status;
     let last = documents.first();
-    let published = last.filter(|last| !last.is_withdrawal());
+    let rules = last.filter(|last| !last.is_withdrawal() && last.kind == DocumentKind::Rules);
+    let published = last.filter(|last| !last.is_withdrawal() && rules.is_none());
     let share = published.filter(|last| last.percent.is_some());
     let others = share.and(documents.get(1)).filter(|others| !others.is_withdrawal());
     session.output.sentence(&match last {
@@ -76,12 +78,18 @@ pub(crate) async fn show(session: &Session) -> Result<(), Failure> {
     for sentence in &status.refused {
         session.output.sentence(sentence)?;
     }
+    if rules.is_some() {
+        say(
+            "Rate limit services that run with --published take it up within 10 s. Their logs and \
+             quotagate_rules say which number is in force.",
+        );
+    }
     if published.is_some() && in_force.documents.iter().all(|of| of.number == 0) {
         say(
             "No proxy has taken a published document up: each does whose own document says live: true, within 10 s.",
         );
     }
-    if !status.durable && published.is_some() {
+    if !status.durable && (published.is_some() || rules.is_some()) {
         say("This store keeps it in memory: it is gone when the process ends.");
     }
     Ok(())
@@ -204,16 +212,24 @@ pub(crate) fn limits(record: &DocumentRecord) -> Option<String> {
     (!limits.is_empty()).then(|| limits.join(" "))
 }
 
+/// The digest of a document, and its kind if that is not the common one.
+pub(crate) fn called(record: &DocumentRecord) -> String {
+    match record.kind {
+        DocumentKind::Policies => record.digest.clone(),
+        DocumentKind::Rules => format!("rules {}", record.digest),
+    }
+}
+
 /// What was published, by whom, when.
 pub(crate) fn sentence(record: &DocumentRecord) -> String {
-    let DocumentRecord { number, digest, by, at_ms, .. } = record;
+    let DocumentRecord { number, by, at_ms, .. } = record;
     let note = record.note.as_ref().map_or_else(String::new, |note| format!(": {note}"));
     let back =
         record.rollback_to.map_or_else(String::new, |to| format!(", the content of number {to}"));
     let what = if record.is_withdrawal() {
         "withdrawn".to_owned()
     } else {
-        format!("{digest}{back}, published")
+        format!("{}{back}, published", called(record))
     };
     let limits = limits(record).map_or_else(String::new, |limits| format!(" {limits}"));
     format!("number {number} ({what} at {} UTC by {by}){limits}{note}", moment(*at_ms))

@@ -135,6 +135,26 @@ fn each_rollback_goes_further_back_and_a_lost_text_stops_no_publication() {
     let unknown = "What changes is not known, because number 7 cannot be read: ";
     assert!(published.err.contains(unknown), "{published:?}");
     assert!(published.out.starts_with("published document number 8 ("), "{published:?}");
+    // The very document whose text is lost writes it again.
+    let file = folder.file("same.yaml", &document(9, "1m"));
+    let same = folder.fleet.run(&["document", "publish", &file, "--yes"]);
+    assert!(same.status == 1 && same.err.contains("nothing would change"), "{same:?}");
+    redis.cli(&["DEL", "qg:texts:{shop}"]).unwrap();
+    let same = folder.publish(&document(9, "1m"));
+    assert!(same.out.starts_with("published document number 9 ("), "{same:?}");
+    // A time that is over, and whose end cannot be written down, keeps nobody from publishing.
+    let short = folder.file("short.yaml", &document(10, "1m"));
+    folder.fleet.done(&["document", "publish", &short, "--yes", "--for", "1s"]);
+    redis.cli(&["HDEL", "qg:texts:{shop}", "9"]).unwrap();
+    wait::until_true("the end of the time", PATIENCE, || {
+        let listed = folder.fleet.run(&["document", "list"]);
+        Ok(listed.err.contains("Publish a document, or withdraw"))
+    })
+    .unwrap();
+    let limited = folder.fleet.run(&["document", "publish", &short, "--yes", "--percent", "5"]);
+    assert!(limited.status == 1 && limited.err.contains("for all proxies first"), "{limited:?}");
+    let published = folder.publish(&document(11, "1m"));
+    assert!(published.out.starts_with("published document number 11 ("), "{published:?}");
 }
 
 #[test]

@@ -6,7 +6,7 @@ mod dials;
 mod documents;
 mod domains;
 mod failures;
-mod fleet;
+pub mod fleet;
 mod partitions;
 mod terminal;
 mod tokens;

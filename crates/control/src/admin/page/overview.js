@@ -11,6 +11,7 @@ function show() {
   $('health').className = `mark ${kind}`;
   put($('health'), words);
   ({ overview: showOverview, policy: showPolicy, party: showParty })[kindOf(view)]();
+  showDocuments();
   showDials();
   showOverrides();
   showHistory();

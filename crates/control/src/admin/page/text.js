@@ -56,7 +56,7 @@ function sync(parent, items, keyOf, create, update = () => {}) {
 }
 
 // What the views read for a list. The rest of the lists are of `top`; dials come with the stream.
-const READ_FOR = { dials: [], party: [], overrides: ['overrides', 'usage'], history: ['history', 'usage'] };
+const READ_FOR = { dials: [], documents: ['documents'], party: [], overrides: ['overrides', 'usage'], history: ['history', 'usage'] };
 // Hides a table without rows, and shows the sentence that says why it is empty: there is nothing, or nothing that fits.
 function empty(name, items, all = items) {
   const none = $(`no-${name}`);

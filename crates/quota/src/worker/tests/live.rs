@@ -515,6 +515,48 @@ fn lease_of_a_policy_that_has_another_window_is_refunded() {
 }
 
 #[test]
+fn counts_that_nobody_has_taken_before_a_swap_stay_with_the_name_of_their_policy() {
+    let mut w = live();
+    let is_decided = |w: &mut TestWorker, ms| {
+        asks(w, "r", &[0], ms);
+        w.tick(at(ms + 50));
+        assert_eq!(decisions(w).len(), 1);
+    };
+    is_decided(&mut w, 0);
+    w.take_tally();
+    is_decided(&mut w, 60);
+    let mut config = (**w.config()).clone();
+    config.policies.reverse();
+    w.swap(config, at(120));
+    let all = w.take_tally();
+    let requests: Vec<_> =
+        all.iter().filter(|(counted, _)| matches!(counted, Counted::Requests(..))).collect();
+    assert_eq!(requests, [&(Counted::Requests(1, Outcome::StoreError), 1)]);
+    let reported = w.telemetry.tally.take_unreported();
+    assert_eq!(reported.iter().map(|counts| counts.iter().sum()).collect::<Vec<u64>>(), [0, 2]);
+}
+
+#[test]
+fn refund_of_a_policy_that_is_gone_is_known_when_it_comes_back() {
+    let mut w = live();
+    holds_leases(&mut w, &[0]);
+    let whole = (**w.config()).clone();
+    // Of these two, only the first one holds a lease.
+    for party in ["x", "y"] {
+        let counter = checks_of(&whole, &[0], party, 1).remove(0).counter;
+        let spent = Balance { quota: 10_000, remaining: 0, resets: at(30_000), window_s: 60 };
+        w.known.ledger.learn(&counter, 9, spent, true, at(200));
+    }
+    let mut without = whole.clone();
+    without.policies.remove(0);
+    w.swap(without, at(200));
+    w.swap(whole.clone(), at(200));
+    assert!(matches!(asks(&mut w, "r", &[0], 200), Submitted::Waiting(_)), "units are left");
+    let without_lease = w.submit("r", checks_of(&whole, &[0], "y", 1), at(200));
+    assert!(matches!(without_lease, Submitted::Decided(Decision::Refuse(_))), "none are");
+}
+
+#[test]
 fn counts_of_a_report_that_is_lost_after_a_swap_are_reported_again_by_name() {
     let mut w = live();
     asks(&mut w, "r", &[0], 0);

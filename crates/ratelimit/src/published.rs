@@ -1,0 +1,271 @@
+//! Rule files that operators publish through the store.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use quotagate_control::{PublishedRules, RuleFileSummary, Serving};
+use quotagate_protocol::OnFailure;
+use quotagate_protocol::dials::{DOCUMENT_DIGEST, DocumentVersion};
+use quotagate_quota::config::{Config, Precision, Reach, StoreConfig};
+use serde_json::{Value, json};
+use sha2::{Digest, Sha256};
+
+use crate::domain::{CountingOptions, configuration};
+use crate::rules::{
+    FileFault, Rule, RuleDomain, RuleFile, RuleLimit, SharedDomains, read_files, written_name,
+};
+
+/// A Redis that was emptied or restored names earlier numbers. For so long the rules in force stay,
+/// so that a folder of documents can be published again.
+const GRACE: Duration = Duration::from_secs(10);
+
+/// Reads a rule file that an operator publishes, as the service reads its own.
+///
+/// # Errors
+/// A line for each fault, with its path and the remedy.
+pub fn read_published(text: &str) -> Result<RuleFileSummary, Vec<String>> {
+    let rules = rules_of(text)?;
+    Ok(RuleFileSummary {
+        domain: written_name(rules.name()),
+        digest: digest_of(text),
+        rules: rules.rules().len() as u64,
+    })
+}
+
+/// The rules of a file of one domain.
+///
+/// # Errors
+/// As [`read_published`].
+pub fn rules_of(text: &str) -> Result<Arc<RuleDomain>, Vec<String>> {
+    let file = RuleFile { name: String::new(), text: text.into() };
+    let line = |FileFault { line, fault, .. }: FileFault| format!("line {line}: {fault}");
+    let domains = read_files(&[file], SharedDomains::Refuse)
+        .map_err(|faults| faults.into_iter().map(line).collect::<Vec<_>>())?;
+    // A file without faults has one domain.
+    domains.into_values().next().ok_or_else(|| vec!["line 1: domain: is required".to_owned()])
+}
+
+/// The rules of a file that was published under this version, for the domain of this name.
+///
+/// # Errors
+/// As [`read_published`], or that it is another file.
+fn rules_as_named(
+    text: &str,
+    name: &Arc<str>,
+    version: &DocumentVersion,
+) -> Result<Arc<RuleDomain>, Vec<String>> {
+    let digest = digest_of(text);
+    if digest != version.digest {
+        return Err(vec![format!("the text has the digest {digest}, not {}", version.digest)]);
+    }
+    let rules = rules_of(text)?;
+    if rules.name() != name {
+        return Err(vec![format!("domain: is {:?}, and not {name:?}", rules.name())]);
+    }
+    Ok(rules)
+}
+
+/// The rules of a published file as policies, and what it says of each, to compare it with another
+/// one.
+pub fn as_policies(rules: &RuleDomain) -> (Config, Value) {
+    let store = StoreConfig {
+        reach: Reach::Nowhere,
+        timeout: Duration::ZERO,
+        on_failure: OnFailure::Deny,
+        local_share: 0.0,
+    };
+    let (precision, precisions, count_refused) = (Precision::Exact, BTreeMap::new(), false);
+    let options = CountingOptions { store, precision, precisions, count_refused };
+    let policies: Vec<Value> = rules.rules().iter().map(said).collect();
+    let config = configuration(rules, &options);
+    let value = json!({"domain": &*config.domain, "policies": policies});
+    (config, value)
+}
+
+/// What a rule says besides the values that it matches.
+fn said(rule: &Rule) -> Value {
+    let limit = match rule.limit {
+        RuleLimit::Unlimited => "unlimited".to_owned(),
+        RuleLimit::Hits(hits, unit) => format!("{hits} per {}", unit.name().to_lowercase()),
+    };
+    json!({
+        "name": &*rule.policy,
+        "path": &*rule.path,
+        "limit": limit,
+        "replaces": rule.replaces.join(", "),
+        "shadow_mode": rule.shadow_mode,
+        "quota_mode": rule.quota_mode,
+        "detailed_metric": rule.detailed_metric,
+        "metadata": &rule.metadata,
+    })
+}
+
+fn digest_of(text: &str) -> String {
+    let digits = Sha256::digest(text).iter().map(|byte| format!("{byte:02x}")).collect::<String>();
+    digits.chars().take(DOCUMENT_DIGEST).collect()
+}
+
+/// What a service knows of the published rules of a domain.
+#[derive(Clone, Default)]
+pub(crate) struct PublishedDomain {
+    /// Those in force.
+    taken_up: Option<(DocumentVersion, Arc<RuleDomain>)>,
+    /// The last version that was taken up or refused.
+    settled: Option<DocumentVersion>,
+    /// Since when the store has named an earlier number than the one in force.
+    earlier: Option<Instant>,
+    /// What the log said last of those that were not taken up.
+    complaint: String,
+}
+
+/// What became of the published rules of a domain.
+pub(crate) enum Followed {
+    /// Nothing is new.
+    Same,
+    /// Other rules are to be put in force. Then the log says this.
+    Changed(String),
+    /// They have faults, and what was in force stays.
+    Refused,
+}
+
+impl PublishedDomain {
+    /// The version and the rules in force; `None` if the service's own are.
+    pub(crate) const fn in_force(&self) -> Option<&(DocumentVersion, Arc<RuleDomain>)> {
+        self.taken_up.as_ref()
+    }
+
+    /// Takes up what is published for the domain of this name, or logs once why that cannot be.
+    pub(crate) async fn follow(&mut self, name: &Arc<str>, serving: &Serving) -> Followed {
+        let domain = written_name(name);
+        let Some(published) = serving.published_rules(&domain).await else {
+            // The store is away, so nobody knows what is published.
+            return Followed::Same;
+        };
+        let in_force = self.taken_up.as_ref().map_or(0, |(version, _)| version.number);
+        if published.number() >= in_force {
+            self.earlier = None;
+        } else if self.earlier.get_or_insert_with(Instant::now).elapsed() < GRACE {
+            return Followed::Same;
+        }
+        match published {
+            PublishedRules::Own(_) => {
+                self.complaint.clear();
+                self.give_up(&domain)
+            }
+            PublishedRules::Policies(number) => {
+                self.complain(format!(
+                    "number {number} of {domain} is a policy document, which is for filters: the \
+                     service goes by its own rules. Publish a rule file after a withdrawal"
+                ));
+                self.give_up(&domain)
+            }
+            PublishedRules::File(version) if self.settled.as_ref() == Some(&version) => {
+                Followed::Same
+            }
+            PublishedRules::File(version) => self.take_up(name, &domain, version, serving).await,
+        }
+    }
+
+    fn give_up(&mut self, domain: &str) -> Followed {
+        self.settled = None;
+        match self.taken_up.take() {
+            None => Followed::Same,
+            Some(_) => Followed::Changed(format!(
+                "no rules of {domain} are published any more: the service's own are in force"
+            )),
+        }
+    }
+
+    async fn take_up(
+        &mut self,
+        name: &Arc<str>,
+        domain: &str,
+        version: DocumentVersion,
+        serving: &Serving,
+    ) -> Followed {
+        let DocumentVersion { number, digest } = &version;
+        let text = match serving.rule_file(domain, &version).await {
+            Ok(text) => text,
+            // The next look tries again.
+            Err(fault) => {
+                self.complain(format!(
+                    "the published rules of {domain} cannot be read, and the rules before stay in \
+                     force: {fault}"
+                ));
+                return Followed::Same;
+            }
+        };
+        // Many rules take time.
+        let (of, named) = (Arc::clone(name), version.clone());
+        let read = tokio::task::spawn_blocking(move || rules_as_named(&text, &of, &named)).await;
+        let read = read.unwrap_or_else(|error| Err(vec![error.to_string()]));
+        let followed = match read {
+            Ok(rules) => {
+                self.complaint.clear();
+                let count = rules.rules().len();
+                let said = format!(
+                    "the published rules number {number} ({digest}) of {domain} are in force: {count} \
+                     rule{}",
+                    if count == 1 { "" } else { "s" }
+                );
+                self.taken_up = Some((version.clone(), rules));
+                Followed::Changed(said)
+            }
+            Err(faults) => {
+                self.complain(format!(
+                    "the published rules number {number} of {domain} have faults, and the rules \
+                     before stay in force: {}",
+                    faults.join("; ")
+                ));
+                Followed::Refused
+            }
+        };
+        self.settled = Some(version);
+        followed
+    }
+
+    fn complain(&mut self, complaint: String) {
+        if self.complaint != complaint {
+            tracing::error!("{complaint}");
+            self.complaint = complaint;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn published_file_is_read_as_the_service_reads_its_own() {
+        let text = "domain: my shop\ndescriptors:\n- {key: user, rate_limit: {unit: day, \
+                    requests_per_unit: 5}}\n";
+        let read = read_published(text).unwrap();
+        assert_eq!((read.domain.as_str(), read.rules), ("my%20shop", 1));
+        assert_eq!(read.digest.len(), DOCUMENT_DIGEST);
+        assert_ne!(read.digest, read_published(&text.replace('5', "6")).unwrap().digest);
+    }
+
+    #[test]
+    fn file_is_the_one_that_the_store_named() {
+        let text = "domain: shop\ndescriptors: []\n";
+        let version = DocumentVersion { number: 1, digest: digest_of(text) };
+        let read = |text: &str, name: &str| rules_as_named(text, &name.into(), &version);
+        assert_eq!(&**read(text, "shop").unwrap().name(), "shop");
+        let faults = read("domain: shop\ndescriptors: [ ]\n", "shop").unwrap_err();
+        assert!(faults[0].starts_with("the text has the digest "), "{faults:?}");
+        let faults = read(text, "other").unwrap_err();
+        assert_eq!(faults, ["domain: is \"shop\", and not \"other\""]);
+    }
+
+    #[test]
+    fn faults_of_a_published_file_have_their_line_path_and_remedy() {
+        let text = "domain: shop\ndescriptors:\n- {key: user, rate_limit: {unit: windw}}\n";
+        let faults = read_published(text).unwrap_err();
+        assert!(faults[0].starts_with("line 3: descriptors[0].rate_limit.unit: "), "{faults:?}");
+        for text in ["", "- a", "{", "domain: shop\npolicies: []\n", "descriptors: []\n"] {
+            assert!(!read_published(text).unwrap_err().is_empty(), "{text}");
+        }
+    }
+}
