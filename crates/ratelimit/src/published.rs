@@ -153,10 +153,10 @@ impl PublishedDomain {
                 self.complaint.clear();
                 self.give_up(&domain)
             }
-            PublishedRules::Policies(number) => {
+            PublishedRules::Policies(_) => {
                 self.complain(format!(
-                    "number {number} of {domain} is a policy document, which is for filters: the \
-                     service goes by its own rules. Publish a rule file after a withdrawal"
+                    "a policy document is published in {domain}, which is for filters: the service \
+                     goes by its own rules. Publish a rule file after a withdrawal"
                 ));
                 self.give_up(&domain)
             }

@@ -9,7 +9,8 @@ use quotagate_kubernetes::{
 };
 use quotagate_operate::LOST_RECORD;
 use quotagate_operate::api::{
-    self, Changed, DocumentRecord, PublishDocument, PublishedDocuments, WithdrawDocument,
+    self, Changed, DocumentKind, DocumentRecord, PublishDocument, PublishedDocuments,
+    WithdrawDocument,
 };
 use quotagate_quota::config::PublishedDocument;
 use serde_json::Value;
@@ -104,17 +105,6 @@ pub(super) enum SettleEnd {
     Blocked(String),
     /// It has not, and it must be tried again.
     Failed(String),
-}
-
-impl Settled {
-    /// Whether the store did not answer.
-    pub(super) fn is_unanswered(&self) -> bool {
-        let fault = match &self.progress {
-            Ok(progress) => progress.proxies.as_ref().err(),
-            Err(fault) => Some(fault),
-        };
-        fault == Some(&StoreFault::Unreachable)
-    }
 }
 
 impl SettleEnd {
@@ -307,6 +297,14 @@ impl KnownDomain {
                 let published = PublishedNumber { number: last.number, digest: digest.clone() };
                 NextStep::Stay(SettleEnd::Same(end), Ok(published))
             }
+            Some(last) if last.kind == DocumentKind::Rules => stay(
+                SettleEnd::Blocked(format!(
+                    "domain {domain}: number {} of {} is a rule file of rate limit services. Give \
+                     the controller another domain, or withdraw it",
+                    last.number, last.by
+                )),
+                format!("a rule file of rate limit services is published in domain {domain}"),
+            ),
             Some(last) if last.is_limited() => stay(
                 SettleEnd::Blocked(format!(
                     "domain {domain}: {} publishes number {} for a share of the proxies or for a \
@@ -449,6 +447,8 @@ mod tests {
 
     #[test]
     fn documents_of_other_controllers_and_limited_ones_stay() {
+        let rules = DocumentRecord { kind: DocumentKind::Rules, ..record(2, "bb", "rules.yaml") };
+        assert!(is_blocked(&next(&listed([rules]), &wish()), "a rule file"));
         let foreign = record(2, "bb", "quotagate controller of cluster 2: 1 policies");
         let foreign = listed([foreign, record(1, "aa", MARK)]);
         assert!(is_blocked(&next(&foreign, &wish()), "another controller, on ops@host"));

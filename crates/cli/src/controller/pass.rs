@@ -31,6 +31,8 @@ const MANAGER: &str = "quotagate-controller";
 const PROGRESS: Duration = Duration::from_secs(30);
 /// How long the API server may take to answer.
 const ANSWER: Duration = Duration::from_secs(5);
+/// After so long an answer, the store is asked for no further domain in this pass.
+const SLOW: Duration = Duration::from_secs(2);
 /// Most bytes of the note of an event.
 const MAX_NOTE: usize = 1024;
 /// Statuses that are written at once.
@@ -56,6 +58,8 @@ pub(super) struct Reconciler {
     /// Domains that could not be settled, and objects whose status could not be written.
     domain_retries: Retries<String>,
     status_retries: Retries<ObjectName>,
+    /// The domain that the next pass begins with.
+    first: usize,
     /// When the progress of an object was written, if that is not long ago.
     progress_written: BTreeMap<ObjectName, Instant>,
     /// When statuses are compared again, although nothing has changed.
@@ -101,6 +105,7 @@ impl Reconciler {
             said: BTreeMap::new(),
             domain_retries: Retries::default(),
             status_retries: Retries::default(),
+            first: 0,
             progress_written: BTreeMap::new(),
             due: Instant::now(),
         }
@@ -119,7 +124,8 @@ impl Reconciler {
     /// Publishes and writes as long as it leads.
     pub(super) async fn pass(&mut self, changes: u64, leadership: &Leadership) -> PassEnd {
         let begun = Instant::now();
-        let (mut is_changed, mut is_whole, mut is_away) = (false, true, false);
+        let (mut is_changed, mut is_whole, mut is_slow) = (false, true, false);
+        let mut not_asked = None;
         let merged = match self.merged.take() {
             Some((of, merged)) if of == changes => merged,
             _ => {
@@ -127,14 +133,18 @@ impl Reconciler {
                 self.merge()
             }
         };
-        for (domain, (_, wish)) in self.domains.iter().zip(&merged.documents) {
+        let mut domains: Vec<_> = self.domains.iter().zip(&merged.documents).collect();
+        let first = std::mem::take(&mut self.first).min(domains.len());
+        domains.rotate_left(first);
+        for (index, (domain, (_, wish))) in domains.into_iter().enumerate() {
             let name = domain.name().to_owned();
             if !self.domain_retries.is_due(&name) {
                 is_whole = false;
                 continue;
             }
-            let settled = match is_away {
-                // One store has all domains, and statuses wait for this.
+            let asked = Instant::now();
+            let settled = match is_slow {
+                // Statuses wait for this, so the next pass asks for it first.
                 true => self.store.late(&name, wish),
                 false => match leadership.during(self.store.settle(domain, wish)).await {
                     Some(settled) => settled,
@@ -143,17 +153,22 @@ impl Reconciler {
                     None => return PassEnd { is_whole: false, due: Instant::now() },
                 },
             };
-            is_away = settled.is_unanswered();
             match settled.end {
+                SettleEnd::Failed(_) if is_slow => {
+                    let index = first.saturating_add(index);
+                    not_asked.get_or_insert(index % self.domains.iter().count().max(1));
+                }
                 SettleEnd::Failed(_) => self.domain_retries.failed(&name),
                 _ => self.domain_retries.succeeded(&name),
             }
+            is_slow |= asked.elapsed() >= SLOW;
             is_whole &= settled.end.is_good();
             self.note(&name, &settled.end, settled.progress.as_ref().ok());
             settled.end.say(self.said.entry(name.clone()).or_default());
             is_changed |= self.progress.get(&name) != Some(&settled.progress);
             self.progress.insert(name, settled.progress);
         }
+        self.first = not_asked.unwrap_or_default();
         if leadership.acts() && (is_changed || self.due <= Instant::now()) {
             is_whole &= self.write(&merged, leadership).await;
             self.metrics.passes.observe(begun.elapsed().as_secs_f64());
@@ -428,8 +443,12 @@ fn news(
 
 #[cfg(test)]
 mod tests {
+    use std::io::{Read as _, Write as _};
+    use std::sync::Mutex;
+
     use super::*;
     use crate::controller::fake_api::FakeApi;
+    use crate::operate::AdminAddr;
 
     const POLICIES: &str = "/apis/quotagate.io/v1alpha1/namespaces/team-a/quotapolicies";
 
@@ -558,10 +577,55 @@ mod tests {
         let leadership = Leadership::renewed_after(Duration::from_millis(50));
         let end = scene.reconciler.pass(1, &leadership).await;
         assert!(!end.is_whole);
-        for name in ["shop", "other"] {
-            assert!(!scene.reconciler.domain_retries.is_due(&name.to_owned()), "{name}");
-        }
+        // It was not asked for the second one, which has not failed.
+        let is_due = |name: &str| scene.reconciler.domain_retries.is_due(&name.to_owned());
+        assert_eq!([is_due("other"), is_due("shop")], [false, true]);
         assert_eq!(scene.patches("good"), 1);
+    }
+
+    /// A store that cannot read any domain, and takes so long to say so. Returns its address, and
+    /// the domains that it is asked for.
+    fn store_without_redis(takes: Duration) -> (AdminAddr, Arc<Mutex<Vec<String>>>) {
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap().to_string().parse().unwrap();
+        let asked = Arc::new(Mutex::new(Vec::new()));
+        let note = Arc::clone(&asked);
+        std::thread::spawn(move || {
+            for mut stream in listener.incoming().map_while(Result::ok) {
+                let mut request = [0; 4096];
+                let read = stream.read(&mut request).unwrap_or_default();
+                let text = String::from_utf8_lossy(&request[..read]);
+                let domain = ["shop", "other"].into_iter().find(|name| text.contains(name));
+                note.lock().unwrap().push(domain.unwrap_or_default().to_owned());
+                std::thread::sleep(takes);
+                let _ = stream.write_all(
+                    b"HTTP/1.1 503 Service Unavailable\r\ncontent-length: 0\r\nconnection: close\r\n\r\n",
+                );
+            }
+        });
+        (address, asked)
+    }
+
+    #[tokio::test]
+    async fn domain_that_the_store_cannot_serve_keeps_no_other_from_being_asked() {
+        for (takes, first, second) in [
+            (Duration::ZERO, &["other", "shop"][..], &[][..]),
+            // So slow that statuses would wait: the next pass begins with the other one.
+            (SLOW + Duration::from_millis(100), &["other"][..], &["shop"][..]),
+        ] {
+            let mut scene = Scene::new().await;
+            let (address, asked) = store_without_redis(takes);
+            scene.reconciler.store =
+                DocumentStore::new(address, None, "test".to_owned(), "cluster 1");
+            let domain = |name: &str| json!({"domain": name, "gateways": [format!("g/{name}")], "store": {"cluster": "c"}});
+            let domains = json!({"domains": [domain("other"), domain("shop")]});
+            scene.reconciler.domains = Domains::read(&domains).unwrap();
+            for expected in [first, second] {
+                scene.pass().await;
+                let asked = std::mem::take(&mut *asked.lock().unwrap());
+                assert_eq!(asked, *expected, "{takes:?}");
+            }
+        }
     }
 
     #[tokio::test]

@@ -547,7 +547,7 @@ impl Wish<'_> {
             }
             // Whatever was before one whose time is over: its end could not be written down.
             LastRecord::Known(state) if state.is_over_at(now) => self.check_unlimited(),
-            LastRecord::Known(_) if repairs => Ok(()),
+            LastRecord::Known(_) if repairs => self.check_unlimited(),
             LastRecord::Known(state) => match digest {
                 Some(digest) if digest == state.all.digest => Err(Fault::InUse(format!(
                     "{domain} has this very document published, as number {} ({digest}): nothing \

@@ -84,10 +84,10 @@ async fn policy_document_is_left_to_filters_and_said_once() {
     let policy = json!({"name": "k", "partition_by": [], "quota": 1, "window": "1h"});
     let document = json!({"domain": "d", "policies": [policy]});
     publish(&service, &json!({"domain": "d", "document": document, "by": "ann"})).await;
-    until("the log", async || log.count("number 3 of d is a policy document") == 1).await;
+    until("the log", async || log.count("a policy document is published in d") == 1).await;
     // Two more looks.
     tokio::time::sleep(Duration::from_millis(2500)).await;
-    assert_eq!(log.count("is a policy document"), 1);
+    assert_eq!(log.count("a policy document is published"), 1);
     assert_eq!(client.limit().await, Some(5));
     withdraw(&service).await;
     publish(&service, &rule_file(&rules(2))).await;
