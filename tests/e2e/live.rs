@@ -328,7 +328,10 @@ fn document_for_a_time_is_taken_up_and_gives_way_by_itself() -> Result<()> {
     rig.store.operate("POST", "/v1/documents", &wish)?;
     let since = Instant::now();
     until_in_force(&rig.envoy, 2, 1)?;
-    assert_eq!(status(rig.envoy.port(), "/y")?, 429);
+    wait::until_true("a refusal", Duration::from_secs(5), || {
+        Ok(status(rig.envoy.port(), "/y")? == 429)
+    })
+    .with_context(|| rig.envoy.log())?;
     until_taken_up(&rig.store, 3)?;
     assert!(since.elapsed() >= Duration::from_secs(20), "not before its time");
     println!("taken up everywhere {:?} after it was published for 20 s", since.elapsed());
