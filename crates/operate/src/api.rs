@@ -87,6 +87,9 @@ pub const EVENTS: &str = "/v1/events";
 pub const MAX_BY: usize = 128;
 /// Longest reason of a change, in bytes; a longer one is cut.
 pub const MAX_REASON: usize = 256;
+/// Why a rule file is not published for a share, after the name of the field or flag.
+pub const NO_SHARE_OF_RULES: &str = "is for policy documents: nothing divides the rate limit \
+    services of a domain, which all take a rule file up. Leave it out, or publish the file for a time";
 /// Who makes what time does: a dial or an override ends.
 pub const NOBODY: &str = "-";
 /// Longest time of a dial or an override: 366 days.

@@ -13,6 +13,7 @@ use crate::Fault;
 use crate::api::{PublishedDocuments, PublisherKind};
 use crate::change::counters::Counters;
 use crate::change::dials::Dials;
+use crate::change::document_replies::DocumentReplies;
 use crate::change::documents::Documents;
 use crate::change::domains::Domains;
 use crate::change::expiry::Expiry;
@@ -58,6 +59,8 @@ pub struct Operate {
     pub dials: Dials,
     /// Published documents.
     pub documents: Arc<Documents>,
+    /// What proxies get of them.
+    document_replies: DocumentReplies,
     /// Runtime overrides of partitions.
     pub overrides: Arc<Overrides>,
     /// Counters of partitions.
@@ -113,6 +116,7 @@ impl Operate {
         Self {
             dials: Dials::new(Arc::clone(&directory), Arc::clone(&history), Arc::clone(&watch)),
             documents: Arc::clone(&documents),
+            document_replies: DocumentReplies::new(history.control.clone()),
             counters: Counters::new(
                 Arc::clone(&history),
                 Arc::clone(&overrides),
@@ -207,7 +211,7 @@ impl Hooks for Operate {
             let cached = self.views.wanted(domain).await.map_err(|full| full.to_string())?;
             let documents = cached.view().and_then(|view| view.documents());
             let (documents, _) = documents.ok_or("the published documents cannot be read")?;
-            self.documents.reply(domain, documents.numbered(number).clone(), digest).await
+            self.document_replies.reply(domain, documents.numbered(number).clone(), digest).await
         }
         .boxed()
     }

@@ -17,7 +17,7 @@ use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::Histogram;
-use prometheus_client::registry::Registry;
+use prometheus_client::registry::{Metric, Registry};
 use tokio::net::TcpListener;
 
 use super::watched::Watched;
@@ -68,49 +68,29 @@ impl ControllerMetrics {
             passes: Histogram::new(BOUNDS),
             watch_failures: Family::default(),
         };
-        let registry = &mut metrics.registry;
-        registry.register("leader", "1 if this controller acts", metrics.leader.clone());
-        registry.register(
-            "policies",
-            "QuotaPolicies, by whether all of their targets accept them",
-            metrics.policies.clone(),
-        );
-        registry.register(
-            "document",
-            "The number of the published document of a domain; 0 for none",
-            metrics.documents.clone(),
-        );
-        registry.register(
-            "unpublished",
-            "1 if the document that the objects of a domain make is not published",
-            metrics.unpublished.clone(),
-        );
-        registry.register(
-            "published",
-            "Documents that this controller published or withdrew",
-            metrics.published.clone(),
-        );
-        registry.register(
-            "status_patches",
-            "Statuses that this controller wrote",
-            metrics.patches.clone(),
-        );
-        registry.register(
-            "faults",
-            "Passes that failed in part and are tried again",
-            metrics.faults.clone(),
-        );
-        registry.register(
-            "pass_seconds",
-            "Time of a pass that merged, published and wrote statuses",
-            metrics.passes.clone(),
-        );
-        registry.register(
-            "watch_failures",
-            "Failures in a row of the watch of a kind",
-            metrics.watch_failures.clone(),
-        );
+        metrics.register("leader", "1 if this controller acts", |of| of.leader.clone());
+        let help = "QuotaPolicies, by whether all of their targets accept them";
+        metrics.register("policies", help, |of| of.policies.clone());
+        let help = "The number of the published document of a domain; 0 for none";
+        metrics.register("document", help, |of| of.documents.clone());
+        let help = "1 if the document that the objects of a domain make is not published";
+        metrics.register("unpublished", help, |of| of.unpublished.clone());
+        let help = "Documents that this controller published or withdrew";
+        metrics.register("published", help, |of| of.published.clone());
+        let help = "Statuses that this controller wrote";
+        metrics.register("status_patches", help, |of| of.patches.clone());
+        let help = "Passes that failed in part and are tried again";
+        metrics.register("faults", help, |of| of.faults.clone());
+        let help = "Time of a pass that merged, published and wrote statuses";
+        metrics.register("pass_seconds", help, |of| of.passes.clone());
+        let help = "Failures in a row of the watch of a kind";
+        metrics.register("watch_failures", help, |of| of.watch_failures.clone());
         metrics
+    }
+
+    fn register<M: Metric>(&mut self, name: &str, help: &str, of: impl FnOnce(&Self) -> M) {
+        let metric = of(self);
+        self.registry.register(name, help, metric);
     }
 
     /// Forgets what only the controller knows that acts.

@@ -72,7 +72,7 @@ pub(crate) struct ControllerArgs {
     /// that of the pod, or of the kubeconfig]
     #[arg(long, env = "POD_NAMESPACE", value_name = "NAME")]
     lease_namespace: Option<String>,
-    /// The name of the Lease. Controllers of other domains in the namespace need another one
+    /// The name of the Lease
     #[arg(
         long,
         env = "QUOTAGATE_LEASE",

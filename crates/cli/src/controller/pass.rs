@@ -58,8 +58,8 @@ pub(super) struct Reconciler {
     /// Domains that could not be settled, and objects whose status could not be written.
     domain_retries: Retries<String>,
     status_retries: Retries<ObjectName>,
-    /// The domain that the next pass begins with.
-    first: usize,
+    /// The first domain that the last pass did not ask for.
+    not_asked: Option<String>,
     /// When the progress of an object was written, if that is not long ago.
     progress_written: BTreeMap<ObjectName, Instant>,
     /// When statuses are compared again, although nothing has changed.
@@ -105,7 +105,7 @@ impl Reconciler {
             said: BTreeMap::new(),
             domain_retries: Retries::default(),
             status_retries: Retries::default(),
-            first: 0,
+            not_asked: None,
             progress_written: BTreeMap::new(),
             due: Instant::now(),
         }
@@ -125,7 +125,6 @@ impl Reconciler {
     pub(super) async fn pass(&mut self, changes: u64, leadership: &Leadership) -> PassEnd {
         let begun = Instant::now();
         let (mut is_changed, mut is_whole, mut is_slow) = (false, true, false);
-        let mut not_asked = None;
         let merged = match self.merged.take() {
             Some((of, merged)) if of == changes => merged,
             _ => {
@@ -134,9 +133,10 @@ impl Reconciler {
             }
         };
         let mut domains: Vec<_> = self.domains.iter().zip(&merged.documents).collect();
-        let first = std::mem::take(&mut self.first).min(domains.len());
-        domains.rotate_left(first);
-        for (index, (domain, (_, wish))) in domains.into_iter().enumerate() {
+        let first = self.not_asked.take();
+        let first = domains.iter().position(|(domain, _)| Some(domain.name()) == first.as_deref());
+        domains.rotate_left(first.unwrap_or_default());
+        for (domain, (_, wish)) in domains {
             let name = domain.name().to_owned();
             if !self.domain_retries.is_due(&name) {
                 is_whole = false;
@@ -155,8 +155,7 @@ impl Reconciler {
             };
             match settled.end {
                 SettleEnd::Failed(_) if is_slow => {
-                    let index = first.saturating_add(index);
-                    not_asked.get_or_insert(index % self.domains.iter().count().max(1));
+                    self.not_asked.get_or_insert(name.clone());
                 }
                 SettleEnd::Failed(_) => self.domain_retries.failed(&name),
                 _ => self.domain_retries.succeeded(&name),
@@ -168,7 +167,6 @@ impl Reconciler {
             is_changed |= self.progress.get(&name) != Some(&settled.progress);
             self.progress.insert(name, settled.progress);
         }
-        self.first = not_asked.unwrap_or_default();
         if leadership.acts() && (is_changed || self.due <= Instant::now()) {
             is_whole &= self.write(&merged, leadership).await;
             self.metrics.passes.observe(begun.elapsed().as_secs_f64());

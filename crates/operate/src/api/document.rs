@@ -102,7 +102,7 @@ impl DocumentRecord {
         })
     }
 
-    /// As proxies hear of it: to them, a rule file is as good as no document.
+    /// As proxies hear of it: they treat a rule file as a withdrawal.
     pub fn version(&self) -> DocumentVersion {
         let digest = match self.kind {
             DocumentKind::Policies => self.digest.clone(),

@@ -3,25 +3,21 @@
 //! A document is kept as text under its number, and a record says who published it. Both are
 //! written in one step with the history and the new version, if nobody else has published since.
 
-use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use bytes::Bytes;
-use quotagate_protocol::dials::{DocumentReply, DocumentVersion, MAX_DOCUMENT};
+use quotagate_protocol::dials::MAX_DOCUMENT;
 use quotagate_protocol::is_domain;
 use quotagate_quota::config::PublishedDocument;
-use serde::de::IgnoredAny;
 use serde_json::Value;
-use tokio::sync::OnceCell;
 use tokio::task::spawn_blocking;
 
 use super::author::Author;
 use super::dials::check_time;
 use super::history::{History, Made};
 use crate::api::{
-    Changed, DocumentKind, DocumentRecord, DocumentText, Event, MAX_REASON, NOBODY,
-    PublishDocument, PublishedDocuments, WithdrawDocument,
+    Changed, DocumentKind, DocumentRecord, DocumentText, Event, MAX_REASON, NO_SHARE_OF_RULES,
+    NOBODY, PublishDocument, PublishedDocuments, WithdrawDocument,
 };
 use crate::control::ControlHandle;
 use crate::document::unknown_zones;
@@ -29,10 +25,9 @@ use crate::domain::directory::{Directory, clean, clean_text};
 use crate::fleet::{DocumentStatus, FleetSight};
 use crate::record::documents::{LOST_RECORD, LastRecord, PublishedState, last, published, records};
 use crate::record::{span, write};
-use crate::{Fault, MAX_DOMAINS, millis};
+use crate::{Fault, millis};
 use quotagate_store::control::{HashName, LAST_DOCUMENT, MAX_DOCUMENTS, Publication, Snapshot};
 use quotagate_store::server::DomainScope;
-use quotagate_store::store::StoreError;
 
 /// Who publishes the files of a store's folder.
 const FOLDER: &str = "--documents";
@@ -42,8 +37,6 @@ pub struct Documents {
     control: ControlHandle,
     directory: Arc<Directory>,
     history: Arc<History>,
-    /// The last replies with a document, by domain.
-    replies: Mutex<LastReplies>,
     /// The reader of rule files.
     read_rules: OnceLock<ReadRules>,
 }
@@ -71,10 +64,6 @@ pub(super) struct DocumentContent {
     policies: u64,
 }
 
-/// Replies to proxies, and which document each of them has. Those who ask at once share one read.
-/// A domain has two while a document is published for a share of its proxies.
-type LastReplies = HashMap<String, Vec<(DocumentVersion, Arc<OnceCell<Bytes>>)>>;
-
 /// What is published.
 #[derive(Default)]
 struct Wish<'w> {
@@ -92,8 +81,8 @@ struct Wish<'w> {
 
 impl Documents {
     pub(crate) fn new(directory: Arc<Directory>, history: Arc<History>) -> Self {
-        let (replies, read_rules) = (Mutex::default(), OnceLock::new());
-        Self { control: history.control.clone(), directory, history, replies, read_rules }
+        let (control, read_rules) = (history.control.clone(), OnceLock::new());
+        Self { control, directory, history, read_rules }
     }
 
     /// Publishes rule files, too, which this reads. It is set once.
@@ -183,11 +172,10 @@ impl Documents {
         }
         let kind = wish.content.as_ref().map(DocumentContent::kind).unwrap_or_default();
         let last = last(&snapshot);
-        let in_force = match &last {
-            LastRecord::Known(state) if state.is_over_at(snapshot.now) => Some(state.base()),
-            LastRecord::Known(state) => Some(state.newest()),
-            LastRecord::Unreadable => records.first(),
-            LastRecord::Absent => None,
+        let published = published(&snapshot);
+        let in_force = match &published {
+            Some(published) => Some(published.newest_at(snapshot.now)),
+            None => records.first(),
         };
         let in_force = in_force.filter(|_| wish.content.is_some());
         if let Some(why) = in_force.and_then(|of| of.excludes(domain, kind)) {
@@ -443,64 +431,6 @@ impl Documents {
             .ok_or_else(|| Fault::Absent(format!("the text of number {} is lost", record.number)))
     }
 
-    /// The reply to a proxy that should have `published` and has the document with this digest, as
-    /// JSON.
-    ///
-    /// # Errors
-    /// If the backend fails, or the text is lost.
-    pub(crate) async fn reply(
-        &self,
-        domain: &str,
-        published: DocumentVersion,
-        digest: &str,
-    ) -> Result<Bytes, String> {
-        let is_withdrawn = published.digest.is_empty();
-        if is_withdrawn {
-            self.replies().remove(domain);
-        }
-        if is_withdrawn || published.digest == digest {
-            let DocumentVersion { number, digest } = published;
-            return Ok(write(&DocumentReply::<()> { number, digest, document: None }).into());
-        }
-        let shared = self.shared_reply(domain, &published);
-        let reply = shared.get_or_try_init(|| self.read_reply(domain, &published)).await?;
-        Ok(reply.clone())
-    }
-
-    /// The reply with this document, or the place for it.
-    fn shared_reply(&self, domain: &str, published: &DocumentVersion) -> Arc<OnceCell<Bytes>> {
-        let mut replies = self.replies();
-        let is_full = replies.len() >= MAX_DOMAINS && !replies.contains_key(domain);
-        let mut other = Vec::new();
-        let of_domain =
-            if is_full { &mut other } else { replies.entry(domain.to_owned()).or_default() };
-        if let Some((_, reply)) = of_domain.iter().find(|(known, _)| known == published) {
-            return Arc::clone(reply);
-        }
-        let reply = Arc::<OnceCell<_>>::default();
-        of_domain.insert(0, (published.clone(), Arc::clone(&reply)));
-        of_domain.truncate(2);
-        reply
-    }
-
-    async fn read_reply(&self, domain: &str, published: &DocumentVersion) -> Result<Bytes, String> {
-        let DocumentVersion { number, digest } = published.clone();
-        let text = self.control.document(domain, number).await;
-        let text = text.map_err(|error: StoreError| error.to_string())?;
-        let is_json = |text: &Vec<u8>| serde_json::from_slice::<IgnoredAny>(text).is_ok();
-        let text = text.filter(is_json);
-        let text = text.ok_or_else(|| format!("the text of number {number} is lost"))?;
-        // The text as it was published: what is read and written again might have another digest.
-        let mut reply = write(&DocumentReply::<()> { number, digest, document: None });
-        reply.pop();
-        Ok([&reply[..], &b",\"document\":"[..], &text[..], &b"}"[..]].concat().into())
-    }
-
-    /// Nothing panics while it is locked.
-    fn replies(&self) -> MutexGuard<'_, LastReplies> {
-        self.replies.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// The given domain, or the only known one. A document may be published before a proxy reports
     /// its domain.
     async fn domain(&self, given: Option<&str>) -> Result<String, Fault> {
@@ -522,10 +452,7 @@ impl Wish<'_> {
         let digest = self.content.as_ref().map(|content| &*content.digest);
         let kind = self.content.as_ref().map(DocumentContent::kind);
         if self.percent.is_some() && kind == Some(DocumentKind::Rules) {
-            let reason = "is for policy documents: nothing divides the rate limit services of a \
-                          domain, which all take a rule file up. Leave it out, or publish the \
-                          file for a time";
-            return Err(Fault::invalid("percent", reason));
+            return Err(Fault::invalid("percent", NO_SHARE_OF_RULES));
         }
         match last {
             LastRecord::Unreadable => self.check_unlimited(),

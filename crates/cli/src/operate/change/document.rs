@@ -7,8 +7,8 @@ use std::path::PathBuf;
 use hyper::Method;
 use quotagate_control::FileDocument;
 use quotagate_operate::api::{
-    self, Changed, DocumentKind, DocumentRecord, DocumentText, PublishDocument, PublishedDocuments,
-    WithdrawDocument,
+    self, Changed, DocumentKind, DocumentRecord, DocumentText, NO_SHARE_OF_RULES, PublishDocument,
+    PublishedDocuments, WithdrawDocument,
 };
 use quotagate_operate::comparison::{DocumentVersion, compare};
 use quotagate_quota::config::PublishedDocument;
@@ -125,11 +125,7 @@ async fn publish(args: &Publish, mut session: Session) -> Result<(), Failure> {
     let FileDocument { domain, document } = chosen(documents, session.client.domain.as_deref())?;
     let new = published(&document)?;
     if new.kind() == DocumentKind::Rules && args.percent.is_some() {
-        return Err(Failure::Usage(
-            "--percent is for policy documents: nothing divides the rate limit services of a domain, \
-             which all take a rule file up. Leave it out, or publish the file for a time with --for"
-                .to_owned(),
-        ));
+        return Err(Failure::Usage(format!("--percent {NO_SHARE_OF_RULES}")));
     }
     session.client.domain = Some(domain);
     let listed = known(&session).await?;
