@@ -15,6 +15,7 @@ use serde_json::{Value, json};
 use crate::inspect;
 use crate::load::Load;
 use crate::rig::{self, Rig};
+use crate::updates::Footprint;
 
 /// Every worker has taken a document up within 10 s. The rest is for a busy machine.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -67,11 +68,13 @@ fn status(port: u16, path: &str) -> Result<u16> {
     Ok(http::get(port, path)?.status)
 }
 
-/// Waits until this many workers have logged that the document with this number is in force.
+/// Waits until so many workers have logged that the document with this number is in force. In the
+/// Wasm form, Envoy's main thread logs it, too.
 fn until_in_force(envoy: &Envoy, number: u64, workers: usize) -> Result<Duration> {
+    let lines = workers + usize::from(Form::of_run()? == Form::Wasm);
     let (since, line) = (Instant::now(), format!("the published document number {number} ("));
     wait::until_true("the document to be in force", PATIENCE, || {
-        Ok(envoy.log().matches(&line).count() >= workers)
+        Ok(envoy.log().matches(&line).count() >= lines)
     })?;
     Ok(since.elapsed())
 }
@@ -274,6 +277,24 @@ fn share(rig: &Rig) -> Result<u64> {
     Ok(quotagate_protocol::share_of(&name.context("the name")?))
 }
 
+/// Waits for two reports of the proxy. The store has told it which document is published in its
+/// answer to the second one at the latest.
+fn until_it_has_heard(rig: &Rig) -> Result<()> {
+    let requests = || -> Result<u64> {
+        let listed = document_status(&rig.store)?;
+        let documents = listed["in_force"]["documents"].as_array().cloned().unwrap_or_default();
+        Ok(documents.iter().filter_map(|of| of["requests"].as_u64()).sum())
+    };
+    let mut reports = 0;
+    let mut known = requests()?;
+    wait::until_true("two reports", PATIENCE, || {
+        status(rig.envoy.port(), "/x")?;
+        let now = requests()?;
+        (reports, known) = (reports + u32::from(now > known), now);
+        Ok(reports > 1)
+    })
+}
+
 #[test]
 fn document_for_a_share_of_the_proxies_is_taken_up_there_alone() -> Result<()> {
     let rig = Rig::start(live(json!([of_path("x", 3)])))?;
@@ -286,21 +307,7 @@ fn document_for_a_share_of_the_proxies_is_taken_up_there_alone() -> Result<()> {
     // A share that ends just before this proxy.
     if share > 0 {
         change(&wish(json!([of_path("x", 5)]), share))?;
-        let requests = || -> Result<u64> {
-            let listed = http::get(rig.store.admin_port(), "/v1/documents?domain=shop")?.json()?;
-            let documents = listed["in_force"]["documents"].as_array().cloned().unwrap_or_default();
-            assert!(documents.iter().all(|of| of["number"] != json!(2)), "{documents:?}");
-            Ok(documents.iter().filter_map(|of| of["requests"].as_u64()).sum())
-        };
-        // It has reported since, so the store has told it which one is published.
-        let mut reports = 0;
-        let mut known = requests()?;
-        wait::until_true("two reports", PATIENCE, || {
-            status(rig.envoy.port(), "/x")?;
-            let now = requests()?;
-            (reports, known) = (reports + u32::from(now > known), now);
-            Ok(reports > 1)
-        })?;
+        until_it_has_heard(&rig)?;
         change(&json!({"domain": "shop", "rollback_to": 1, "by": "a test"}))?;
         number = 3;
         until_taken_up(&rig.store, number)?;
@@ -339,6 +346,66 @@ fn document_for_a_time_is_taken_up_and_gives_way_by_itself() -> Result<()> {
     let history = http::get(rig.store.admin_port(), "/v1/history?domain=shop")?.json()?;
     let done = history[0]["done"].as_str().unwrap_or_default();
     assert!(done.ends_with("the time of number 2 is over"), "{history}");
+    Ok(())
+}
+
+#[test]
+fn filter_goes_by_its_own_document_while_a_rule_file_is_published() -> Result<()> {
+    let rig = Rig::start(live(json!([of_path("x", 0)])))?;
+    assert_eq!(status(rig.envoy.port(), "/x")?, 429);
+    publish(&rig.store, json!([of_path("y", 0)]))?;
+    until_taken_up(&rig.store, 1)?;
+    assert_eq!(status(rig.envoy.port(), "/x")?, 200);
+    assert_eq!(status(rig.envoy.port(), "/y")?, 429);
+    rig.store.operate("DELETE", "/v1/documents", &json!({"domain": "shop", "by": "a test"}))?;
+    wait::until_true("the embedded document", PATIENCE, || {
+        Ok(status(rig.envoy.port(), "/x")? == 429)
+    })?;
+    let rules = "domain: shop\ndescriptors:\n\
+                 - {key: k, rate_limit: {unit: year, requests_per_unit: 0}}\n";
+    let wish = json!({"document": rules, "domain": "shop", "by": "a test"});
+    rig.store.operate("POST", "/v1/documents", &wish)?;
+    until_it_has_heard(&rig)?;
+    assert_eq!(document_status(&rig.store)?["documents"][0]["kind"], json!("rules"));
+    assert_eq!(status(rig.envoy.port(), "/x")?, 429);
+    assert_eq!(status(rig.envoy.port(), "/y")?, 200);
+    assert!(!rig.envoy.log().contains("document number 3"), "{}", rig.envoy.log());
+    Ok(())
+}
+
+/// The most policies that a document may have: each one is enforced, and documents that were
+/// replaced leave no memory behind.
+#[test]
+fn documents_of_1024_policies_replace_each_other() -> Result<()> {
+    const POLICIES: usize = 1024;
+    /// Swaps before memory is compared.
+    const FIRST: u64 = 4;
+    const LAST: u64 = 12;
+    /// A document and its tables have a megabyte or two for each worker. If they stayed, the swaps
+    /// after the first ones would leave more than this.
+    const GROWTH_KIB: u64 = 12 * 1024;
+    let rig = Rig::start_with(live(json!([])), |options| options.concurrency(2))?;
+    let port = rig.envoy.port();
+    let resident = || Ok::<_, anyhow::Error>(Footprint::of(&rig.envoy, &rig.redis)?.resident_kib);
+    let before = resident()?;
+    let (mut first, mut slowest) = (before, Duration::ZERO);
+    for number in 1..=LAST {
+        let policies: Vec<Value> =
+            (0..POLICIES).map(|policy| of_path(&format!("p{policy}-{number}"), 1)).collect();
+        publish(&rig.store, json!(policies))?;
+        slowest = slowest.max(until_in_force(&rig.envoy, number, 2)?);
+        let last = format!("/p{}-{number}", POLICIES - 1);
+        assert_eq!([status(port, &last)?, status(port, &last)?], [200, 429], "number {number}");
+        if number == FIRST {
+            first = resident()?;
+        }
+    }
+    let last = resident()?;
+    println!(
+        "{POLICIES} policies: in force after {slowest:?} at most; KiB without, after {FIRST} and \
+         {LAST} swaps: {before}, {first}, {last}"
+    );
+    assert!(last < first + GROWTH_KIB, "{last} KiB after {LAST} swaps, {first} after {FIRST}");
     Ok(())
 }
 

@@ -29,14 +29,14 @@ const GROWTH_KIB: u64 = 12 * 1024;
 
 /// What an Envoy occupies.
 #[derive(Debug)]
-struct Footprint {
-    resident_kib: u64,
+pub(crate) struct Footprint {
+    pub(crate) resident_kib: u64,
     threads: u64,
     connections: usize,
 }
 
 impl Footprint {
-    fn of(envoy: &Envoy, redis: &Redis) -> Result<Self> {
+    pub(crate) fn of(envoy: &Envoy, redis: &Redis) -> Result<Self> {
         let status = fs::read_to_string(format!("/proc/{}/status", envoy.pid()))?;
         let number = |name: &str| -> Result<u64> {
             let line = status.lines().find_map(|line| line.strip_prefix(name));

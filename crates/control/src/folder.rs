@@ -7,7 +7,7 @@ use std::time::Duration;
 use std::{fs, io};
 
 use prometheus_client::metrics::gauge::Gauge;
-use quotagate_operate::{Documents, Fault, FolderDocuments};
+use quotagate_operate::{DocumentContent, Documents, Fault, FolderDocuments};
 use serde_json::Value;
 use tokio::task::spawn_blocking;
 use tokio::time::sleep;
@@ -49,6 +49,8 @@ struct FileReading {
     text: Vec<u8>,
     /// `None` until a second look has found the same content, as it may be half written.
     documents: Option<Result<Vec<FileDocument>, String>>,
+    /// One for each document, once it was checked: what is published of it, or why it cannot be.
+    contents: Vec<Result<DocumentContent, String>>,
 }
 
 impl DocumentFolder {
@@ -70,6 +72,7 @@ impl DocumentFolder {
                 }
                 Err(error) => tracing::error!("reading the folder of documents: {error}"),
             }
+            check(&published, &mut files).await;
             offer(&mut published, &files, &mut complaints).await;
             for (file, complaint) in &complaints {
                 if logged.get(file) != Some(complaint) {
@@ -83,6 +86,16 @@ impl DocumentFolder {
             faulty.set(i64::try_from(complaints.len()).unwrap_or(i64::MAX));
             logged = complaints;
             sleep(EVERY).await;
+        }
+    }
+}
+
+/// Checks the documents that have not been checked yet.
+async fn check(published: &FolderDocuments, files: &mut BTreeMap<String, FileReading>) {
+    for FileReading { documents, contents, .. } in files.values_mut() {
+        let Some(Ok(documents)) = documents else { continue };
+        for FileDocument { document, .. } in documents.iter().skip(contents.len()) {
+            contents.push(published.check(document).await.map_err(|fault| said(&fault)));
         }
     }
 }
@@ -107,10 +120,15 @@ async fn offer(
     }
     for (file, reading) in files {
         let Some(Ok(documents)) = &reading.documents else { continue };
-        for FileDocument { domain, document } in documents {
+        for (FileDocument { domain, .. }, content) in documents.iter().zip(&reading.contents) {
             let same = of_domain.get(&**domain).map_or(&[][..], Vec::as_slice);
             let wrong = match same {
-                [_] => published.offer(document, file).await.err().map(|fault| said(&fault)),
+                [_] => match content {
+                    Ok(content) => {
+                        published.offer(content, file).await.err().map(|fault| said(&fault))
+                    }
+                    Err(faults) => Some(faults.clone()),
+                },
                 several => Some(format!(
                     "the domain {domain} has several documents, in {}: keep one, so that it can be \
                      published",
@@ -147,14 +165,14 @@ fn look(
         let reading = match (text, known) {
             (Err(error), _) => {
                 let documents = Some(Err(format!("cannot be read: {error}")));
-                FileReading { text: Vec::new(), documents }
+                FileReading { text: Vec::new(), documents, contents: Vec::new() }
             }
             (Ok(text), Some(known)) if known.text == text && known.documents.is_some() => known,
             (Ok(text), Some(known)) if known.text == text => {
                 let documents = read(&name, text.clone()).map_err(|lines| lines.join("\n"));
-                FileReading { text, documents: Some(documents) }
+                FileReading { text, documents: Some(documents), contents: Vec::new() }
             }
-            (Ok(text), _) => FileReading { text, documents: None },
+            (Ok(text), _) => FileReading { text, documents: None, contents: Vec::new() },
         };
         (name, reading)
     });

@@ -40,7 +40,7 @@ pub use quotagate_store::control::MAX_OVERRIDES;
 pub use self::change::author::Author;
 pub use self::change::counters::Counters;
 pub use self::change::dials::Dials;
-pub use self::change::documents::{Documents, ReadRules, RuleFileSummary};
+pub use self::change::documents::{DocumentContent, Documents, ReadRules, RuleFileSummary};
 pub use self::change::domains::Domains;
 pub use self::change::folder::FolderDocuments;
 pub use self::change::history::{History, HistoryFilter, OnChange};

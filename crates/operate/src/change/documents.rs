@@ -56,11 +56,12 @@ pub struct RuleFileSummary {
     pub rules: u64,
 }
 
-/// A document as it is published, and what is recorded of it.
-pub(super) struct DocumentContent {
-    pub document: Value,
-    pub domain: String,
-    pub digest: String,
+/// A document as it is published, without faults, and what is recorded of it.
+#[derive(Clone, Debug)]
+pub struct DocumentContent {
+    pub(super) document: Value,
+    pub(super) domain: String,
+    pub(super) digest: String,
     policies: u64,
 }
 

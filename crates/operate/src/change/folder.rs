@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use serde_json::Value;
 
-use super::documents::Documents;
+use super::documents::{DocumentContent, Documents};
 use crate::Fault;
 use crate::api::Changed;
 
@@ -32,13 +32,23 @@ impl FolderDocuments {
         Self { documents, settled: HashMap::new() }
     }
 
+    /// Checks a document of the folder. One check is enough until the document changes.
+    ///
+    /// # Errors
+    /// All its faults.
+    pub async fn check(&self, document: &Value) -> Result<DocumentContent, Fault> {
+        self.documents.checked(document).await
+    }
+
     /// The folder has this document, in the file of this name. Publishes it unless that was done.
     ///
     /// # Errors
-    /// Its faults; or what is published for a share or for a time must end first; or the backend
-    /// fails.
-    pub async fn offer(&mut self, document: &Value, file: &str) -> Result<Option<Changed>, Fault> {
-        let content = self.documents.checked(document).await?;
+    /// What is published for a share or for a time must end first; or the backend fails.
+    pub async fn offer(
+        &mut self,
+        content: &DocumentContent,
+        file: &str,
+    ) -> Result<Option<Changed>, Fault> {
         let (domain, digest) = (content.domain.clone(), content.digest.clone());
         let records = self.documents.records(&domain).await?;
         let last = records.first();
@@ -59,7 +69,7 @@ impl FolderDocuments {
         let is_done = is_done && !is_lost;
         let made = match is_done {
             true => None,
-            false => Some(self.documents.publish_file(content, number, file).await?),
+            false => Some(self.documents.publish_file(content.clone(), number, file).await?),
         };
         let number = number.saturating_add(u64::from(made.is_some()));
         self.settled.insert(domain, Settled { digest, number });

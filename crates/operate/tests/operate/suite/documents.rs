@@ -486,7 +486,8 @@ pub async fn publishes_a_folder_unless_a_change_by_hand_is_later(store: &Arc<dyn
     let (mut one, mut other) = (new_store(), new_store());
     /// The number that is made of it, 0 if none is.
     async fn offers(folder: &mut FolderDocuments, operate: &Operate, quota: u64) -> u64 {
-        let made = folder.offer(&document(DOMAIN, quota), "shop.yaml").await.unwrap();
+        let content = folder.check(&document(DOMAIN, quota)).await.unwrap();
+        let made = folder.offer(&content, "shop.yaml").await.unwrap();
         let newest = numbers(operate, DOMAIN).await[0];
         if made.is_some() { newest } else { 0 }
     }
@@ -511,7 +512,8 @@ pub async fn publishes_a_folder_unless_a_change_by_hand_is_later(store: &Arc<dyn
     let tenth = PublishDocument { percent: Some(10), ..publish(DOMAIN, 5) };
     operate.documents.publish(&tenth).await.unwrap();
     assert_eq!(offers(&mut one, &operate, 1).await, 0);
-    let fault = one.offer(&document(DOMAIN, 6), "shop.yaml").await.unwrap_err().to_string();
+    let content = one.check(&document(DOMAIN, 6)).await.unwrap();
+    let fault = one.offer(&content, "shop.yaml").await.unwrap_err().to_string();
     assert!(fault.contains("number 5 is published in folder for 10 %"), "{fault}");
     operate.documents.publish(&again(DOMAIN, 5)).await.unwrap();
     assert_eq!(offers(&mut one, &operate, 6).await, 7);
@@ -529,7 +531,7 @@ pub async fn publishes_a_folder_unless_a_change_by_hand_is_later(store: &Arc<dyn
     assert!(store.control().forget_documents(DOMAIN, None).await.unwrap(), "there is none");
     assert_eq!(offers(&mut one, &operate, 6).await, 1);
     assert_eq!(offers(&mut other, &operate, 6).await, 0);
-    let faulty = one.offer(&json!({"domain": DOMAIN}), "shop.yaml").await.unwrap_err();
+    let faulty = one.check(&json!({"domain": DOMAIN})).await.unwrap_err();
     assert!(matches!(faulty, Fault::Invalid { field: "document", .. }), "{faulty:?}");
     let history = operate.history.list(Some(DOMAIN), 1).await.unwrap().remove(0);
     assert_eq!((&*history.by, history.author.action.as_deref()), ("--documents", Some("folder")));

@@ -135,9 +135,10 @@ pub async fn go_back_when_their_time_is_over(store: &Arc<dyn Store>) {
     let operate = Operate::new(Arc::clone(store));
     operate.documents.read_rules_with(read);
     let mut folder = FolderDocuments::new(Arc::clone(&operate.documents));
-    let made = folder.offer(&"timed-rules 1".into(), "rules.yaml").await.unwrap().unwrap();
+    let content = folder.check(&"timed-rules 1".into()).await.unwrap();
+    let made = folder.offer(&content, "rules.yaml").await.unwrap().unwrap();
     assert!(made.remark.unwrap().contains("runs with --published"));
-    assert!(folder.offer(&"timed-rules 1".into(), "rules.yaml").await.unwrap().is_none());
+    assert!(folder.offer(&content, "rules.yaml").await.unwrap().is_none());
     let wish = PublishDocument { for_ms: Some(1000), ..rules(DOMAIN, 2) };
     operate.documents.publish(&wish).await.unwrap();
     assert_eq!(named(&operate, DOMAIN).await, file(2, 2));
