@@ -224,7 +224,12 @@ impl FleetSight<'_> {
     /// The documents that proxies have in force, by domain.
     pub fn in_force(&self) -> BTreeMap<String, DocumentsInForce> {
         let count = |proxies: usize| u64::try_from(proxies).unwrap_or(u64::MAX);
-        let counted = self.documents().into_iter().map(|(domain, sightings)| {
+        let mut seen = self.documents();
+        // Of some domains all proxies may be silent.
+        for domain in self.fleet.watch.in_force.domains() {
+            seen.entry(domain).or_default();
+        }
+        let counted = seen.into_iter().map(|(domain, sightings)| {
             let (mut all, mut live) = (BTreeSet::new(), BTreeSet::new());
             for seen in sightings.iter().flat_map(|seen| &seen.proxies) {
                 all.insert(&*seen.proxy);
@@ -347,6 +352,30 @@ mod tests {
     fn sight_of(fleet: &Fleet, others: Reading) -> FleetSight<'_> {
         let (listed, documents) = (OnceLock::new(), OnceLock::new());
         FleetSight { fleet, others: Arc::new(others), listed, documents }
+    }
+
+    #[tokio::test]
+    async fn domain_whose_proxies_are_all_silent_says_so() {
+        let store = quotagate_store::open(&"memory:".parse().unwrap(), "qg");
+        let fleet = Fleet::new(ControlHandle::new(store), Arc::default(), PublisherKind::Store);
+        let report = Report {
+            proxy: "0123456789abcdef".to_owned(),
+            digest: "0123456789ab".to_owned(),
+            live: true,
+            ..Report::default()
+        };
+        let earlier = Instant::now().checked_sub(Duration::from_secs(90)).unwrap();
+        fleet.watch.in_force.reported("shop", &report, earlier);
+        let others = Reading {
+            at: Instant::now(),
+            pictures: vec![],
+            is_whole: true,
+            incomplete: None,
+            index: None,
+        };
+        let in_force = sight_of(&fleet, others).in_force();
+        let shop = &in_force["shop"];
+        assert_eq!((shop.silent, shop.proxies, shop.documents.len()), (1, 0, 0));
     }
 
     #[tokio::test]

@@ -142,10 +142,7 @@ impl PublishedDomain {
             // The store is away, so nobody knows what is published.
             return Followed::Same;
         };
-        let in_force = self.taken_up.as_ref().map_or(0, |(version, _)| version.number);
-        if published.number() >= in_force {
-            self.earlier = None;
-        } else if self.earlier.get_or_insert_with(Instant::now).elapsed() < GRACE {
+        if self.keeps_rules(published.number(), Instant::now()) {
             return Followed::Same;
         }
         match published {
@@ -165,6 +162,17 @@ impl PublishedDomain {
             }
             PublishedRules::File(version) => self.take_up(name, &domain, version, serving).await,
         }
+    }
+
+    /// Whether the rules in force stay although the store names this number: for [`GRACE`], if it
+    /// is an earlier one.
+    fn keeps_rules(&mut self, number: u64, now: Instant) -> bool {
+        let in_force = self.taken_up.as_ref().map_or(0, |(version, _)| version.number);
+        if number >= in_force {
+            self.earlier = None;
+            return false;
+        }
+        now.duration_since(*self.earlier.get_or_insert(now)) < GRACE
     }
 
     fn give_up(&mut self, domain: &str) -> Followed {
@@ -257,6 +265,22 @@ mod tests {
         assert!(faults[0].starts_with("the text has the digest "), "{faults:?}");
         let faults = read(text, "other").unwrap_err();
         assert_eq!(faults, ["domain: is \"shop\", and not \"other\""]);
+    }
+
+    #[test]
+    fn earlier_number_must_stay_for_the_grace() {
+        let rules = rules_of("domain: shop\ndescriptors: []\n").unwrap();
+        let version = DocumentVersion { number: 5, digest: String::new() };
+        let mut domain =
+            PublishedDomain { taken_up: Some((version, rules)), ..PublishedDomain::default() };
+        let start = Instant::now();
+        let mut keeps =
+            |number, seconds| domain.keeps_rules(number, start + Duration::from_secs(seconds));
+        assert!(!keeps(5, 0) && !keeps(6, 0));
+        assert!(keeps(4, 0) && keeps(0, 9));
+        // The folder was published again meanwhile.
+        assert!(!keeps(5, 9));
+        assert!(keeps(1, 10) && keeps(1, 19) && !keeps(1, 20));
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! The policy documents that proxies have in force, as their workers report them to this process.
 
-use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -113,6 +113,11 @@ impl ReportedDocuments {
             refuses: refused.map_or(0, |refused| refused.number),
         };
         documents.entry(name).or_default().insert(worker, report);
+    }
+
+    /// The domains of the documents that were reported lately, also by proxies that are silent now.
+    pub fn domains(&self) -> BTreeSet<String> {
+        self.lock().keys().map(|(domain, ..)| domain.to_string()).collect()
     }
 
     /// The proxies of a domain that have been silent for a minute, of those that take published
