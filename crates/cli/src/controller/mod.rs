@@ -10,9 +10,13 @@ mod documents;
 #[cfg(test)]
 mod fake_api;
 mod leadership;
+mod lineage;
 mod metrics;
+mod news;
 mod pass;
+mod publishing;
 mod retry;
+mod statuses;
 mod watched;
 
 use std::collections::BTreeSet;
@@ -271,6 +275,8 @@ async fn once(
     }
     let seen = *watched.changes().borrow();
     let end = reconciler.pass(seen, &leadership).await;
+    // Each answer has a limit, and news are no reason to wait longer.
+    let _ = timeout(WAIT, reconciler.finish()).await;
     let refusals = reconciler.refusals();
     refusals.iter().for_each(|refusal| tracing::warn!("{refusal}"));
     let is_whole = end.is_whole && refusals.is_empty();
