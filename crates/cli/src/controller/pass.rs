@@ -310,7 +310,8 @@ mod tests {
         // It accepts connections and never answers.
         let hangs = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         let address = hangs.local_addr().unwrap().to_string().parse().unwrap();
-        scene.reconciler.publisher.store = DocumentStore::new(address, None, "test".to_owned(), "cluster 1");
+        scene.reconciler.publisher.store =
+            DocumentStore::new(address, None, "test".to_owned(), "cluster 1");
         scene.apply(policy("good", 2)).await;
         let domain = |name: &str, gateways: &[&str]| json!({"domain": name, "gateways": gateways, "store": {"cluster": "c"}});
         let domains = json!({"domains": [domain("shop", &["g/a"]), domain("other", &["g/b"])]});

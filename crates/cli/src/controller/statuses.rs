@@ -101,9 +101,9 @@ impl Statuses {
     ) -> bool {
         let (wanted, mut is_whole) = self.differing(domains, merged, publisher);
         let this = &*self;
-        let patches = wanted.iter().map(|wanted| async move {
-            (wanted, leadership.during(this.patch(wanted)).await)
-        });
+        let patches = wanted
+            .iter()
+            .map(|wanted| async move { (wanted, leadership.during(this.patch(wanted)).await) });
         let written: Vec<_> = stream::iter(patches).buffer_unordered(AT_ONCE).collect().await;
         let mut news = Vec::new();
         for (Wanted { name, uid, old, new }, written) in written {
