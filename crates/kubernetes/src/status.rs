@@ -488,8 +488,13 @@ mod tests {
         let status = at(&object(), &outcome(Reason::Accepted), &unpublished, 0);
         assert_eq!(conditions(&status), ["Accepted True Accepted", "Programmed False Reconciling"]);
         assert!(status.documents.is_empty());
-        let status = at(&object(), &outcome(Reason::Conflicted), &progress(7, 1, 1), 0);
-        assert_eq!(conditions(&status), ["Accepted False Conflicted"]);
+        // What is not accepted has no other condition, also if it had before.
+        let mut object = object();
+        object.status = Some(at(&object, &outcome(Reason::Accepted), &progress(7, 1, 1), 0));
+        for reason in [Reason::Conflicted, Reason::TargetNotFound] {
+            let status = at(&object, &outcome(reason), &progress(7, 1, 1), 0);
+            assert_eq!(conditions(&status), [format!("Accepted False {}", reason.name())]);
+        }
     }
 
     #[test]

@@ -311,9 +311,45 @@ fn is_accepted(status: &QuotaPolicyStatus) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use quotagate_kubernetes::Objects;
+    use quotagate_kubernetes::{Objects, PublishedNumber};
+    use quotagate_operate::api::{DocumentRecord, PublishedDocuments};
 
     use super::*;
+    use crate::controller::fake_api::FakeApi;
+    use crate::controller::lineage::{FleetDocuments, Lineage};
+
+    #[tokio::test]
+    async fn object_keeps_its_number_until_the_document_says_something_else_of_it() {
+        let api = FakeApi::default();
+        let metrics = Arc::new(ControllerMetrics::new());
+        let watched = Watched::of(&api, Arc::clone(&metrics));
+        let mut statuses = Statuses::new(&api.client(), watched, metrics, "test".to_owned());
+        let mut lineage = Lineage::default();
+        // The last publication of several, and what the document says of two objects.
+        for (number, before, of_first, of_second, expected) in [
+            (1, &[1][..], 10, 20, [1, 1]),
+            (2, &[1, 2], 10, 21, [1, 2]),
+            (3, &[1, 2, 3], 10, 21, [1, 2]),
+            (4, &[1, 2, 3, 4], 11, 21, [4, 2]),
+            // Somebody else has published number 5.
+            (6, &[1, 2, 3, 4, 5, 6], 11, 21, [6, 6]),
+        ] {
+            let record =
+                |number: &u64| DocumentRecord { number: *number, ..DocumentRecord::default() };
+            let documents = before.iter().rev().map(record).collect();
+            let listed = PublishedDocuments { documents, ..PublishedDocuments::default() };
+            lineage.found(&PublishedNumber { number, digest: number.to_string() }, &listed);
+            let progress = DomainProgress {
+                published: Ok(lineage.clone()),
+                fleet: Ok(FleetDocuments::default()),
+            };
+            let since = [("first", of_first), ("second", of_second)].map(|(name, fingerprint)| {
+                let name = ObjectName { namespace: "team-a".to_owned(), name: name.to_owned() };
+                statuses.since(&name, "shop", Some(fingerprint), &progress).unwrap()
+            });
+            assert_eq!(since, expected, "number {number}");
+        }
+    }
 
     #[test]
     fn status_of_another_version_does_not_refuse_an_object() {
