@@ -44,7 +44,7 @@ pub(super) fn objects(stage: &Stage<'_>) -> Result<String> {
     for (team, name) in [("a", "good"), ("a", "second"), ("b", "faulty")] {
         described += &api.run(&["describe", "qp", name, "-n", &stage.namespace(team)])?;
     }
-    println!("{table}\n{described}");
+    println!("{described}");
 
     controller.process.kill()?;
     api.apply(&stage.policy("a", "good", 101, "platform/caller").to_string())?;
