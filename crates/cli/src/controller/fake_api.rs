@@ -89,7 +89,7 @@ impl FakeApi {
         let verb = if is_watch { "WATCH" } else { "LIST" };
         self.0.lock().unwrap().calls.push(format!("{verb} {}", uri.path()));
         loop {
-            let told = self.1.notified();
+            let notified = self.1.notified();
             {
                 let mut objects = self.0.lock().unwrap();
                 if is_watch && objects.expired.remove(&plural) {
@@ -102,7 +102,7 @@ impl FakeApi {
             if !is_watch {
                 pending::<()>().await;
             }
-            told.await;
+            notified.await;
         }
     }
 

@@ -15,7 +15,7 @@ pub(super) struct Lineage(VecDeque<PublishedNumber>);
 
 impl Lineage {
     /// Notes which document is published, by what the store lists. It begins anew after one of
-    /// somebody else, and after the store has lost its numbers.
+    /// another author, and after the store has lost its numbers.
     pub(super) fn found(&mut self, published: &PublishedNumber, listed: &PublishedDocuments) {
         if self.newest() == Some(published) {
             return;
@@ -133,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn lineage_begins_anew_after_a_document_of_somebody_else_and_after_a_loss_of_numbers() {
+    fn lineage_begins_anew_after_a_document_of_another_author_and_after_a_loss_of_numbers() {
         let mut known = Lineage::default();
         for (number, before, expected) in [
             (1, &[1][..], &[1][..]),

@@ -331,7 +331,7 @@ mod tests {
             (2, &[1, 2], 10, 21, [1, 2]),
             (3, &[1, 2, 3], 10, 21, [1, 2]),
             (4, &[1, 2, 3, 4], 11, 21, [4, 2]),
-            // Somebody else has published number 5.
+            // An operator has published number 5.
             (6, &[1, 2, 3, 4, 5, 6], 11, 21, [6, 6]),
         ] {
             let record =
