@@ -23,13 +23,13 @@ const MAX_DOCUMENTS: usize = 16;
 /// The most characters of a message that a person reads.
 const MAX_MESSAGE: usize = 1024;
 
-/// What became of the document of a domain.
+/// What became of the document of a domain, for one object.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DocumentProgress {
-    /// The published document that has what the merge says, by number and digest; or why there is
-    /// none.
+    /// The first document since which the published ones have what the merge says of the object;
+    /// or why there is none.
     pub published: Result<PublishedNumber, String>,
-    /// The proxies, or why nobody knows.
+    /// The proxies that run it or a later one, or why nobody knows.
     pub proxies: Result<ProxyCounts, StoreFault>,
 }
 
@@ -63,7 +63,7 @@ impl fmt::Display for StoreFault {
 }
 
 /// A published document.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PublishedNumber {
     /// Its number.
     pub number: u64,
@@ -488,8 +488,13 @@ mod tests {
         let status = at(&object(), &outcome(Reason::Accepted), &unpublished, 0);
         assert_eq!(conditions(&status), ["Accepted True Accepted", "Programmed False Reconciling"]);
         assert!(status.documents.is_empty());
-        let status = at(&object(), &outcome(Reason::Conflicted), &progress(7, 1, 1), 0);
-        assert_eq!(conditions(&status), ["Accepted False Conflicted"]);
+        // What is not accepted has no other condition, also if it had before.
+        let mut object = object();
+        object.status = Some(at(&object, &outcome(Reason::Accepted), &progress(7, 1, 1), 0));
+        for reason in [Reason::Conflicted, Reason::TargetNotFound] {
+            let status = at(&object, &outcome(reason), &progress(7, 1, 1), 0);
+            assert_eq!(conditions(&status), [format!("Accepted False {}", reason.name())]);
+        }
     }
 
     #[test]

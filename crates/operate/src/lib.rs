@@ -51,7 +51,7 @@ pub use self::domain::views::{Full, Views, Watched};
 pub use self::fault::Fault;
 pub use self::fleet::{Fleet, FleetSight, PolicySteps, Requests};
 pub use self::operate::Operate;
-pub use self::record::documents::{LOST_RECORD, NamedDocuments, PublishedRules};
+pub use self::record::documents::{NamedDocuments, PublishedRules};
 pub use self::record::share_words;
 
 /// Most domains whose dials are kept in memory.

@@ -41,6 +41,9 @@ struct Cli {
     /// A work tree of istio/istio at the version that this task names, to build istiod from
     #[arg(long, value_name = "DIR")]
     istio_source: Option<PathBuf>,
+    /// Run only the checks whose names begin like this, such as kubernetes.controller
+    #[arg(long, value_name = "NAME", default_value = "")]
+    only: String,
     /// The process that waits for this one
     #[arg(long, hide = true)]
     supervisor: Option<u32>,
@@ -75,7 +78,7 @@ fn run(cli: &Cli) -> Result<()> {
     let start = Instant::now();
     let areas = if cli.areas.is_empty() { Area::value_variants() } else { &cli.areas };
     let binaries = Binaries::new(cli.bin.clone(), cli.istio_source.clone());
-    let mut checks = Checks::default();
+    let mut checks = Checks::only(&cli.only);
     for area in areas {
         match area {
             Area::Kubernetes => kubernetes::run(&binaries, &mut checks)?,

@@ -4,10 +4,7 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use hyper::Method;
-use quotagate_kubernetes::{
-    DocumentProgress, Domain, MergedDocument, ProxyCounts, PublishedNumber, StoreFault,
-};
-use quotagate_operate::LOST_RECORD;
+use quotagate_kubernetes::{Domain, MergedDocument, PublishedNumber, StoreFault};
 use quotagate_operate::api::{
     self, Changed, DocumentKind, DocumentRecord, PublishDocument, PublishedDocuments,
     WithdrawDocument,
@@ -16,6 +13,7 @@ use quotagate_quota::config::PublishedDocument;
 use serde_json::Value;
 use tokio::time::Instant;
 
+use super::lineage::{DomainProgress, FleetDocuments, Lineage};
 use super::retry::pause;
 use crate::operate::{AdminAddr, Client, Failure, Token};
 use crate::text::clean;
@@ -77,8 +75,8 @@ pub(super) struct DocumentStore {
 /// What it knows of a domain, once the store has answered.
 #[derive(Debug, Default)]
 struct KnownDomain {
-    /// The published document, if it is what the objects make.
-    published: Option<PublishedNumber>,
+    /// The documents up to the published one, if that is what the objects make.
+    lineage: Lineage,
     /// The digest of the last document that was.
     own: Option<String>,
     /// How often another document took its place, and when it last published anew.
@@ -90,7 +88,7 @@ struct KnownDomain {
 #[derive(Debug)]
 pub(super) struct Settled {
     /// What became of the document; or why the store has never answered.
-    pub(super) progress: Result<DocumentProgress, StoreFault>,
+    pub(super) progress: Result<DomainProgress, StoreFault>,
     pub(super) end: SettleEnd,
 }
 
@@ -175,10 +173,11 @@ impl DocumentStore {
             let known = self.known.entry(domain.to_owned()).or_default();
             match known.next(domain, &self.mark, &listed, wish) {
                 NextStep::Stay(end, published) => {
-                    known.found(published.as_ref().ok());
-                    let digest = published.as_ref().map_or("", |published| &*published.digest);
-                    let proxies = Ok(counts(&listed, digest));
-                    let progress = Ok(DocumentProgress { published, proxies });
+                    known.found(published.as_ref().ok(), &listed);
+                    let progress = Ok(DomainProgress {
+                        published: published.map(|_| known.lineage.clone()),
+                        fleet: Ok(FleetDocuments::of(&listed)),
+                    });
                     return Ok(Settled { progress, end: made.map_or(end, SettleEnd::Changed) });
                 }
                 NextStep::Change => {
@@ -242,11 +241,11 @@ impl DocumentStore {
         let text = format!("domain {domain}: {}", text.lines().next().unwrap_or_default());
         let known = self.known.get(domain).ok_or(fault);
         let progress = known.map(|known| {
-            let published = known.published.clone().filter(|known| wish.is(&known.digest));
-            let published = published.ok_or_else(|| {
+            let is_wish = known.lineage.newest().is_some_and(|newest| wish.is(&newest.digest));
+            let published = is_wish.then(|| known.lineage.clone()).ok_or_else(|| {
                 format!("the document of domain {domain} could not be published: {fault}")
             });
-            DocumentProgress { published, proxies: Err(fault) }
+            DomainProgress { published, fleet: Err(fault) }
         });
         Settled { progress, end: SettleEnd::Failed(text) }
     }
@@ -267,7 +266,6 @@ impl KnownDomain {
         wish: &DocumentWish,
     ) -> NextStep {
         let last = listed.documents.first().filter(|last| !last.is_withdrawal());
-        let is_lost = listed.incomplete.as_deref() == Some(LOST_RECORD);
         let stay = |end, why: String| NextStep::Stay(end, Err(why));
         let digest = match wish {
             DocumentWish::Faulty(faults) => {
@@ -291,7 +289,7 @@ impl KnownDomain {
             DocumentWish::Document { digest, .. } => digest,
         };
         match last {
-            Some(last) if last.digest == *digest && !last.is_limited() && !is_lost => {
+            Some(last) if last.digest == *digest && !last.is_limited() && !listed.lost => {
                 let end =
                     format!("domain {domain} has this very document, as number {}", last.number);
                 let published = PublishedNumber { number: last.number, digest: digest.clone() };
@@ -343,9 +341,9 @@ impl KnownDomain {
     }
 
     /// Notes that this document is published, and is what the objects make.
-    fn found(&mut self, published: Option<&PublishedNumber>) {
-        self.published = published.cloned();
-        let Some(published) = published else { return };
+    fn found(&mut self, published: Option<&PublishedNumber>, listed: &PublishedDocuments) {
+        let Some(published) = published else { return self.lineage.clear() };
+        self.lineage.found(published, listed);
         self.own = Some(published.digest.clone());
         if self.contested.is_some_and(|at| at.elapsed() > pause(u32::MAX) * PATIENCE) {
             self.contests = 0;
@@ -373,17 +371,6 @@ fn is_own(record: &DocumentRecord, listed: &PublishedDocuments, mark: &str) -> b
         |of: &DocumentRecord| of.note.as_ref().is_some_and(|note| note.starts_with(mark));
     let is_copy = |of: &DocumentRecord| of.digest == record.digest && is_marked(of);
     is_marked(record) || (!is_of_controller(record) && listed.documents.iter().any(is_copy))
-}
-
-/// The proxies that run a document, and those that report any.
-fn counts(listed: &PublishedDocuments, digest: &str) -> ProxyCounts {
-    let documents = listed.in_force.documents.iter();
-    let running = documents.filter(|found| found.number > 0 && found.digest == digest);
-    let count = |count: u64| i64::try_from(count).unwrap_or(i64::MAX);
-    ProxyCounts {
-        running: count(running.map(|found| found.proxies).sum()),
-        reporting: count(listed.in_force.proxies),
-    }
 }
 
 #[cfg(test)]
@@ -437,7 +424,7 @@ mod tests {
             listed([record(2, "bb", MARK), own()]),
             listed([record(2, "", MARK), own()]),
             // Nobody knows whether number 1 is the last one.
-            PublishedDocuments { incomplete: Some(LOST_RECORD.to_owned()), ..listed([own()]) },
+            PublishedDocuments { lost: true, ..listed([own()]) },
         ] {
             assert_eq!(next(&other, &wish()), NextStep::Change, "{other:?}");
         }

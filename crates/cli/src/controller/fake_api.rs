@@ -1,7 +1,8 @@
 //! An API server for tests: objects by path, with versions, and what it was asked.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::convert::Infallible;
+use std::future::pending;
 use std::sync::{Arc, Mutex};
 
 use http_body_util::{BodyExt as _, Full};
@@ -9,10 +10,11 @@ use hyper::body::Bytes;
 use hyper::{Method, Request, Response};
 use kube::client::Body;
 use serde_json::{Value, json};
+use tokio::sync::Notify;
 
 /// All copies are one server.
 #[derive(Clone, Default)]
-pub(super) struct FakeApi(Arc<Mutex<FakeObjects>>);
+pub(super) struct FakeApi(Arc<Mutex<FakeObjects>>, Arc<Notify>);
 
 #[derive(Default)]
 struct FakeObjects {
@@ -20,6 +22,12 @@ struct FakeObjects {
     version: u64,
     /// Paths that have this are answered with that.
     refused: Vec<(String, u16)>,
+    /// Kinds that can be listed and watched, by their plural.
+    served: BTreeSet<String>,
+    /// Those whose lists are never answered.
+    hanging: BTreeSet<String>,
+    /// Those whose next watch is answered with 410.
+    expired: BTreeSet<String>,
     calls: Vec<String>,
 }
 
@@ -30,6 +38,9 @@ impl FakeApi {
             let api = api.clone();
             async move {
                 let (head, body) = request.into_parts();
+                if let Some(answer) = api.listed(&head.uri).await {
+                    return Ok(Response::new(Full::new(Bytes::from(answer.to_string() + "\n"))));
+                }
                 let body = body.collect().await.unwrap().to_bytes();
                 let body = serde_json::from_slice(&body).unwrap_or_default();
                 let (status, answer) =
@@ -45,6 +56,54 @@ impl FakeApi {
     /// Answers calls whose path has this part with an error of this status.
     pub(super) fn refuses(&self, part: &str, status: u16) {
         self.0.lock().unwrap().refused.push((part.to_owned(), status));
+    }
+
+    /// Lets these kinds be listed and watched. A watch tells nothing but that it has expired.
+    pub(super) fn serves(&self, plurals: &[&str]) {
+        let plurals = plurals.iter().map(|plural| (*plural).to_owned());
+        self.0.lock().unwrap().served.extend(plurals);
+    }
+
+    /// Answers no list of this kind any more, or answers them again.
+    pub(super) fn hangs(&self, plural: &str, is_hanging: bool) {
+        let mut objects = self.0.lock().unwrap();
+        match is_hanging {
+            true => objects.hanging.insert(plural.to_owned()),
+            false => objects.hanging.remove(plural),
+        };
+    }
+
+    /// Answers one watch of this kind, the one that is open or the next, with 410 Gone.
+    pub(super) fn expires(&self, plural: &str) {
+        self.0.lock().unwrap().expired.insert(plural.to_owned());
+        self.1.notify_waiters();
+    }
+
+    /// The answer to a list or to a watch of a kind that is served.
+    async fn listed(&self, uri: &hyper::Uri) -> Option<Value> {
+        let plural = uri.path().rsplit('/').next()?.to_owned();
+        let is_watch = uri.query().is_some_and(|query| query.contains("watch=true"));
+        if !self.0.lock().unwrap().served.contains(&plural) {
+            return None;
+        }
+        let verb = if is_watch { "WATCH" } else { "LIST" };
+        self.0.lock().unwrap().calls.push(format!("{verb} {}", uri.path()));
+        loop {
+            let notified = self.1.notified();
+            {
+                let mut objects = self.0.lock().unwrap();
+                if is_watch && objects.expired.remove(&plural) {
+                    return Some(json!({"type": "ERROR", "object": error(410).1}));
+                }
+                if !is_watch && !objects.hanging.contains(&plural) {
+                    return Some(objects.list(&plural));
+                }
+            }
+            if !is_watch {
+                pending::<()>().await;
+            }
+            notified.await;
+        }
     }
 
     pub(super) fn put(&self, path: &str, object: Value) {
@@ -64,6 +123,14 @@ impl FakeApi {
 }
 
 impl FakeObjects {
+    fn list(&self, plural: &str) -> Value {
+        let part = format!("/{plural}/");
+        let items = self.objects.iter().filter(|(path, _)| path.contains(&part));
+        let items: Vec<&Value> = items.map(|(_, object)| object).collect();
+        let metadata = json!({"resourceVersion": self.version.to_string()});
+        json!({"apiVersion": "v1", "kind": "List", "metadata": metadata, "items": items})
+    }
+
     fn answer(&mut self, method: &Method, path: &str, body: Value) -> (u16, Value) {
         self.calls.push(format!("{method} {path}"));
         let refused = self.refused.iter().find(|(part, _)| path.contains(part.as_str()));

@@ -4,6 +4,7 @@
 //! Lease stops before it expires, by its own clock, so that a controller which the API server has
 //! lost never publishes what is outdated.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
@@ -11,7 +12,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
 use k8s_openapi::jiff::Timestamp;
 use kube::api::{Api, ObjectMeta, PostParams};
 use kube::{Client, ResourceExt as _};
-use tokio::sync::{oneshot, watch};
+use tokio::sync::{Notify, oneshot, watch};
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep, timeout, timeout_at};
 
@@ -25,10 +26,16 @@ const RENEWAL: Duration = Duration::from_secs(4);
 /// cost the lead.
 const ANSWER: Duration = Duration::from_secs(3);
 const AFTER_FAILURE: Duration = Duration::from_secs(1);
+/// For how long a leader that cannot do its work leaves the Lease to others.
+const LEAVE: Duration = Duration::from_secs(10);
 
 /// Whether this controller is the one that acts.
 #[derive(Clone)]
-pub(super) struct Leadership(watch::Receiver<Option<Instant>>);
+pub(super) struct Leadership {
+    renewed: watch::Receiver<Option<Instant>>,
+    /// Tells the candidate to let others lead.
+    leave: Arc<Notify>,
+}
 
 impl Leadership {
     /// Tries to lead by the Lease with this name, until `stop` says so. Then another controller can
@@ -40,16 +47,24 @@ impl Leadership {
         holder: String,
         stop: oneshot::Receiver<()>,
     ) -> (Self, JoinHandle<()>) {
-        let (renewed, receiver) = watch::channel(None);
         let leases = Api::namespaced(client, namespace);
-        let candidate = Candidate { leases, lease, holder, renewed, seen: None };
-        (Self(receiver), tokio::spawn(candidate.run(stop)))
+        let (candidate, leadership) = Candidate::new(leases, lease, holder);
+        (leadership, tokio::spawn(candidate.run(stop)))
+    }
+
+    fn of(renewed: watch::Receiver<Option<Instant>>) -> Self {
+        Self { renewed, leave: Arc::default() }
+    }
+
+    /// Lets another controller lead, if there is one. Without one, this one leads again soon.
+    pub(super) fn leave(&self) {
+        self.leave.notify_one();
     }
 
     /// Of a controller whose Lease was renewed then.
     #[cfg(test)]
     pub(super) fn renewed(at: Instant) -> Self {
-        Self(watch::channel(Some(at)).1)
+        Self::of(watch::channel(Some(at)).1)
     }
 
     /// Of one whose Lease ends after this time, and is renewed before.
@@ -60,7 +75,7 @@ impl Leadership {
             sleep(left / 2).await;
             renewed.send_replace(Some(Instant::now()));
         });
-        Self(receiver)
+        Self::of(receiver)
     }
 
     /// Whether it acts now.
@@ -69,7 +84,7 @@ impl Leadership {
     }
 
     fn until(&self) -> Option<Instant> {
-        self.0.borrow().map(|renewed| renewed + ACTS)
+        self.renewed.borrow().map(|renewed| renewed + ACTS)
     }
 
     /// Does this, and stops when it does not lead any more. So nothing is written after that which
@@ -81,7 +96,7 @@ impl Leadership {
 
     /// Waits until it was renewed, or lost.
     pub(super) async fn changed(&mut self) {
-        if self.0.changed().await.is_err() {
+        if self.renewed.changed().await.is_err() {
             // The candidate has stopped, and its task is awaited elsewhere.
             std::future::pending().await
         }
@@ -99,9 +114,21 @@ struct Candidate {
     /// The Lease of another holder, and since when it has not been renewed. Clocks of two machines
     /// are not compared.
     seen: Option<(String, Instant)>,
+    /// Says that it should let others lead.
+    leave: Arc<Notify>,
+    renewal: Duration,
+    away: Duration,
 }
 
 impl Candidate {
+    fn new(leases: Api<Lease>, lease: String, holder: String) -> (Self, Leadership) {
+        let (renewed, receiver) = watch::channel(None);
+        let leadership = Leadership::of(receiver);
+        let leave = Arc::clone(&leadership.leave);
+        let (renewal, away) = (RENEWAL, LEAVE);
+        (Self { leases, lease, holder, renewed, seen: None, leave, renewal, away }, leadership)
+    }
+
     async fn run(mut self, mut stop: oneshot::Receiver<()>) {
         let mut said = None;
         loop {
@@ -121,11 +148,19 @@ impl Candidate {
             if let Some(fault) = fault.as_ref().filter(|fault| said.as_ref() != Some(*fault)) {
                 tracing::warn!("Lease {}: {fault}", self.lease);
             }
-            let wait = if fault.is_some() { AFTER_FAILURE } else { RENEWAL };
+            let wait = if fault.is_some() { AFTER_FAILURE } else { self.renewal };
             said = fault;
-            tokio::select! {
+            let wait = tokio::select! {
                 _ = &mut stop => break,
-                () = sleep(wait) => {}
+                () = sleep(wait) => Duration::ZERO,
+                () = self.leave.notified() => self.away,
+            };
+            if !wait.is_zero() {
+                let _ = timeout(ANSWER, self.release()).await;
+                tokio::select! {
+                    _ = &mut stop => break,
+                    () = sleep(wait) => {}
+                }
             }
         }
         let _ = timeout(ANSWER, self.release()).await;
@@ -224,10 +259,8 @@ mod tests {
     use crate::controller::fake_api::FakeApi;
 
     fn candidate(api: &FakeApi, holder: &str) -> (Candidate, Leadership) {
-        let (renewed, receiver) = watch::channel(None);
         let leases = Api::namespaced(api.client(), "platform");
-        let (lease, holder) = ("controller".to_owned(), holder.to_owned());
-        (Candidate { leases, lease, holder, renewed, seen: None }, Leadership(receiver))
+        Candidate::new(leases, "controller".to_owned(), holder.to_owned())
     }
 
     #[tokio::test]
@@ -263,7 +296,7 @@ mod tests {
     #[tokio::test]
     async fn leader_stops_before_its_lease_ends_also_in_the_middle_of_its_work() {
         let (renewed, receiver) = watch::channel(Some(Instant::now()));
-        let leads = Leadership(receiver);
+        let leads = Leadership::of(receiver);
         assert_eq!(leads.during(async { 1 }).await, Some(1));
         renewed.send_replace(Some(Instant::now() - ACTS));
         assert!(!leads.acts());
@@ -272,6 +305,37 @@ mod tests {
         renewed.send_replace(Some(almost));
         let hangs = std::future::pending::<()>();
         assert_eq!(leads.during(hangs).await, None, "it does not go on");
+    }
+
+    #[tokio::test]
+    async fn leader_that_leaves_comes_back_only_if_nobody_else_leads() {
+        let api = FakeApi::default();
+        let begin = |holder: &str| {
+            let (mut candidate, leads) = candidate(&api, holder);
+            candidate.renewal = Duration::from_millis(5);
+            candidate.away = Duration::from_millis(100);
+            let (stop, stopped) = oneshot::channel();
+            (leads, stop, tokio::spawn(candidate.run(stopped)))
+        };
+        let until = async |leads: &Leadership, acts: bool| {
+            while leads.acts() != acts {
+                sleep(Duration::from_millis(1)).await;
+            }
+        };
+        let (first, _stop, _task) = begin("first");
+        until(&first, true).await;
+        first.leave();
+        until(&first, false).await;
+        until(&first, true).await;
+
+        let (second, stop, task) = begin("second");
+        first.leave();
+        until(&second, true).await;
+        sleep(Duration::from_millis(300)).await;
+        assert!(second.acts() && !first.acts());
+        drop(stop);
+        task.await.unwrap();
+        until(&first, true).await;
     }
 
     #[tokio::test]

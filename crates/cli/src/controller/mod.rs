@@ -10,9 +10,14 @@ mod documents;
 #[cfg(test)]
 mod fake_api;
 mod leadership;
+mod lineage;
 mod metrics;
+mod news;
 mod pass;
+mod patience;
+mod publishing;
 mod retry;
+mod statuses;
 mod watched;
 
 use std::collections::BTreeSet;
@@ -39,6 +44,7 @@ use self::documents::{DocumentStore, DocumentWish};
 use self::leadership::Leadership;
 use self::metrics::ControllerMetrics;
 use self::pass::Reconciler;
+use self::patience::Patience;
 use self::watched::Watched;
 use crate::merge::{domains, objects, print_documents, refusals, unplaced};
 use crate::operate::{AdminAddr, Token, user_at_host};
@@ -271,6 +277,8 @@ async fn once(
     }
     let seen = *watched.changes().borrow();
     let end = reconciler.pass(seen, &leadership).await;
+    // Each answer has a limit, and news are no reason to wait longer.
+    let _ = timeout(WAIT, reconciler.finish()).await;
     let refusals = reconciler.refusals();
     refusals.iter().for_each(|refusal| tracing::warn!("{refusal}"));
     let is_whole = end.is_whole && refusals.is_empty();
@@ -286,7 +294,7 @@ async fn lead(
 ) {
     let watched = Arc::clone(&reconciler.watched);
     let mut changes = watched.changes();
-    let (mut was_leader, mut next) = (false, Instant::now());
+    let (mut was_leader, mut next, mut patience) = (false, Instant::now(), Patience::new());
     loop {
         let is_leader = leadership.acts();
         metrics.leader.set(i64::from(is_leader));
@@ -294,6 +302,7 @@ async fn lead(
             was_leader = is_leader;
             if is_leader {
                 tracing::info!("leads");
+                patience.leads();
                 reconciler.begin();
                 watched.relist();
             } else {
@@ -311,7 +320,11 @@ async fn lead(
             }
             () = sleep_until(next), if is_leader => {
                 next = Instant::now() + LOOK;
-                if !leadership.acts() || !watched.is_ready() {
+                if !leadership.acts() {
+                    continue;
+                }
+                if !watched.is_ready() {
+                    leave_if_over(&mut patience, &leadership, "it cannot read the cluster");
                     continue;
                 }
                 let seen = *changes.borrow_and_update();
@@ -320,8 +333,20 @@ async fn lead(
                     end = reconciler.pass(seen, &leadership) => end,
                 };
                 next = end.due.min(Instant::now() + LOOK);
+                match end.is_answered {
+                    true => patience.works(),
+                    false => leave_if_over(&mut patience, &leadership, "the store does not answer"),
+                }
             }
         }
+    }
+}
+
+/// Lets another controller lead, if this one has not done its work for too long.
+fn leave_if_over(patience: &mut Patience, leadership: &Leadership, why: &str) {
+    if patience.ends() {
+        tracing::warn!("{why}, so another controller may lead");
+        leadership.leave();
     }
 }
 

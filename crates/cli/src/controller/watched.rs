@@ -26,7 +26,7 @@ const GATEWAY_API: &str = "gateway.networking.k8s.io";
 /// After so many failures in a row, a kind counts as unknown, and one that the API server does not
 /// serve as absent.
 const MANY: u32 = 4;
-/// How long the API server may take for a part of the first list. The client has no limit.
+/// How long the API server may take for a part of a list. The client has no limit.
 const LIST: Duration = Duration::from_secs(30);
 /// A watch without a failure for so long works, also if it has nothing to tell.
 const CALM: Duration = Duration::from_secs(300);
@@ -112,6 +112,8 @@ struct KindObjects {
     /// Those of a list that is being read.
     listed: BTreeMap<ObjectName, Value>,
     is_ready: bool,
+    /// Whether a list is being read: the first one, or one after a watch that has expired.
+    is_listing: bool,
     /// Failures of its watch in a row, how many of them said that there is no such kind, and the
     /// last one.
     failures: u32,
@@ -128,27 +130,39 @@ pub(super) struct Watched {
     /// Changes by one with each change that a merge would see.
     changes: watch::Sender<u64>,
     metrics: Arc<ControllerMetrics>,
+    /// How long the API server may take for a part of a list.
+    limit: Duration,
     tasks: Mutex<JoinSet<()>>,
 }
 
 impl Watched {
     /// Begins to watch.
     pub(super) fn start(client: Client, metrics: Arc<ControllerMetrics>) -> Arc<Self> {
-        let watched = Self::new(client, metrics);
+        let watched = Self::new(client, metrics, LIST);
         watched.relist();
         watched
     }
 
-    fn new(client: Client, metrics: Arc<ControllerMetrics>) -> Arc<Self> {
+    fn new(client: Client, metrics: Arc<ControllerMetrics>, limit: Duration) -> Arc<Self> {
         let kinds = WatchedKind::ALL.map(|kind| (kind, Mutex::default())).into();
         let changes = watch::Sender::new(0);
-        Arc::new(Self { client, kinds, changes, metrics, tasks: Mutex::default() })
+        Arc::new(Self { client, kinds, changes, metrics, limit, tasks: Mutex::default() })
     }
 
     /// One that watches nothing.
     #[cfg(test)]
     pub(super) fn of(api: &super::fake_api::FakeApi, metrics: Arc<ControllerMetrics>) -> Arc<Self> {
-        Self::new(api.client(), metrics)
+        Self::new(api.client(), metrics, LIST)
+    }
+
+    /// One that watches all kinds that this server has, which may take so long for a list.
+    #[cfg(test)]
+    pub(super) fn all_of(api: &super::fake_api::FakeApi, limit: Duration) -> Arc<Self> {
+        let plurals = WatchedKind::ALL.map(|kind| kind.resource().plural);
+        api.serves(&plurals.each_ref().map(String::as_str));
+        let watched = Self::new(api.client(), Arc::new(ControllerMetrics::new()), limit);
+        watched.relist();
+        watched
     }
 
     /// Takes an object as its watch would tell it, once all were listed.
@@ -174,12 +188,12 @@ impl Watched {
                     let api: Api<PartialObjectMeta<DynamicObject>> =
                         Api::all_with(client, &resource);
                     let begin = move || watcher(api.clone(), config.clone());
-                    tasks.spawn(of_kind.follow(kind, LIST, begin));
+                    tasks.spawn(of_kind.follow(kind, begin));
                 }
                 _ => {
                     let api: Api<DynamicObject> = Api::all_with(client, &resource);
                     let begin = move || watcher(api.clone(), config.clone());
-                    tasks.spawn(of_kind.follow(kind, LIST, begin));
+                    tasks.spawn(of_kind.follow(kind, begin));
                 }
             }
         }
@@ -251,29 +265,28 @@ impl Watched {
         Some(self.kinds.get(&kind)?.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Follows a watch, and begins it anew if it ends, or if its first list hangs.
-    async fn follow<K, S>(
-        self: Arc<Self>,
-        kind: WatchedKind,
-        limit: Duration,
-        begin: impl Fn() -> S,
-    ) where
+    /// Follows a watch, and begins it anew if it ends, or if a list hangs. Until the list is there,
+    /// what was known before counts.
+    async fn follow<K, S>(self: Arc<Self>, kind: WatchedKind, begin: impl Fn() -> S)
+    where
         K: ResourceExt + Serialize,
         S: Stream<Item = watcher::Result<Event<K>>>,
     {
         loop {
             let mut stream = pin!(begin());
             loop {
-                let is_ready = self.lock(kind).is_some_and(|objects| objects.is_ready);
-                let event = match is_ready {
+                // A watch may have nothing to tell for long.
+                let is_quiet =
+                    self.lock(kind).is_some_and(|objects| objects.is_ready && !objects.is_listing);
+                let event = match is_quiet {
                     true => Ok(stream.next().await),
-                    false => timeout(limit, stream.next()).await,
+                    false => timeout(self.limit, stream.next()).await,
                 };
                 match event {
                     Ok(Some(event)) => sleep(self.take(kind, event).await).await,
                     Ok(None) => break,
                     Err(_) => {
-                        let why = "the API server does not answer";
+                        let why = "the API server does not answer a list";
                         let rest = self.lock(kind).map(|mut of| of.fail(kind, why, false));
                         sleep(rest.unwrap_or_default()).await;
                         break;
@@ -346,6 +359,7 @@ impl KindObjects {
         match event {
             Event::Init => {
                 self.listed.clear();
+                self.is_listing = true;
                 false
             }
             Event::InitApply(object) => {
@@ -410,8 +424,13 @@ impl KindObjects {
 
     /// Takes it that there are none.
     fn are_none(&mut self, kind: WatchedKind) -> bool {
+        if !std::mem::replace(&mut self.is_absent, true) {
+            let plural = kind.resource().plural;
+            tracing::info!(
+                "the API server serves no {plural}: the controller goes on without them"
+            );
+        }
         self.listed.clear();
-        self.is_absent = true;
         self.replace(kind)
     }
 
@@ -419,6 +438,7 @@ impl KindObjects {
     fn replace(&mut self, kind: WatchedKind) -> bool {
         let listed = std::mem::take(&mut self.listed);
         let was_ready = std::mem::replace(&mut self.is_ready, true);
+        self.is_listing = false;
         let is_same = was_ready
             && listed.len() == self.known.len()
             && listed.iter().all(|(name, new)| !kind.differ(self.known.get(name), new));
@@ -528,24 +548,68 @@ mod tests {
         assert_eq!(say(&watched, kind, page()).await, [0, 0, 1], "it begins from one second");
     }
 
-    #[tokio::test]
-    async fn list_that_hangs_is_begun_anew() {
-        let watched = watched(&FakeApi::default());
-        list(&watched, &OTHERS).await;
-        let begun = std::sync::atomic::AtomicUsize::new(0);
-        let begin = move || {
-            let hangs = begun.fetch_add(1, std::sync::atomic::Ordering::Relaxed) == 0;
-            let events = if hangs { vec![] } else { vec![Ok(Event::Init), Ok(Event::InitDone)] };
-            let events: Vec<watcher::Result<Event<DynamicObject>>> = events;
-            futures_util::stream::iter(events).chain(futures_util::stream::pending())
-        };
-        let limit = Duration::from_millis(10);
-        let follow = Arc::clone(&watched).follow(WatchedKind::GrpcRoute, limit, begin);
-        tokio::select! {
-            () = follow => {}
-            () = watched.ready() => {}
+    /// Where this server has a policy of this name.
+    fn put_policy(api: &FakeApi, name: &str) {
+        let policy = object(WatchedKind::QuotaPolicy, name, json!({"policies": []}));
+        let path = format!("/apis/quotagate.io/v1alpha1/namespaces/team-a/quotapolicies/{name}");
+        api.put(&path, json!(policy));
+    }
+
+    fn names(watched: &Watched) -> Vec<String> {
+        watched.objects(WatchedKind::QuotaPolicy).into_iter().map(|(name, _)| name.name).collect()
+    }
+
+    /// Waits until this holds. Watches rest for a second after a failure, and for two after the
+    /// next one.
+    async fn until(what: &str, holds: impl Fn() -> bool) {
+        let end = Instant::now() + Duration::from_secs(30);
+        while !holds() {
+            assert!(Instant::now() < end, "{what}");
+            sleep(Duration::from_millis(5)).await;
         }
-        assert!(watched.is_ready());
+    }
+
+    #[tokio::test]
+    async fn first_list_that_hangs_is_begun_anew() {
+        let api = FakeApi::default();
+        api.hangs("gateways", true);
+        let watched = Watched::all_of(&api, Duration::from_millis(10));
+        until("a second list", || api.calls("LIST", "gateways") > 1).await;
+        assert!(!watched.is_ready());
+        api.hangs("gateways", false);
+        until("the list", || watched.is_ready()).await;
+    }
+
+    #[tokio::test]
+    async fn watch_that_has_expired_is_begun_anew_with_a_list() {
+        let api = FakeApi::default();
+        put_policy(&api, "first");
+        let watched = Watched::all_of(&api, LIST);
+        watched.ready().await;
+        assert_eq!(names(&watched), ["first"]);
+        // No watch tells of it.
+        put_policy(&api, "second");
+        api.expires("quotapolicies");
+        until("the second object", || names(&watched) == ["first", "second"]).await;
+        assert!(watched.is_ready() && watched.unknown().is_empty());
+        assert_eq!(api.calls("LIST", "quotapolicies"), 2);
+    }
+
+    #[tokio::test]
+    async fn list_that_hangs_after_an_expired_watch_keeps_what_was_known_and_is_begun_anew() {
+        let api = FakeApi::default();
+        put_policy(&api, "first");
+        let watched = Watched::all_of(&api, Duration::from_millis(10));
+        watched.ready().await;
+        put_policy(&api, "second");
+        api.hangs("quotapolicies", true);
+        api.expires("quotapolicies");
+        // The first of them was answered.
+        until("lists that are begun anew", || api.calls("LIST", "quotapolicies") > 2).await;
+        assert!(watched.is_ready(), "passes go on");
+        assert_eq!(names(&watched), ["first"]);
+        api.hangs("quotapolicies", false);
+        until("the second object", || names(&watched) == ["first", "second"]).await;
     }
 
     #[tokio::test]

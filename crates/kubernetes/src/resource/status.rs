@@ -72,13 +72,13 @@ pub struct DocumentStatus {
     /// Its domain.
     #[cfg_attr(feature = "schema", schemars(length(min = 1, max = 64)))]
     pub domain: String,
-    /// Its number.
+    /// The number of the first document since which the published ones have the object as it is.
     #[cfg_attr(feature = "schema", schemars(range(min = 1)))]
     pub number: i64,
     /// Its digest.
     #[cfg_attr(feature = "schema", schemars(regex(pattern = "^[0-9a-f]{12}$")))]
     pub digest: String,
-    /// The proxies that run it.
+    /// The proxies that run it or a later one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub proxies: Option<ProxyCounts>,
     /// The policies of the object.
@@ -90,7 +90,7 @@ pub struct DocumentStatus {
     pub policies: Vec<DocumentPolicy>,
 }
 
-/// How many proxies run a document.
+/// How many proxies run a document, or a later one.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
 #[cfg_attr(feature = "schema", derive(JsonSchema))]
 #[serde(rename_all = "camelCase")]

@@ -280,6 +280,26 @@ fn service_is_counted_by_the_routes_that_its_waypoint_has_for_it() {
 }
 
 #[test]
+fn object_whose_gateway_is_missing_is_not_accepted_and_has_no_policy_in_the_document() {
+    let mut elsewhere = on_gateway("p", json!({"policies": quotas(&["q"])}));
+    elsewhere["spec"]["targetRefs"][0]["name"] = json!("gone");
+    let parent = json!({"kind": "Gateway", "namespace": "gateways", "name": "gone"});
+    let route = accepted("HTTPRoute", "team-a", "r", 1, &[(parent, ENVOY_GATEWAY)]);
+    let of_route = on_route("team-a", "p", "r", &["q"]);
+    for (objects, name, message) in [
+        (vec![elsewhere], "gateways/p", "there is no Gateway gateways/gone"),
+        (vec![route, of_route], "team-a/p", "reaches no Gateway that is known"),
+    ] {
+        let merged = merged(&objects);
+        let (reason, why) = refusal(&merged, name).unwrap();
+        assert!(reason == Reason::TargetNotFound && why.contains(message), "{why}");
+        let outcome = &merged.outcomes[0];
+        assert!(outcome.policies.is_empty() && outcome.ancestors[0].programmed.is_none());
+        assert!(names(&merged).is_empty());
+    }
+}
+
+#[test]
 fn policy_of_a_gateway_counts_all_its_traffic_alone_and_its_routes_beside_another_gateway() {
     let policy = on_gateway("p", json!({"policies": quotas(&["q"])}));
     let one = merged(&[route("team-a", "r", 1), policy.clone()]);

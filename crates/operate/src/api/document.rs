@@ -125,6 +125,9 @@ pub struct PublishedDocuments {
     /// Why nobody knows which one is published.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub incomplete: Option<String>,
+    /// Whether the record of what is published cannot be read. Then `incomplete` says what helps.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub lost: bool,
     /// What proxies have in force.
     pub in_force: DocumentsInForce,
     /// How many of the live proxies have what is published.

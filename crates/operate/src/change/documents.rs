@@ -366,13 +366,17 @@ impl Documents {
         let domain = self.domain(domain).await?;
         let (snapshot, failed) = self.read(&domain).await?;
         let published = published(&snapshot).map(|of| of.at(snapshot.now));
-        let lost = published.is_none().then(|| LOST_RECORD.to_owned());
+        let lost = published.is_none();
         let DocumentStatus { proxies, silent, left_out, taken_up } =
             sight.document_status(&domain, published.as_ref(), snapshot.now);
         Ok(PublishedDocuments {
             durable: self.control.durable(),
             documents: records(&snapshot),
-            incomplete: lost.or(failed).or_else(|| sight.incomplete()),
+            incomplete: lost
+                .then(|| LOST_RECORD.to_owned())
+                .or(failed)
+                .or_else(|| sight.incomplete()),
+            lost,
             in_force: sight.in_force().remove(&domain).unwrap_or_default(),
             taken_up,
             proxies,

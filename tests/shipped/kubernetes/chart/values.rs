@@ -96,7 +96,7 @@ fn resource_for_quotas_of_teams_comes_with_its_rights_and_outlives_the_release()
 }
 
 #[test]
-fn controller_has_a_token_in_a_file_and_rights_on_its_own_lease_alone() {
+fn controller_has_its_domains_and_a_token_in_files() {
     let objects = one("istio.yaml", with_controller());
     for object in objects.iter().filter(|of| of["kind"] != "CustomResourceDefinition") {
         assert_eq!(schemas::faults(object), Vec::<String>::new(), "{object}");
@@ -107,24 +107,67 @@ fn controller_has_a_token_in_a_file_and_rights_on_its_own_lease_alone() {
         .find(|object| object["kind"] == "Deployment" && object["metadata"]["name"] == name);
     let pod = &deployment.unwrap()["spec"]["template"]["spec"];
     let container = &pod["containers"][0];
-    let has = |argument: &str| container["args"].as_array().unwrap().contains(&argument.into());
-    assert!(has("--token-file=/etc/quotagate-token/token"), "{container}");
-    assert!(has("--lease=quotagate-controller"), "{container}");
-    assert!(!container["env"].to_string().contains("secret"), "{container}");
-    assert_eq!(pod["volumes"][1]["secret"]["secretName"], "controller");
-    let rules = &of(&objects, "Role")["rules"];
     let expected = json!([
-        {
-            "apiGroups": ["coordination.k8s.io"], "resources": ["leases"], "resourceNames": [name],
-            "verbs": ["get", "update"],
-        },
-        {"apiGroups": ["coordination.k8s.io"], "resources": ["leases"], "verbs": ["create"]},
+        "controller",
+        "--config=/etc/quotagate/domains.yaml",
+        "--token-file=/etc/quotagate-token/token",
+        "--lease=quotagate-controller",
+        "--metrics=0.0.0.0:9182",
     ]);
-    assert_eq!(*rules, expected);
-    let roles = objects.iter().filter(|object| object["kind"] == "ClusterRole");
-    let mut roles = roles.filter(|object| object["metadata"]["name"] == name);
-    let rights = roles.next().unwrap()["rules"].to_string();
-    assert!(!rights.contains("secrets") && !rights.contains("pods"), "{rights}");
+    assert_eq!(container["args"], expected);
+    assert!(!container["env"].to_string().contains("secret"), "{container}");
+    assert_eq!(pod["serviceAccountName"], name);
+    assert_eq!(pod["volumes"][1]["secret"]["secretName"], "controller");
+    let domains = named(&objects, "ConfigMap", name)["data"]["domains.yaml"].as_str().unwrap();
+    let domains = yaml::parse(domains).unwrap();
+    assert_eq!(domains["domains"], with_controller()["controller"]["domains"]);
+    // The definition comes with it.
+    of(&objects, "CustomResourceDefinition");
+}
+
+/// Every right of the controller, one by one. It has none on Secrets, Pods or objects of a mesh.
+#[test]
+fn controller_may_read_what_it_merges_and_write_statuses_events_and_its_lease() {
+    const READ: &[&str] = &["get", "list", "watch"];
+    let objects = one("istio.yaml", with_controller());
+    let name = "quotagate-controller";
+    let rights = |kind: &str| {
+        let mut rights = Vec::new();
+        for rule in named(&objects, kind, name)["rules"].as_array().unwrap() {
+            let list = |field: &str| rule[field].as_array().cloned().unwrap_or_default();
+            for (group, resource) in list("apiGroups")
+                .iter()
+                .flat_map(|group| list("resources").into_iter().map(move |of| (group.clone(), of)))
+            {
+                rights.push(json!([group, resource, rule["verbs"], rule["resourceNames"]]));
+            }
+        }
+        Value::from(rights)
+    };
+    let expected = json!([
+        ["quotagate.io", "quotapolicies", READ, null],
+        ["quotagate.io", "quotapolicies/status", ["patch"], null],
+        ["gateway.networking.k8s.io", "gateways", READ, null],
+        ["gateway.networking.k8s.io", "httproutes", READ, null],
+        ["gateway.networking.k8s.io", "grpcroutes", READ, null],
+        ["", "services", READ, null],
+        ["", "namespaces", READ, null],
+        ["events.k8s.io", "events", ["create", "patch"], null],
+    ]);
+    assert_eq!(rights("ClusterRole"), expected);
+    let expected = json!([
+        ["coordination.k8s.io", "leases", ["get", "update"], [name]],
+        ["coordination.k8s.io", "leases", ["create"], null],
+    ]);
+    assert_eq!(rights("Role"), expected);
+    // It has no others: of all bindings, these two name its account.
+    let bindings = objects.iter().filter(|object| {
+        let subjects = object["subjects"].as_array();
+        subjects.into_iter().flatten().any(|subject| subject["name"] == name)
+    });
+    let bound: Vec<&Value> = bindings.map(|binding| &binding["roleRef"]).collect();
+    let role = |kind| json!({"apiGroup": "rbac.authorization.k8s.io", "kind": kind, "name": name});
+    assert_eq!(bound, [&role("ClusterRole"), &role("Role")]);
 }
 
 #[test]

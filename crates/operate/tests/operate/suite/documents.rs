@@ -187,6 +187,7 @@ pub async fn keeps_what_proxies_have_while_the_last_record_cannot_be_read(store:
         let known = reply(&other, "lost").await.document;
         assert_eq!(known, None, "nobody goes back to its own document");
         let listed = other.document_status(Some("lost")).await.unwrap();
+        assert!(listed.lost);
         assert!(listed.incomplete.unwrap().contains("keep the document that they have"));
     }
     // The number goes on, and no text is overwritten.
@@ -194,7 +195,8 @@ pub async fn keeps_what_proxies_have_while_the_last_record_cannot_be_read(store:
     assert_eq!(numbers(&operate, "lost").await, [3, 2, 1]);
     let other = Operate::new(Arc::clone(store));
     assert_eq!(reply(&other, "lost").await.document.unwrap().number, 3);
-    assert_eq!(other.document_status(Some("lost")).await.unwrap().incomplete, None);
+    let found = other.document_status(Some("lost")).await.unwrap();
+    assert_eq!((found.incomplete, found.lost), (None, false));
     damage(&[], &[LAST_DOCUMENT]).await;
     let wish =
         WithdrawDocument { domain: Some("lost".into()), after: None, note: None, by: "ann".into() };
