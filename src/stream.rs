@@ -209,10 +209,16 @@ impl Context for Stream {
             plugin.redirects.keep(id);
             driver.keep_redirected(id, admission, now);
         }
+        let held_slots = exchange.admission().is_some_and(|it| !it.slots.is_empty());
         // Envoy writes the access log now.
         driver.end(&id, &mut exchange, &host::Response::default(), now);
-        drop(driver);
-        plugin.wake();
+        drop((driver, exchange));
+        if held_slots && plugin.has_messages(now) {
+            // The next request may come before the next tick.
+            host::run_root(plugin.root, id);
+        } else {
+            plugin.wake();
+        }
         true
     }
 }

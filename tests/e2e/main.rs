@@ -22,6 +22,7 @@ mod hostile_store;
 mod hot_restart;
 mod identities;
 mod identity_sources;
+mod in_flight;
 mod inner_limits;
 mod inspect;
 mod leases;

@@ -22,13 +22,21 @@ pub struct Fleet {
 impl Fleet {
     /// Starts both proxies with this document.
     pub fn start(document: &Value) -> Result<Self> {
+        Self::start_with(document, |_| Ok(()))
+    }
+
+    /// The same with this change to Envoy's configuration.
+    pub fn start_with(
+        document: &Value,
+        edit: impl Fn(&mut Value) -> Result<()> + Copy + 'static,
+    ) -> Result<Self> {
         let redis = Redis::start()?;
         let stores =
             [StoreProcess::start(&redis.url(), &[])?, StoreProcess::start(&redis.url(), &[])?];
         let upstream = Upstream::start()?;
         let start = |store: &StoreProcess| {
             let options = EnvoyOptions::new(upstream.port(), store.port()).redis(&redis.url());
-            Envoy::start(&options.concurrency(2).document(document.clone()))
+            Envoy::start(&options.concurrency(2).document(document.clone()).edit(edit))
         };
         let envoys = [start(&stores[0])?, start(&stores[1])?];
         Ok(Self { envoys, upstream, stores, redis })

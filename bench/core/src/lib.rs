@@ -134,6 +134,7 @@ pub fn reply(requests: usize, granted: u64) -> CallEnd {
     let used = if granted == 0 { 1_000_000 } else { granted.max(5_700) };
     let grant = Grant {
         window_s: 0,
+        waiting: 0,
         granted,
         used,
         quota: 1_000_000,

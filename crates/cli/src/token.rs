@@ -34,7 +34,7 @@ struct NewTokenArgs {
     /// Who gets it: the name that history records
     #[arg(value_parser = name)]
     name: String,
-    /// view: see; operate: also dials, overrides and reset; admin: also forget domains
+    /// view: see; operate: also dials, overrides, reset and release; admin: also forget domains
     #[arg(long)]
     role: OperatorRole,
     /// A domain that it is for; repeatable, or separated by commas [default: all]

@@ -19,7 +19,7 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, TryLockError};
 use std::time::Duration;
 
 use quotagate_quota::config::Config;
-use quotagate_quota::decision::Admission;
+use quotagate_quota::decision::{Admission, Decision};
 use quotagate_quota::driver::{
     Arriving, ClientMark, Driver, HostWork, RESTING_TICK, RequestBody, TICK,
 };
@@ -554,10 +554,15 @@ impl Shard {
             return Some(orphan);
         }
         loop {
-            let (number, decision) = core.driver.next_decision()?;
+            let (number, mut decision) = core.driver.next_decision()?;
             let waits = || self.waiting().get(&number).cloned();
             // What shadow policies say of a stream that is gone says nothing any more.
-            let Some(stream) = core.aside.remove(&number).or_else(waits) else { continue };
+            let Some(stream) = core.aside.remove(&number).or_else(waits) else {
+                if let Decision::Admit(admission) = &mut decision {
+                    core.driver.free(admission.slots.take(), now);
+                }
+                continue;
+            };
             let exists = stream.handle.exists();
             let state = if exists { StreamState::Open } else { StreamState::Gone };
             test_faults::trip("decide");
@@ -584,7 +589,8 @@ impl Shard {
 
     /// After a panic the state of the worker is unknown. A new worker takes over, and the requests
     /// that wait are decided as if the store had failed. Units of the old one are lost, so that no
-    /// quota is exceeded.
+    /// quota is exceeded. Its slots expire in the store, although its streams go on: until they
+    /// end, a concurrency limit can be exceeded by what they hold.
     fn mend<'c>(&self, poisoned: PoisonError<MutexGuard<'c, Core>>) -> MutexGuard<'c, Core> {
         self.core.clear_poison();
         let mut core = poisoned.into_inner();

@@ -34,7 +34,8 @@ pub use self::top::{
     MinuteRequests, Publisher, PublisherKind, Refused, SilentProxy, Top, Uncounted,
 };
 pub use self::usage::{
-    PartiesPage, PartyUsage, PatternName, QuotaFrom, Reset, Usage, UsageReply, WindowSpan,
+    PartiesPage, PartyUsage, PatternName, ProxySlots, QuotaFrom, Release, Reset, SlotsHeld, Usage,
+    UsageReply, WindowSpan,
 };
 
 /// Whether JSON leaves this truth out.
@@ -71,6 +72,8 @@ pub const USAGE: &str = "/v1/usage";
 pub const PARTIES: &str = "/v1/parties";
 /// `POST` [`Reset`]: [`Changed`]; 404 if there is no counter.
 pub const RESET: &str = "/v1/reset";
+/// `POST` [`Release`]: [`Changed`]; 404 if nobody holds a slot.
+pub const RELEASE: &str = "/v1/release";
 /// `GET` `?domain=&policy=&limit=`: [`Top`].
 pub const TOP: &str = "/v1/top";
 /// `GET`: [`DomainInfo`]s, as a list. `DELETE` [`ForgetDomain`]: [`Changed`]; 409 while the domain

@@ -23,6 +23,7 @@ struct Read {
     reset_ms: Option<u64>,
     window: Option<u64>,
     window_s: u32,
+    waiting: u64,
 }
 
 impl Read {
@@ -34,6 +35,7 @@ impl Read {
             reset_ms: self.reset_ms?,
             window: self.window?,
             window_s: self.window_s,
+            waiting: self.waiting,
         })
     }
 

@@ -16,7 +16,10 @@ mod window;
 
 pub use key::{CounterKey, MAX_NAME, is_domain, is_of_name, is_policy};
 pub use mode::{Mode, OnFailure};
-pub use reserve::{Adjustment, Grant, Invalid, Reservation, ReserveReply, ReserveRequest};
+pub use reserve::{
+    Adjustment, Grant, HOLDING, Holding, Invalid, MAX_WORKER, Reservation, ReserveReply,
+    ReserveRequest,
+};
 pub use window::{
     Calendar, Fixed, Kind, MAX_CALENDAR_S, MAX_TIME_ZONE, MAX_WINDOW_S, SLICES, Sliding, Unit,
     Window, share_of,

@@ -2,10 +2,16 @@
 //! reply.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
 use super::{BUILD, CounterKey, Kind, MAX_UNITS, MAX_WINDOW_S, Window, grants, is_default};
+
+/// How long the slots of a worker count after it last said that it holds them.
+pub const HOLDING: Duration = Duration::from_secs(9);
+/// Longest [`Holding::worker`], in bytes.
+pub const MAX_WORKER: usize = 64;
 
 /// The body of a call.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -65,16 +71,16 @@ pub struct Reservation {
     /// The kind of the window.
     #[serde(default, skip_serializing_if = "is_default")]
     pub kind: Kind,
-    /// Length of the window in seconds; 0 for a calendar window.
+    /// Length of the window in seconds; 0 for a calendar window, and for slots.
     #[serde(default, skip_serializing_if = "is_default")]
     pub window_s: u32,
     /// Shift of the window's boundaries in seconds, less than its length.
     #[serde(default, skip_serializing_if = "is_default")]
     pub offset_s: u32,
-    /// The quota of the window, 0 to [`MAX_UNITS`].
+    /// The quota of the window, or the limit of slots: 0 to [`MAX_UNITS`].
     pub quota: u64,
     /// Units for requests that wait, 1 to [`MAX_UNITS`]. 0 if no request waits and only `spare` is
-    /// wanted.
+    /// wanted, or if a worker only says how many slots it holds.
     pub want: u64,
     /// The smallest useful grant, 1 to `want`; 0 if `want` is 0.
     pub min: u64,
@@ -94,6 +100,36 @@ pub struct Reservation {
     /// it with the counter, for operators.
     #[serde(default, skip_serializing_if = "is_default")]
     pub own_quota: bool,
+    /// What the worker says of its slots. Present with [`Kind::InFlight`], and only with it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub holding: Option<Holding>,
+}
+
+/// What a worker says of the slots that it holds of one counter. It replaces all that the store
+/// knew of that worker and counter, and holds for [`HOLDING`].
+///
+/// A worker has at most one such message for a counter under way. If it gets no answer, it holds
+/// what it held before: its next message says so, and undoes what the lost one took. A message that
+/// comes later than a newer one of the same worker changes nothing.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Holding {
+    /// Names the worker, and differs for each start of it: 1 to [`MAX_WORKER`] characters of `a` to
+    /// `z`, `0` to `9`, `.` and `-`.
+    pub worker: Arc<str>,
+    /// Grows with each message of the worker: 1 to [`MAX_UNITS`].
+    pub serial: u64,
+    /// Slots that the worker holds without those that it asks for, 0 to [`MAX_UNITS`]. They count
+    /// even if they exceed the limit.
+    pub held: u64,
+    /// Slots that its requests wait for, which it may ask for now or later: 0 to [`MAX_UNITS`].
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub waiting: u64,
+    /// How long the oldest of these requests has waited, in milliseconds.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub waited_ms: u64,
+    /// How long the worker's longest live request has held a slot, in milliseconds.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub longest_ms: u64,
 }
 
 /// The reply: one outcome for each reservation, in their order.
@@ -109,24 +145,30 @@ pub struct ReserveReply {
 }
 
 /// What the store granted of one reservation.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Grant {
     /// Units granted, 0 to `want + spare`.
     pub granted: u64,
-    /// Units of the window in use, including this grant and what `count_denied` counted.
+    /// Units of the window in use, including this grant and what `count_denied` counted. Of slots:
+    /// what all workers hold.
     pub used: u64,
     /// The quota in force, which a runtime override may have changed.
     pub quota: u64,
     /// Milliseconds until the window ends. For a sliding window: until units return, as many as the
-    /// reservation needs at least.
+    /// reservation needs at least. For slots: how long the worker holds them, or 0 if the store
+    /// knows a newer message of the worker.
     pub reset_ms: u64,
     /// The number of the window. A fixed window counts from the Unix epoch, a sliding window has
     /// the number of the slice that granted the units, and a calendar window that of the second of
-    /// its start.
+    /// its start. For slots: [`Holding::serial`].
     pub window: u64,
     /// Length of a calendar window in seconds; 0 for other windows, whose length is known.
     #[serde(skip_serializing_if = "is_default")]
     pub window_s: u32,
+    /// Slots that other workers asked for within the last second and did not get, whether their
+    /// requests wait or were refused. A worker that sees them keeps no idle slots.
+    #[serde(skip_serializing_if = "is_default")]
+    pub waiting: u64,
 }
 
 impl Grant {
@@ -156,11 +198,42 @@ impl Reservation {
         let window = check_window(&self.kind, self.window_s, self.offset_s)?;
         within("quota", self.quota, 0, MAX_UNITS)?;
         within("spare", self.spare, 0, MAX_UNITS)?;
-        let least = u64::from(self.spare == 0);
+        self.check_holding()?;
+        let least = u64::from(self.spare == 0 && self.holding.is_none());
         within("want", self.want, least, MAX_UNITS)?;
         within("min", self.min, self.want.min(1), self.want)?;
         Ok(window)
     }
+
+    fn check_holding(&self) -> Result<(), Invalid> {
+        let Some(holding) = &self.holding else {
+            return match self.kind {
+                Kind::InFlight => Err(holding_is("must be present, since the kind is in_flight")),
+                _ => Ok(()),
+            };
+        };
+        if self.kind != Kind::InFlight {
+            return Err(holding_is("must be absent, unless the kind is in_flight"));
+        }
+        if self.spare > 0 || self.count_denied {
+            return Err(holding_is("does not go with spare or count_denied"));
+        }
+        let allowed = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || b".-".contains(&b);
+        let worker = &holding.worker;
+        if !(1..=MAX_WORKER).contains(&worker.len()) || !worker.bytes().all(allowed) {
+            let reason = format!("must be 1 to {MAX_WORKER} of a to z, 0 to 9, . and -");
+            return Err(Invalid { field: "holding.worker", reason });
+        }
+        within("holding.serial", holding.serial, 1, MAX_UNITS)?;
+        within("holding.held", holding.held, 0, MAX_UNITS)?;
+        within("holding.waiting", holding.waiting, 0, MAX_UNITS)?;
+        within("holding.waited_ms", holding.waited_ms, 0, MAX_UNITS)?;
+        within("holding.longest_ms", holding.longest_ms, 0, MAX_UNITS)
+    }
+}
+
+fn holding_is(reason: &str) -> Invalid {
+    Invalid { field: "holding", reason: reason.to_owned() }
 }
 
 impl Adjustment {
@@ -170,6 +243,10 @@ impl Adjustment {
     /// The first field out of its bounds.
     pub fn check(&self) -> Result<Window, Invalid> {
         CounterKey::parse(&self.key)?;
+        if self.kind == Kind::InFlight {
+            let reason = "slots are freed by what a worker says of them, in a reservation";
+            return Err(Invalid { field: "kind", reason: reason.to_owned() });
+        }
         let window = check_window(&self.kind, self.window_s, self.offset_s)?;
         within("window", self.window, 0, MAX_UNITS)?;
         within("units", self.units, 1, MAX_UNITS)?;
@@ -190,6 +267,7 @@ fn check_window(kind: &Kind, seconds: u32, offset: u32) -> Result<Window, Invali
             Kind::Calendar(_) => {
                 ("kind", "must name a time zone, without window_s and offset_s".to_owned())
             }
+            Kind::InFlight => ("window_s", "must be 0, as slots have no window".to_owned()),
             Kind::Unknown => (
                 "kind",
                 format!(
@@ -232,7 +310,7 @@ mod tests {
         let reply: ReserveReply = serde_json::from_str(text).unwrap();
         let window = 28_333_335;
         let grant =
-            Grant { granted: 3, used: 57, quota: 100, reset_ms: 42137, window, window_s: 0 };
+            Grant { granted: 3, used: 57, quota: 100, reset_ms: 42137, window, ..Grant::default() };
         assert_eq!(
             reply.grants,
             [Ok(grant), Err("down".into()), Err("neither a grant nor an error".into())]
@@ -285,6 +363,31 @@ mod tests {
             (Reservation { min: 4, ..good.clone() }, "min"),
             (Reservation { min: 0, ..good.clone() }, "min"),
             (Reservation { spare: u64::MAX, ..good.clone() }, "spare"),
+        ] {
+            assert_eq!(bad.check().unwrap_err().field, field);
+        }
+        let slots = Reservation {
+            kind: Kind::InFlight,
+            window_s: 0,
+            want: 0,
+            min: 0,
+            holding: Some(Holding { worker: "a1.0-7".into(), serial: 1, ..Holding::default() }),
+            ..good.clone()
+        };
+        assert_eq!(slots.check(), Ok(Window::InFlight));
+        let said = |holding: Holding| Reservation { holding: Some(holding), ..slots.clone() };
+        let holding = slots.holding.clone().unwrap();
+        for (bad, field) in [
+            (Reservation { holding: None, ..slots.clone() }, "holding"),
+            (Reservation { kind: Kind::Fixed, window_s: 60, ..slots.clone() }, "holding"),
+            (Reservation { spare: 1, ..slots.clone() }, "holding"),
+            (Reservation { count_denied: true, ..slots.clone() }, "holding"),
+            (Reservation { window_s: 1, ..slots.clone() }, "window_s"),
+            (said(Holding { worker: "A".into(), ..holding.clone() }), "holding.worker"),
+            (said(Holding { worker: "".into(), ..holding.clone() }), "holding.worker"),
+            (said(Holding { serial: 0, ..holding.clone() }), "holding.serial"),
+            (said(Holding { held: u64::MAX, ..holding.clone() }), "holding.held"),
+            (said(Holding { waiting: u64::MAX, ..holding }), "holding.waiting"),
         ] {
             assert_eq!(bad.check().unwrap_err().field, field);
         }

@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
 use super::lenient::Lenient;
+use super::reserve::HOLDING;
 
 /// The longest window that is not a calendar window: 366 days, in seconds.
 pub const MAX_WINDOW_S: u32 = 366 * DAY_S;
@@ -29,6 +30,8 @@ pub enum Window {
     Sliding(Sliding),
     /// Windows of a calendar.
     Calendar(Calendar),
+    /// No window: units are slots, which live requests hold.
+    InFlight,
 }
 
 /// A fixed window of whole seconds and the shift of its boundaries against the Unix epoch.
@@ -88,6 +91,8 @@ pub enum Kind {
     Sliding,
     /// Windows of a calendar, without a length of their own.
     Calendar(Calendar),
+    /// Slots, which have no window.
+    InFlight,
     /// A kind of a newer version, or a calendar with a field of a newer version. It is no window:
     /// an item that carries it fails, and nothing is counted by another rule than its sender means.
     Unknown,
@@ -100,6 +105,7 @@ enum Known {
     Fixed,
     Sliding,
     Calendar(Calendar),
+    InFlight,
 }
 
 impl From<Lenient<Known>> for Kind {
@@ -108,6 +114,7 @@ impl From<Lenient<Known>> for Kind {
             Some(Known::Fixed) => Self::Fixed,
             Some(Known::Sliding) => Self::Sliding,
             Some(Known::Calendar(calendar)) => Self::Calendar(calendar),
+            Some(Known::InFlight) => Self::InFlight,
             None => Self::Unknown,
         }
     }
@@ -131,7 +138,8 @@ impl Window {
             Kind::Calendar(calendar) if (seconds, offset) == (0, 0) && calendar.is_named() => {
                 Some(Self::Calendar(calendar.clone()))
             }
-            Kind::Sliding | Kind::Calendar(_) | Kind::Unknown => None,
+            Kind::InFlight if (seconds, offset) == (0, 0) => Some(Self::InFlight),
+            Kind::Sliding | Kind::Calendar(_) | Kind::InFlight | Kind::Unknown => None,
         }
     }
 
@@ -141,6 +149,7 @@ impl Window {
             Self::Fixed(Fixed { seconds, offset }) => (Kind::Fixed, *seconds, *offset),
             Self::Sliding(Sliding { seconds }) => (Kind::Sliding, *seconds, 0),
             Self::Calendar(calendar) => (Kind::Calendar(calendar.clone()), 0, 0),
+            Self::InFlight => (Kind::InFlight, 0, 0),
         }
     }
 
@@ -149,14 +158,15 @@ impl Window {
     pub fn staggered(&self, partition: &str) -> Self {
         match self {
             Self::Fixed(fixed) => Self::Fixed(fixed.staggered(partition)),
-            Self::Sliding(_) | Self::Calendar(_) => self.clone(),
+            Self::Sliding(_) | Self::Calendar(_) | Self::InFlight => self.clone(),
         }
     }
 
     /// Its length in seconds, 1 to [`MAX_CALENDAR_S`]. For a calendar window: the longest that it
-    /// can be.
+    /// can be. For slots: how long a worker holds them without saying so again.
     pub const fn seconds(&self) -> u32 {
         match self {
+            Self::InFlight => HOLDING.as_secs() as u32,
             Self::Fixed(fixed) => fixed.seconds,
             Self::Sliding(sliding) => sliding.seconds,
             Self::Calendar(calendar) => calendar.unit.longest_s(),
@@ -173,7 +183,7 @@ impl Window {
     pub const fn usual_s(&self) -> u32 {
         match self {
             Self::Calendar(calendar) => calendar.unit.usual_s(),
-            Self::Fixed(_) | Self::Sliding(_) => self.seconds(),
+            Self::Fixed(_) | Self::Sliding(_) | Self::InFlight => self.seconds(),
         }
     }
 
@@ -182,7 +192,7 @@ impl Window {
     pub const fn longest_reset_ms(&self) -> u64 {
         match self {
             Self::Sliding(sliding) => sliding.slice_ms() * (2 * SLICES as u64 + 1),
-            Self::Fixed(_) | Self::Calendar(_) => self.seconds() as u64 * 1000,
+            Self::Fixed(_) | Self::Calendar(_) | Self::InFlight => self.seconds() as u64 * 1000,
         }
     }
 }
@@ -362,6 +372,8 @@ mod tests {
             (calendar("Europe/Berlin"), 0, 0, true),
             (calendar("Etc/GMT+1"), 0, 0, true),
             (calendar("Europe/Berlin"), 60, 0, false),
+            (Kind::InFlight, 0, 0, true),
+            (Kind::InFlight, 60, 0, false),
             (calendar(""), 0, 0, false),
             (calendar("a b"), 0, 0, false),
             (calendar(&"a".repeat(MAX_TIME_ZONE + 1)), 0, 0, false),

@@ -34,6 +34,9 @@ pub struct Admission {
     /// Units that count, and that [`Worker::settle`](crate::worker::Worker::settle) corrects once
     /// the real cost is known.
     pub unsettled: Vec<Held>,
+    /// Slots that it holds until its stream ends. Pass them to
+    /// [`Worker::free`](crate::worker::Worker::free) then.
+    pub slots: HeldSlots,
     /// The first policy that could not count the request because the store failed.
     pub uncounted: Option<Uncounted>,
     /// Policies in shadow mode that have not counted the request: the store has not answered yet,
@@ -109,6 +112,62 @@ pub struct Held {
     pub counter: Counter,
     /// The units.
     pub units: GrantedUnits,
+}
+
+/// Slots that a request holds. Few requests hold any.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[must_use = "slots that nobody frees are lost"]
+#[allow(clippy::box_collection, reason = "Every admission has this field, and few hold slots")]
+pub struct HeldSlots(Option<Box<Vec<HeldSlot>>>);
+
+/// Slots of one counter that a request holds.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct HeldSlot {
+    /// The index of the policy in the configuration.
+    pub(crate) policy: usize,
+    /// The counter's key.
+    pub(crate) key: Arc<str>,
+    /// How many.
+    pub(crate) units: u64,
+    /// Since when.
+    pub(crate) since: Monotonic,
+    /// The worker that counts them. Its successor does not.
+    pub(crate) worker: u64,
+}
+
+impl HeldSlots {
+    /// Whether there are none.
+    pub const fn is_empty(&self) -> bool {
+        self.0.is_none()
+    }
+
+    /// Takes them out, to free them.
+    pub fn take(&mut self) -> Self {
+        Self(self.0.take())
+    }
+
+    pub(crate) fn push(&mut self, held: HeldSlot) {
+        self.0.get_or_insert_default().push(held);
+    }
+
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &HeldSlot> {
+        self.0.iter().flat_map(|held| held.iter())
+    }
+
+    fn join(&mut self, other: Self) {
+        if let Some(other) = other.0 {
+            self.0.get_or_insert_default().extend(*other);
+        }
+    }
+
+    fn split_off(&mut self, is_taken: impl Fn(usize) -> bool) -> Self {
+        let Some(held) = self.0.as_deref_mut() else { return Self(None) };
+        let taken: Vec<_> = held.extract_if(.., |it| is_taken(it.policy)).collect();
+        if held.is_empty() {
+            self.0 = None;
+        }
+        Self((!taken.is_empty()).then(|| Box::new(taken)))
+    }
 }
 
 /// Units of one window of a counter that the store granted.
@@ -213,6 +272,7 @@ impl Admission {
             standings: self.standings.extract_if(.., |it| is_taken(it.policy)).collect(),
             held: self.held.extract_if(.., |it| is_taken(it.policy)).collect(),
             unsettled: self.unsettled.extract_if(.., |it| is_taken(it.policy)).collect(),
+            slots: self.slots.split_off(&is_taken),
             uncounted: self.uncounted.take_if(|it| is_taken(it.policy)),
             pending: self.pending.extract_if(.., |it| is_taken(it.policy)).collect(),
             generation: self.generation,
@@ -245,6 +305,7 @@ impl Admission {
         self.standings.sort_by_key(|standing| standing.policy);
         self.held.extend(counted.held);
         self.unsettled.extend(counted.unsettled);
+        self.slots.join(counted.slots);
         self.uncounted = self.uncounted.take().or(counted.uncounted);
         self.pending.retain(|pending| !counted.pending.contains(pending));
         self.pending.extend(counted.pending);

@@ -102,7 +102,7 @@ fn recorded_calls_and_reports_are_valid_for_this_version() {
                     Kind::Fixed => 0,
                     Kind::Sliding => 1,
                     Kind::Calendar(_) => 2,
-                    Kind::Unknown => panic!("{}", exchange.call),
+                    Kind::InFlight | Kind::Unknown => panic!("{}", exchange.call),
                 }] = true;
             }
         }

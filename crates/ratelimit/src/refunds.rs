@@ -361,6 +361,7 @@ mod tests {
             reset_ms: 1_000,
             window,
             window_s: 0,
+            waiting: 0,
         };
         for (credits, is_usable) in [
             (None, false),

@@ -7,9 +7,11 @@
 //! [`MAX_VALUE`] bytes. Further fields are counted in [`Snapshot::left_out`].
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::future::BoxFuture;
+use quotagate_protocol::MAX_UNITS;
 
 use crate::error::StoreError;
 use crate::window::CounterId;
@@ -105,6 +107,19 @@ pub trait ControlStore: Send + Sync {
 
     /// Deletes a key and returns whether it existed.
     fn delete<'a>(&'a self, key: Key<'a>) -> Reply<'a, bool>;
+
+    /// Who holds slots of a counter's key, or waits for them.
+    fn slots<'a>(&'a self, key: &'a str) -> Reply<'a, SlotsState>;
+
+    /// Frees the slots that workers hold of a counter's key: those of one worker or of one proxy,
+    /// whose workers have names that begin with its own and a dot; of all workers if `of` is
+    /// `None`.
+    ///
+    /// This is for workers that are dead or cut off, and whose slots operators need at once:
+    /// without it they are free [`HOLDING`](quotagate_protocol::HOLDING) after the last message. A
+    /// worker that lives holds them again from its next message, within 3 seconds. What others were
+    /// granted meanwhile exceeds the limit until enough requests have ended.
+    fn release<'a>(&'a self, key: &'a str, of: Option<&'a str>) -> Reply<'a, Released>;
 }
 
 /// The hashes of a domain. All domains share [`Domains`](Self::Domains) and
@@ -260,14 +275,65 @@ impl<'a> Key<'a> {
 pub struct KeyState {
     /// The backend's time since the Unix epoch.
     pub now: Duration,
-    /// The key's text, for a counter its used units; `None` if the key does not exist.
+    /// The key's text, for a counter its used units or the slots that are held; `None` if the key
+    /// does not exist, or no worker holds a slot or waits for one.
     pub value: Option<String>,
     /// Milliseconds until an override expires; `None` if it does not. For the counter of a sliding
-    /// window: until its last unit returns.
+    /// window: until its last unit returns. For slots: until the last worker's are free, if it is
+    /// dead.
     pub ttl_ms: Option<u64>,
     /// The quota of the last reservation of a counter that said its quota is not the policy's,
     /// before any override.
     pub own_quota: Option<u64>,
+}
+
+/// The slots of a counter at one moment.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct SlotsState {
+    /// The backend's time since the Unix epoch.
+    pub now: Duration,
+    /// The workers that hold slots or wait for them, sorted by name, at most [`MAX_FIELDS`].
+    pub holders: Vec<SlotHolder>,
+    /// How many workers are missing here, because they are too many or what they hold cannot be
+    /// read. While one cannot be read, no slot is granted.
+    pub left_out: u64,
+}
+
+/// A worker that holds slots of a counter or waits for them.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct SlotHolder {
+    /// Its name: the id of its proxy, its index in the proxy and a text that differs for each of
+    /// its starts, with dots between them.
+    pub worker: Arc<str>,
+    /// The slots that it holds.
+    pub held: u64,
+    /// For how many milliseconds its longest live request has held a slot.
+    pub longest_ms: u64,
+    /// The slots that its requests wait for.
+    pub waiting: u64,
+    /// For how many milliseconds the oldest of them has waited.
+    pub waited_ms: u64,
+    /// Milliseconds until its slots are free, unless it says before that it holds them.
+    pub ends_ms: u64,
+    /// The limit that it named last, if that is not the policy's.
+    pub own_quota: Option<u64>,
+}
+
+/// What a [release](ControlStore::release) freed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Released {
+    /// The workers that held slots.
+    pub workers: u64,
+    /// The slots.
+    pub slots: u64,
+}
+
+impl Released {
+    /// Counts a worker that held so many slots.
+    pub(crate) fn add(&mut self, slots: u64) {
+        self.workers = self.workers.saturating_add(1);
+        self.slots = self.slots.saturating_add(slots).min(MAX_UNITS);
+    }
 }
 
 /// Whether a search finds counters whose window has ended.

@@ -11,6 +11,7 @@ use std::sync::Arc;
 pub mod address;
 pub mod control;
 mod error;
+mod in_flight;
 mod login;
 pub mod memory;
 pub mod redis;

@@ -198,9 +198,10 @@ impl CheckedReservation {
         &self.window
     }
 
-    /// The refund of `grant`; `None` if nothing was granted.
+    /// The refund of `grant`; `None` if nothing was granted. Slots have none: the next message of
+    /// their worker says what it holds.
     pub fn refund_of(&self, grant: &Grant) -> Option<Adjustment> {
-        (grant.granted > 0).then(|| Adjustment {
+        (grant.granted > 0 && self.window != Window::InFlight).then(|| Adjustment {
             key: self.reservation.key.clone(),
             kind: self.reservation.kind.clone(),
             window_s: self.reservation.window_s,

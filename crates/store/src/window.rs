@@ -20,6 +20,8 @@ pub enum CounterId {
     Calendar(Span),
     /// Of every sliding window of this length: it holds all slices.
     Sliding(Sliding),
+    /// Of slots: it holds what each worker said of them.
+    InFlight,
 }
 
 /// The longest that the last window of a calendar is kept.
@@ -31,7 +33,7 @@ impl CounterId {
     pub fn kept_for(&self) -> Duration {
         match self {
             Self::Calendar(span) => Duration::from_secs(span.seconds()).min(KEPT),
-            Self::Fixed { .. } | Self::Sliding(_) => Duration::ZERO,
+            Self::Fixed { .. } | Self::Sliding(_) | Self::InFlight => Duration::ZERO,
         }
     }
 }
@@ -41,9 +43,9 @@ impl CounterId {
 pub struct Position {
     /// The counter.
     pub id: CounterId,
-    /// The number of the window, or of the slice of a sliding window.
+    /// The number of the window, or of the slice of a sliding window. Slots have none.
     pub number: u64,
-    /// The time of the window; empty for a slice.
+    /// The time of the window; empty for a slice, and for slots.
     pub span: Span,
 }
 
@@ -55,6 +57,7 @@ impl Position {
             Window::Fixed(fixed) => fixed.number_at(now),
             Window::Sliding(sliding) => sliding.slice_at(now),
             Window::Calendar(calendar) => return Self::of_calendar(span_at(calendar, now)),
+            Window::InFlight => 0,
         };
         Self::numbered(window, number)
     }
@@ -70,6 +73,7 @@ impl Position {
             Window::Sliding(sliding) => {
                 Self { id: CounterId::Sliding(*sliding), number, span: Span::default() }
             }
+            Window::InFlight => Self { id: CounterId::InFlight, number, span: Span::default() },
             Window::Calendar(calendar) => {
                 let span = span_at(calendar, Duration::from_secs(number));
                 let never = Span { start: number, end: number };
@@ -93,7 +97,7 @@ impl Position {
     pub fn window_s(&self) -> u32 {
         match self.id {
             CounterId::Calendar(span) => u32::try_from(span.seconds()).unwrap_or(u32::MAX),
-            CounterId::Fixed { .. } | CounterId::Sliding(_) => 0,
+            CounterId::Fixed { .. } | CounterId::Sliding(_) | CounterId::InFlight => 0,
         }
     }
 }
@@ -105,6 +109,9 @@ impl Default for Position {
     }
 }
 
+/// The end of the key of slots.
+const SLOTS: &str = "slots";
+
 /// The end of the key in Redis.
 impl fmt::Display for CounterId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -112,6 +119,7 @@ impl fmt::Display for CounterId {
             Self::Fixed { number, .. } => write!(f, "{number}"),
             Self::Calendar(Span { start, end }) => write!(f, "{start}-{end}"),
             Self::Sliding(sliding) => write!(f, "s{}", sliding.seconds()),
+            Self::InFlight => f.write_str(SLOTS),
         }
     }
 }
@@ -119,6 +127,9 @@ impl fmt::Display for CounterId {
 /// Whether a text may be the [end](CounterId) of a key.
 pub fn is_counter_id(text: &str) -> bool {
     let is_number = |text: &str| !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit());
+    if text == SLOTS {
+        return true;
+    }
     match (text.strip_prefix('s'), text.split_once('-')) {
         (Some(seconds), _) => is_number(seconds),
         (None, Some((start, end))) => is_number(start) && is_number(end),

@@ -76,6 +76,7 @@ impl Store {
             reset_ms: reset.as_millis() as u64,
             window: number,
             window_s: 0,
+            waiting: 0,
         })
     }
 

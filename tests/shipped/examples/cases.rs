@@ -1,8 +1,11 @@
 //! One test for each page, and what a page only says.
 
+use std::time::Duration;
+
 use anyhow::{Context, Result};
 use quotagate_support::http::Request;
-use quotagate_support::{jwt, yaml};
+use quotagate_support::upstream::DELAY_HEADER;
+use quotagate_support::{jwt, wait, yaml};
 use serde_json::json;
 
 use super::Example;
@@ -48,6 +51,31 @@ fn team_without_budget_is_answered_by_the_small_model() -> Result<()> {
     let nobody = Request::post("/v1/chat/completions", b"{}");
     assert_eq!(client.send(&nobody)?.status, 401);
     Ok(())
+}
+
+#[test]
+fn fifth_request_of_a_team_at_once_is_refused() -> Result<()> {
+    let example = Example::start("ai-gateway")?;
+    let slow = question("blue", 1)?.header(DELAY_HEADER, "3000");
+    let mut running = Vec::new();
+    for _ in 0..4 {
+        let mut client = example.client()?;
+        client.start(&slow)?;
+        running.push(client);
+    }
+    wait::until_true("four requests", Duration::from_secs(20), || {
+        Ok(example.requests("large_model") == 4)
+    })?;
+    let mut client = example.client()?;
+    let refused = client.send(&question("blue", 1)?)?;
+    assert_eq!((refused.status, refused.header("retry-after")), (429, None));
+    assert_eq!(client.send(&question("red", 1)?)?.status, 200, "another team");
+    for client in &mut running {
+        assert_eq!(client.finish()?.status, 200);
+    }
+    wait::until_true("a free slot", Duration::from_secs(20), || {
+        Ok(client.send(&question("blue", 1)?)?.status == 200)
+    })
 }
 
 #[test]

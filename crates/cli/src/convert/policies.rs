@@ -493,7 +493,7 @@ fn written_window(window: &Window) -> Value {
             json!({"calendar": calendar.unit.name(), "time_zone": &*calendar.time_zone})
         }
         // The service has none.
-        Window::Sliding(_) => Value::Null,
+        Window::Sliding(_) | Window::InFlight => Value::Null,
     }
 }
 

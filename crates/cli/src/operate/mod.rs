@@ -16,7 +16,7 @@ use std::process::ExitCode;
 pub(crate) use client::{AdminAddr, Client, Token, user_at_host};
 pub(crate) use failure::Failure;
 
-use change::{dial, document, overrides, reset};
+use change::{dial, document, overrides, release, reset};
 use look::{domains, history, top, usage, why};
 
 /// One of these commands.
@@ -34,6 +34,8 @@ pub(crate) enum Operation {
     Why(why::WhyArgs),
     /// Delete the counter of a partition, so that its quota starts afresh
     Reset(reset::ResetArgs),
+    /// Free the slots that requests of a partition hold, for a proxy that is dead or cut off
+    Release(release::ReleaseArgs),
     /// Show the partitions that are fullest, and those that are refused most
     Top(top::TopArgs),
     /// Show changes of dials, overrides and counters, newest first
@@ -51,6 +53,7 @@ pub(crate) fn run(operation: &Operation) -> ExitCode {
         Operation::Usage(args) => args.common.session(|session| usage::run(args, session)),
         Operation::Why(args) => args.common.session(|session| why::run(args, session)),
         Operation::Reset(args) => args.common.session(|session| reset::run(args, session)),
+        Operation::Release(args) => args.common.session(|session| release::run(args, session)),
         Operation::Top(args) => args.common.session(|session| top::run(args, session)),
         Operation::History(args) => args.common.session(|session| history::run(args, session)),
         Operation::Domains(args) => args.common.session(|session| domains::run(args, session)),

@@ -67,6 +67,7 @@ fn routes() -> Vec<Route> {
         route(View, Method::GET, api::USAGE, usage),
         route(View, Method::GET, api::PARTIES, parties),
         route(Operate, Method::POST, api::RESET, reset),
+        route(Operate, Method::POST, api::RELEASE, release),
         route(View, Method::GET, api::TOP, top),
         route(View, Method::GET, api::REQUESTS, requests),
         route(View, Method::GET, api::DOMAINS, domains),
@@ -195,6 +196,10 @@ async fn parties(State(app): AdminState, asked: Asked) -> Reply<api::PartiesPage
     let sight = app.operate.fleet.look().await;
     let (domain, from) = (domain.as_deref(), asked.from.as_deref());
     Ok(Json(asked.counters(&app).parties(domain, policy, from, &sight).await?))
+}
+
+async fn release(State(app): AdminState, body: Body<api::Release>) -> Reply<Changed> {
+    change(app, body, async move |app, wish| app.operate.counters.release(&wish).await).await
 }
 
 async fn reset(State(app): AdminState, body: Body<api::Reset>) -> Reply<Changed> {

@@ -82,6 +82,40 @@ pub struct PartyUsage {
     /// The window, if it has ended.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub span: Option<WindowSpan>,
+    /// Who holds its slots, if the policy limits requests in flight.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub slots: Option<SlotsHeld>,
+}
+
+/// The slots of a partition that workers hold, or wait for.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SlotsHeld {
+    /// Slots that requests wait for.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub waiting: u64,
+    /// The proxies, those with the most slots first.
+    pub proxies: Vec<ProxySlots>,
+    /// Workers that are missing here: they are too many, or nobody can read what they hold. While
+    /// one cannot be read, no slot is granted.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub left_out: u64,
+}
+
+/// The slots of a partition that the workers of one proxy hold, or wait for.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ProxySlots {
+    /// The name of its process.
+    pub proxy: String,
+    /// Slots that it holds.
+    pub held: u64,
+    /// Slots that its requests wait for.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub waiting: u64,
+    /// For how many milliseconds its longest live request has held a slot.
+    pub longest_ms: u64,
+    /// Milliseconds until its slots are free, unless it says before that it holds them. It says so
+    /// every 3 s while it lives.
+    pub ends_ms: u64,
 }
 
 /// A window that has ended, in seconds since the Unix epoch.
@@ -117,6 +151,7 @@ impl PartyUsage {
             without_override: None,
             pattern: None,
             span: None,
+            slots: None,
         }
     }
 
@@ -192,5 +227,23 @@ pub struct Reset {
     /// The partition as an operator types it or as in keys; it must not contain a secret.
     pub partition: String,
     /// The operator who resets it.
+    pub by: String,
+}
+
+/// Frees the slots of a partition that workers hold.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Release {
+    /// The domain.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub domain: Option<String>,
+    /// The policy.
+    pub policy: String,
+    /// The partition as an operator types it or as in keys; it must not contain a secret.
+    pub partition: String,
+    /// The name of a proxy's process, to free the slots of its workers alone.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub proxy: Option<String>,
+    /// The operator who frees them.
     pub by: String,
 }

@@ -4,13 +4,14 @@
 //! that it had reserved before; a counter never goes below zero.
 
 mod look;
+mod release;
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use futures_util::future::join_all;
-use quotagate_protocol::CounterKey;
+use quotagate_protocol::{CounterKey, Kind};
 
 use self::look::{Unread, windows};
 use super::current::{current, units, window};
@@ -316,6 +317,14 @@ impl Counters {
             .directory
             .domain_and_policy(wish.domain.as_deref(), &wish.policy)
             .await?;
+        if policy.forms().all(|form| form.kind == Kind::InFlight) {
+            let reason = format!(
+                "{} counts requests in flight, which hold their slots until they end: `quotagate \
+                 release` frees those of a dead proxy",
+                policy.name
+            );
+            return Err(Fault::invalid("policy", reason));
+        }
         let partition = counted(&domain, &policy, &wish.partition)?;
         let key = check_partition(&domain, &wish.policy, &partition)?;
         let absent = || {

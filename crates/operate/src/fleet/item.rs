@@ -261,6 +261,7 @@ fn is_sound_usage(usage: &Usage) -> bool {
     // The length of the current window is beside a calendar, which has none.
     let (named_s, longest_s) = match kind {
         Kind::Calendar(_) => (0, MAX_CALENDAR_S),
+        Kind::InFlight => (0, 0),
         Kind::Fixed | Kind::Sliding | Kind::Unknown => (*window_s, MAX_WINDOW_S),
     };
     let longest_ms = match Window::of(kind, named_s, 0) {
@@ -272,7 +273,7 @@ fn is_sound_usage(usage: &Usage) -> bool {
         && *used <= MAX_UNITS
         && debt <= used
         && quota.is_some_and(|quota| quota <= MAX_UNITS)
-        && (1..=longest_s).contains(window_s)
+        && (longest_s.min(1)..=longest_s).contains(window_s)
         && *reset_ms <= longest_ms
 }
 
@@ -377,11 +378,14 @@ mod tests {
         let mut daily = sighting("c");
         let kind = Kind::Calendar(Calendar { unit: Unit::Day, time_zone: "Europe/Berlin".into() });
         daily.usage = Usage { kind, window_s: 90_000, reset_ms: 90_000_000, ..daily.usage };
+        let mut slots = sighting("d");
+        let kind = Kind::InFlight;
+        slots.usage = Usage { kind, window_s: 0, reset_ms: 9_000, ..slots.usage };
         let picture = Picture {
             at_ms: 77,
             pace: Pace { per_s: 2.5, ms: None },
             store: Some(StoreTotals { calls: 9, failed: 1, micros: 70, ready: true }),
-            fullest: vec![sighting("a"), sliding, daily],
+            fullest: vec![sighting("a"), sliding, daily, slots],
             refused: vec![refused("c")],
             would_refuse: vec![refused("t")],
             series: vec![series("p")],
@@ -390,7 +394,7 @@ mod tests {
             in_force: vec![in_force("d")],
         };
         let fields = picture.clone().fields();
-        assert_eq!(fields.len(), 12);
+        assert_eq!(fields.len(), 13);
         assert!(
             fields.iter().all(|(_, value)| value.starts_with(b"{")),
             "the script reads no other"

@@ -171,8 +171,15 @@ mod tests {
             min: 1,
             ..Reservation::default()
         });
-        let grant =
-            Grant { window_s: 0, granted: 1, used: 1, quota: 10, reset_ms: 60_000, window: 7 };
+        let grant = Grant {
+            window_s: 0,
+            waiting: 0,
+            granted: 1,
+            used: 1,
+            quota: 10,
+            reset_ms: 60_000,
+            window: 7,
+        };
         watch.reserved(&ask.unwrap(), &Ok(grant));
         watch.calls.add(200, Duration::from_millis(1));
     }

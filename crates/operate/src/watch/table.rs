@@ -9,7 +9,7 @@ use std::hash::{BuildHasher, RandomState};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use quotagate_protocol::{Grant, Kind, MAX_UNITS, SLICES};
+use quotagate_protocol::{Grant, HOLDING, Kind, MAX_UNITS, SLICES};
 
 use quotagate_store::store::CheckedReservation;
 
@@ -39,7 +39,8 @@ pub struct Seen {
     pub kind: Kind,
     /// Length of the window in seconds.
     pub window_s: u32,
-    /// The number of the window. Sliding windows have none: a new number for each window's length.
+    /// The number of the window; 0 for slots, which have none. Sliding windows have none either: a
+    /// new number for each window's length.
     pub number: u64,
     /// When it ends. If the window is sliding: when the last unit has returned for sure.
     pub end: Instant,
@@ -64,6 +65,7 @@ impl Seen {
         let length = Duration::from_secs(ask.window_s.into());
         let (number, left) = match ask.kind {
             // The current slice reaches into the windows of one more slice.
+            Kind::InFlight => (0, HOLDING),
             Kind::Sliding => (grant.window / u64::from(SLICES), length + length / SLICES),
             Kind::Fixed | Kind::Calendar(_) | Kind::Unknown => {
                 (grant.window, Duration::from_millis(grant.reset_ms))
@@ -264,7 +266,7 @@ fn lock(shard: &Mutex<Shard>) -> MutexGuard<'_, Shard> {
 
 #[cfg(test)]
 mod tests {
-    use quotagate_protocol::{Calendar, Reservation, Unit};
+    use quotagate_protocol::{Calendar, Holding, Reservation, Unit};
 
     use super::*;
 
@@ -280,7 +282,7 @@ mod tests {
     }
 
     fn grant(used: u64, window: u64) -> Grant {
-        Grant { window_s: 0, granted: 1, used, quota: 10, reset_ms: 60_000, window }
+        Grant { window_s: 0, waiting: 0, granted: 1, used, quota: 10, reset_ms: 60_000, window }
     }
 
     fn see(table: &Table, partition: &str, used: u64, window: u64) -> Observation {
@@ -344,6 +346,25 @@ mod tests {
         let mut ended = None;
         table.sweep(after(64), |_, fullness| ended = Some(fullness));
         assert_eq!((ended, table.len()), (Some(0.5), 0));
+    }
+
+    #[test]
+    fn slots_are_seen_until_no_worker_has_said_that_it_holds_some() {
+        let (table, now) = (Table::default(), Instant::now());
+        let see = |used, serial| {
+            let holding = Holding { worker: "w".into(), serial, ..Holding::default() };
+            let of = Reservation { kind: Kind::InFlight, window_s: 0, ..ask("a") };
+            let ask = CheckedReservation::new(Reservation { holding: Some(holding), ..of });
+            table.see(&ask.unwrap(), &Grant { reset_ms: 9_000, ..grant(used, serial) })
+        };
+        assert_eq!(see(3, 100), Observation::Watched);
+        assert_eq!(see(9, 7), Observation::Watched, "serials of two workers have no order");
+        assert_eq!(table.get("d:p:{a}").map(|seen| seen.used), Some(9));
+        assert_eq!(table.asked("d:p:{a}", 0), Some(10));
+        table.sweep(now + Duration::from_secs(8), |_, _| panic!("a worker may hold them"));
+        let mut ended = None;
+        table.sweep(now + Duration::from_secs(10), |_, fullness| ended = Some(fullness));
+        assert_eq!(ended, Some(0.9));
     }
 
     #[test]

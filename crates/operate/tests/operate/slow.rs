@@ -7,7 +7,7 @@ use futures_util::future::{BoxFuture, FutureExt};
 use quotagate_protocol::Adjustment;
 use quotagate_store::control::{
     Change, ControlStore, CounterPage, FoundKeys, HashName, KeptCounters, Key, KeyState,
-    Publication, Reply, Snapshot, Upsert,
+    Publication, Released, Reply, SlotsState, Snapshot, Upsert,
 };
 use quotagate_store::store::{Batch, Health, OnReserved, Store, StoreError};
 
@@ -142,5 +142,13 @@ impl ControlStore for Slow {
             self.inner.control().delete(key).await
         }
         .boxed()
+    }
+
+    fn slots<'a>(&'a self, key: &'a str) -> Reply<'a, SlotsState> {
+        self.inner.control().slots(key)
+    }
+
+    fn release<'a>(&'a self, key: &'a str, of: Option<&'a str>) -> Reply<'a, Released> {
+        self.inner.control().release(key, of)
     }
 }

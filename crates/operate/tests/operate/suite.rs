@@ -52,6 +52,7 @@ async fn suite(store: Arc<dyn Store>) {
     Box::pin(documents::domain_with_a_limited_document_is_not_forgotten(&store)).await;
     Box::pin(documents::publishes_a_folder_unless_a_change_by_hand_is_later(&store)).await;
     windows::operates_each_kind_of_window(&store).await;
+    windows::shows_and_releases_slots(&store).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -40,7 +40,7 @@ pub use inherited::{INHERITED_SLOTS, Inheritance};
 pub use policy::measure::{Measure, TokenUsage, Weights};
 pub(crate) use policy::settle::{CostSource, MissingCost, Settle};
 pub use policy::{Abandoned, Count, CountedResponses, Policy, Precision};
-pub(crate) use policy::{integer, push_item};
+pub(crate) use policy::{integer, push_item, push_slots_item};
 pub(crate) use published::MovedPolicies;
 pub use published::{LiveDocument, PublishedDocument};
 pub use reach::{ClusterStore, DEFAULT_PREFIX, Reach, RedisStore};
@@ -110,6 +110,8 @@ pub struct Config {
     /// Whether a policy marks requests, by the document or by a dial. If so, no request may bring
     /// the mark along.
     pub marks: bool,
+    /// Whether a policy limits how many requests run at once.
+    pub(crate) has_slots: bool,
     /// Finds the policies of a request. Matchers never change.
     pub(crate) index: Arc<Index>,
     /// The identities whose values are remembered for the next policy.
@@ -274,6 +276,7 @@ impl DocumentFields<'_> {
                 policies.iter().flatten().flat_map(|policy| policy.partition.identities()),
             ),
             marks: policies.iter().flatten().any(|policy| policy.mode == Mode::Mark),
+            has_slots: policies.iter().flatten().any(Policy::is_slots),
             policies: policies?,
             response: self.response?,
             access_log: self.access_log?.into(),

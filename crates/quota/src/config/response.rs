@@ -34,6 +34,10 @@ words! {
         /// `RateLimit-Limit`, `-Remaining` and `-Reset` of version 03 of the draft, of the policy
         /// with the fewest remaining units.
         Draft03 = "draft_03",
+        /// `X-Concurrency-Limit` and `-Remaining` of the policy with `in_flight` that has the
+        /// fewest remaining slots. Families other than this one and `ietf` leave such policies out,
+        /// since their fields name a reset.
+        Concurrency = "concurrency",
     }
 }
 
@@ -78,7 +82,8 @@ impl ResponseFields<'_> {
 
 impl HeaderFamily {
     /// All of them.
-    pub const ALL: [Self; 4] = [Self::Ietf, Self::XRateLimit, Self::Draft07, Self::Draft03];
+    pub const ALL: [Self; 5] =
+        [Self::Ietf, Self::XRateLimit, Self::Draft07, Self::Draft03, Self::Concurrency];
 
     /// Its name in the document.
     fn name(self) -> &'static str {
@@ -97,6 +102,7 @@ impl HeaderFamily {
             ],
             Self::Draft07 => &["ratelimit"],
             Self::Draft03 => &["ratelimit-limit", "ratelimit-remaining", "ratelimit-reset"],
+            Self::Concurrency => &["x-concurrency-limit", "x-concurrency-remaining"],
         }
     }
 

@@ -12,6 +12,9 @@ const DAY_S: u32 = 24 * 60 * 60;
 /// A duration from 1 ms to 60 s.
 pub(super) enum UpToAMinute {}
 
+/// How long a request waits for a slot: 0 to 5 s.
+pub(super) enum MaxWait {}
+
 /// A window: its length in whole seconds from 1 s to 366 d, or a unit of the calendar.
 pub(super) enum WindowType {}
 
@@ -27,6 +30,23 @@ impl Type for UpToAMinute {
     #[cfg(feature = "schema")]
     fn schema(_: &mut crate::document::book::Book) -> serde_json::Value {
         schema("1ms to 60s")
+    }
+}
+
+impl Type for MaxWait {
+    type Out<'a> = Duration;
+
+    fn read(node: &Node<'_>) -> Option<Duration> {
+        let duration = parse(node).filter(|duration| *duration <= Duration::from_secs(5));
+        duration.or_else(|| refuse(node, "a duration from 0ms to 5s", "2s"))
+    }
+
+    #[cfg(feature = "schema")]
+    fn schema(_: &mut crate::document::book::Book) -> serde_json::Value {
+        let mut schema = schema("0ms to 5s");
+        let pattern = pattern("(?=.)");
+        crate::document::book::set(&mut schema, "pattern", pattern.into());
+        schema
     }
 }
 
@@ -104,8 +124,14 @@ fn refuse<T>(node: &Node<'_>, what: &str, example: &str) -> Option<T> {
 /// The schema of durations. Only the reader knows how long a duration is, so it checks the bounds.
 #[cfg(feature = "schema")]
 fn schema(bounds: &str) -> serde_json::Value {
+    let pattern = pattern("(?=.*[1-9])");
+    serde_json::json!({"type": "string", "title": "duration", "pattern": pattern, "$comment": bounds})
+}
+
+/// The pattern of durations, with this look ahead.
+#[cfg(feature = "schema")]
+fn pattern(ahead: &str) -> String {
     let part = |unit: &str| format!("([0-9]+{unit})?");
     let parts: String = ["w", "d", "h", "m", "s", "ms"].map(part).concat();
-    let pattern = format!("^(?=.*[1-9]){parts}$");
-    serde_json::json!({"type": "string", "title": "duration", "pattern": pattern, "$comment": bounds})
+    format!("^{ahead}{parts}$")
 }

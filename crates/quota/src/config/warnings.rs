@@ -109,7 +109,8 @@ pub(super) fn quotas(
     let nobody = |allowance| allowance == Allowance::Units(0);
     let admits = !quotas.overrides.allowances().all(nobody) || quotas.vary();
     if quota == 0 && !admits && mode != Mode::Off {
-        policy.field("quota").warn(
+        let field = if policy.has("in_flight") { "in_flight" } else { "quota" };
+        policy.field(field).warn(
             "is 0, and nothing grants anyone more: no request that this policy counts is within its quota. Write a \
              quota, overrides for those who may pass, or mode: off",
         );

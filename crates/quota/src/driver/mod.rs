@@ -24,7 +24,7 @@ pub use action::Action;
 pub use ticks::{RESTING_TICK, TICK};
 
 use crate::config::{Config, PublishedDocument};
-use crate::decision::{Admission, Decision, Uncounted};
+use crate::decision::{Admission, Decision, HeldSlots, Uncounted};
 use crate::evaluate::{Evaluation, EvaluationScratch};
 use crate::exchange::counting::{GRPC_STATUS, ResponseEvent};
 use crate::exchange::{Arrival, Exchange, StreamState, abandon};
@@ -221,6 +221,7 @@ impl<K: Copy + Ord, W: Clone> Driver<K, W> {
         let Arriving { evaluation, earlier, body, mark } = arriving;
         let worker = &mut self.worker;
         if worker.config().without_document().is_some() {
+            abandon(earlier, worker, now);
             return Arrival::WithoutDocument;
         }
         // Of a redirected request, the filter itself set the header.
@@ -365,7 +366,7 @@ impl<K: Copy + Ord, W: Clone> Driver<K, W> {
     /// Keeps the admission of a stream that ends with an internal redirect, for a host that keeps
     /// no more than the stream's id with the request. The oldest is abandoned if there is no room.
     pub fn keep_redirected(&mut self, id: K, admission: Admission, now: Monotonic) {
-        let oldest = self.redirects.keep(id, admission);
+        let oldest = self.redirects.keep(id, admission, now);
         abandon(oldest, &mut self.worker, now);
     }
 
@@ -373,6 +374,11 @@ impl<K: Copy + Ord, W: Clone> Driver<K, W> {
     /// stream; it is not asked for if none is kept.
     pub fn take_redirected(&mut self, id: impl FnOnce() -> Option<K>) -> Option<Admission> {
         if self.redirects.is_empty() { None } else { self.redirects.take(&id()?) }
+    }
+
+    /// Slots of an admission that no stream takes are free.
+    pub fn free(&mut self, slots: HeldSlots, now: Monotonic) {
+        self.worker.free(slots, now);
     }
 
     /// A redirected request never came back.
@@ -456,6 +462,9 @@ impl<K: Copy + Ord, W: Clone> Driver<K, W> {
     /// Time has passed.
     pub fn tick(&mut self, now: Monotonic) {
         self.worker.tick(now);
+        while let Some(late) = self.redirects.take_late(now) {
+            abandon(Some(late), &mut self.worker, now);
+        }
     }
 
     /// Whether neither a request nor a message needs time.

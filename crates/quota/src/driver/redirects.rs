@@ -5,16 +5,21 @@
 //! the request once. The host finds the first stream again by an id of type `K`.
 
 use std::collections::VecDeque;
+use std::time::Duration;
 
 use crate::decision::Admission;
+use crate::time::Monotonic;
 
 /// Most redirected requests that have not come back. Beyond that, the oldest is abandoned: each
 /// policy decides on its units as for a client that left.
 const MAX: usize = 64;
+/// How long a redirected request with slots is expected back. Envoy makes its second stream at
+/// once, and filters before this one may take some time.
+const EXPECTED: Duration = Duration::from_secs(10);
 
 /// The redirected requests of one worker that have not come back.
 #[derive(Debug)]
-pub(super) struct Redirects<K>(VecDeque<(K, Admission)>);
+pub(super) struct Redirects<K>(VecDeque<(K, Admission, Monotonic)>);
 
 impl<K> Default for Redirects<K> {
     fn default() -> Self {
@@ -26,16 +31,31 @@ impl<K: PartialEq> Redirects<K> {
     /// Keeps the admission of a stream that ends with a redirect. Returns the oldest admission if
     /// there was no room: [abandon](crate::exchange::abandon) it.
     #[must_use]
-    pub(super) fn keep(&mut self, id: K, admission: Admission) -> Option<Admission> {
+    pub(super) fn keep(
+        &mut self,
+        id: K,
+        admission: Admission,
+        now: Monotonic,
+    ) -> Option<Admission> {
         let oldest = if self.0.len() < MAX { None } else { self.0.pop_front() };
-        self.0.push_back((id, admission));
-        oldest.map(|(_, admission)| admission)
+        self.0.push_back((id, admission, now));
+        oldest.map(|(_, admission, _)| admission)
     }
 
     /// Takes the admission of the request that has this id.
     pub(super) fn take(&mut self, id: &K) -> Option<Admission> {
-        let index = self.0.iter().position(|(known, _)| known == id)?;
-        self.0.remove(index).map(|(_, admission)| admission)
+        let index = self.0.iter().position(|(known, ..)| known == id)?;
+        self.0.remove(index).map(|(_, admission, _)| admission)
+    }
+
+    /// Takes the admission of a request that has not come back for so long that it must not keep
+    /// its slots.
+    pub(super) fn take_late(&mut self, now: Monotonic) -> Option<Admission> {
+        let is_late = |(_, admission, since): &(K, Admission, Monotonic)| {
+            !admission.slots.is_empty() && *since + EXPECTED <= now
+        };
+        let index = self.0.iter().position(is_late)?;
+        self.0.remove(index).map(|(_, admission, _)| admission)
     }
 
     /// Whether no request is expected back.

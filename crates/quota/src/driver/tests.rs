@@ -3,7 +3,7 @@
 use std::num::NonZeroU64;
 use std::time::Duration;
 
-use quotagate_protocol::{MAX_BODY, Mode};
+use quotagate_protocol::{Grant, MAX_BODY, Mode};
 
 use super::*;
 use crate::config::WrongDocument;
@@ -531,4 +531,31 @@ fn published_document_is_taken_up_within_ten_seconds_without_traffic() {
     assert!(most <= 10_000, "{most} ms");
     // The time between two reports decides it, and the worst moment is among those above.
     assert!(least < 3_000 && most > 5_500, "{least} to {most} ms");
+}
+
+#[test]
+fn redirected_request_that_never_comes_back_frees_its_slots() {
+    let document =
+        br#"{"domain": "d", "store": {"cluster": "c", "on_failure": "deny"}, "policies": [
+        {"name": "slots", "partition_by": [], "in_flight": 1}]}"#;
+    let mut driver = Driver::new(Arc::new(Config::parse(document).unwrap()), 1);
+    let mut exchange = Exchange::default();
+    let mut arriving = arriving(&driver, &[0]);
+    let quota = |check: &mut Check| check.counter.quota = 1;
+    arriving.evaluation.checks.as_mut().unwrap().iter_mut().for_each(quota);
+    driver.arrive(Stream { id: 1, who: &"request", exchange: &mut exchange }, arriving, at(0));
+    let Some(Outgoing::Call(call)) = driver.next_send(at(0)) else { panic!("no call") };
+    let window = call.request.reservations[0].holding.as_ref().unwrap().serial;
+    let grant =
+        Grant { granted: 1, used: 1, quota: 1, reset_ms: 9_000, window, ..Grant::default() };
+    driver.carried_out(call.id, || ReserveReply { dials: 0, grants: vec![Ok(grant)] }, at(1));
+    let (_, decision) = driver.next_decision().unwrap();
+    driver.decided(&mut exchange, decision, StreamState::Open, at(1));
+    driver.keep_redirected(1, exchange.redirected(|| true).unwrap(), at(2));
+    driver.end(&1, &mut exchange, &(), at(2));
+    driver.tick(at(2_000));
+    assert!(driver.next_send(at(2_000)).is_none(), "it may come back");
+    driver.tick(at(10_002));
+    let Some(Outgoing::Call(call)) = driver.next_send(at(10_002)) else { panic!("no call") };
+    assert_eq!(call.request.reservations[0].holding.as_ref().unwrap().held, 0);
 }

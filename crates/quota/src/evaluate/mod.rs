@@ -76,6 +76,13 @@ pub struct Counter {
     pub window: Window,
 }
 
+impl Counter {
+    /// Whether its units are slots, which running requests hold.
+    pub(crate) fn is_slots(&self) -> bool {
+        self.window == Window::InFlight
+    }
+}
+
 impl Check {
     /// Its policy in `config`.
     pub(crate) fn policy<'c>(&self, config: &'c Config) -> Option<&'c Policy> {

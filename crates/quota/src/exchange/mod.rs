@@ -137,8 +137,13 @@ impl Exchange {
         let config = worker.config();
         // Policies have other indexes in another document: what it counted under that one stays
         // counted.
-        let mut earlier = earlier.filter(|earlier| earlier.generation == config.generation());
+        let is_same = |earlier: &Admission| earlier.generation == config.generation();
+        let (mut earlier, replaced) = match earlier {
+            Some(earlier) if is_same(&earlier) => (Some(earlier), None),
+            replaced => (None, replaced),
+        };
         let arrived_under = config.is_live().then(|| Arc::clone(config));
+        abandon(replaced, worker, now);
         if let Some(earlier) = &mut earlier {
             checks.retain(|check| !earlier.covers(check, worker.config(), now));
             let counts_again = |policy| checks.iter().any(|check| check.policy == policy);
@@ -262,7 +267,8 @@ impl Exchange {
             Phase::Uncounted | Phase::Reading(_) | Phase::Unreached(_) => (decision, false),
         };
         self.phase = match decision {
-            Decision::Admit(admission) if held && stream == StreamState::Gone => {
+            Decision::Admit(mut admission) if held && stream == StreamState::Gone => {
+                worker.free(admission.slots.take(), now);
                 Phase::Unreached(admission.into_held())
             }
             decision => Phase::Decided(decision),
@@ -442,7 +448,7 @@ impl Exchange {
     /// it did. From then on [`config_or`](Self::config_or) is the configuration in force, so the
     /// host has written headers and access log before.
     pub fn release_config(&mut self) -> bool {
-        let is_over = self.has_response && self.is_settled() && !self.is_counting;
+        let is_over = self.has_response && self.has_settled_units() && !self.is_counting;
         if is_over {
             self.arrived_under = None;
         }
@@ -481,6 +487,11 @@ impl Exchange {
 
     /// Whether the end of the stream changes nothing any more.
     pub fn is_settled(&self) -> bool {
+        self.has_settled_units() && self.admission().is_none_or(|it| it.slots.is_empty())
+    }
+
+    /// The same, but for slots, which need no configuration.
+    fn has_settled_units(&self) -> bool {
         match &self.phase {
             Phase::Uncounted | Phase::Decided(Decision::Refuse(_) | Decision::Unavailable(_)) => {
                 true
@@ -505,6 +516,9 @@ impl Exchange {
                 self.phase = Phase::Uncounted;
             }
             Phase::Unreached(held) => worker.refund(std::mem::take(held), now),
+            Phase::Decided(Decision::Admit(admission)) if !admission.slots.is_empty() => {
+                worker.free(admission.slots.take(), now);
+            }
             Phase::Uncounted | Phase::Decided(_) => {}
         }
         self.count_response(|_| Some(ResponseEvent::Abandoned), worker, now);
@@ -530,8 +544,11 @@ fn settle_of<'c>(held: &Held, config: &'c Config) -> Option<&'c Settle> {
 /// earlier pass, so each policy decides on its units as it does for a stream that breaks off.
 ///
 /// If another document has replaced the configuration since, nobody knows what its policies say.
-/// Then its units stay counted.
-pub fn abandon<W>(earlier: Option<Admission>, worker: &mut Worker<W>, now: Monotonic) {
+/// Then its units stay counted. Its slots are free in any case.
+pub fn abandon<W>(mut earlier: Option<Admission>, worker: &mut Worker<W>, now: Monotonic) {
+    if let Some(earlier) = &mut earlier {
+        worker.free(earlier.slots.take(), now);
+    }
     let generation = worker.config().generation();
     let earlier = earlier.filter(|earlier| earlier.generation == generation);
     abandon_under(None, earlier, worker, now);
@@ -545,6 +562,7 @@ fn abandon_under<W>(
     now: Monotonic,
 ) {
     let Some(mut earlier) = earlier else { return };
+    worker.free(earlier.slots.take(), now);
     let config = Arc::clone(config.unwrap_or_else(|| worker.config()));
     worker.refund(earlier.count_response(ResponseEvent::Abandoned, &config), now);
     for held in earlier.unsettled {

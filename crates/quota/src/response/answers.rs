@@ -135,6 +135,9 @@ fn refused<'a>(config: &'a Config, refusal: &Refusal, now: Now) -> Answer<'a> {
         .filter(|standing| standing.balance.quota == 0)
         .filter_map(|standing| config.policies.get(standing.policy).map(|policy| &*policy.name))
         .collect();
+    // Nobody knows when a running request ends. One that waited may come again.
+    let is_full = refusal.violated().any(|standing| standing.counter.is_slots());
+    let untimed = is_full && refusal.until <= now.monotonic;
     let fill = |template: &'a Template| match template.pieces() {
         [] => Cow::from(""),
         [Piece::Text(text)] => Cow::from(&**text),
@@ -142,7 +145,7 @@ fn refused<'a>(config: &'a Config, refusal: &Refusal, now: Now) -> Answer<'a> {
     };
 
     let mut headers = quota_headers(config, &refusal.standings, || now);
-    if blocked.is_empty() {
+    if blocked.is_empty() && !untimed {
         headers.push(("retry-after", Cow::from(wait.to_string())));
     }
     headers.push((RATE_LIMITED, Cow::from("true")));
@@ -159,6 +162,11 @@ fn refused<'a>(config: &'a Config, refusal: &Refusal, now: Now) -> Answer<'a> {
             title: "Too Many Requests",
             status: denied.status,
             detail: match &*blocked {
+                [] if is_full => {
+                    format!(
+                        "{joined} limits how many requests run at once, and as many are running."
+                    )
+                }
                 [] => format!("The quota of {joined} is used up; more is granted in {wait} s."),
                 _ => {
                     format!("The quota of {} is 0: no request is let through.", blocked.join(", "))
@@ -168,17 +176,17 @@ fn refused<'a>(config: &'a Config, refusal: &Refusal, now: Now) -> Answer<'a> {
         };
         problem.text().into()
     });
-    let pushback = if blocked.is_empty() {
-        pushback(config, refusal.until.since(now.monotonic))
-    } else {
-        NEVER
+    let pushback = match &*blocked {
+        [] if untimed => None,
+        [] => Some(pushback(config, refusal.until.since(now.monotonic))),
+        _ => Some(NEVER),
     };
     Answer {
         status: denied.status,
         grpc_status: EXHAUSTED,
         headers,
         body,
-        pushback: Some(pushback),
+        pushback,
         details: RATE_LIMITED_DETAIL,
     }
 }

@@ -11,7 +11,7 @@ use itoa::Buffer;
 
 use super::upstream::{HeaderWrite, Precedence, Upstream, list, precedence};
 use super::{Header, Now};
-use crate::config::{Config, HeaderFamily, Reset, integer, push_item};
+use crate::config::{Config, HeaderFamily, Reset, integer, push_item, push_slots_item};
 use crate::decision::{Balance, Standing};
 use crate::time::Monotonic;
 
@@ -46,8 +46,15 @@ pub fn response_headers<'a>(
     let shown = Shown::new(config, standings, now)?;
     let mut headers =
         ResponseHeaders { shown, families: [const { None }; HeaderFamily::ALL.len()] };
-    let remaining = headers.shown.tightest.balance.remaining;
+    let [window, slots] = headers.shown.tightest.map(|it| it.map(|of| of.balance.remaining));
+    let all = window.into_iter().chain(slots).min();
     for (slot, &family) in headers.families.iter_mut().zip(&config.response.families) {
+        let ours = match family {
+            HeaderFamily::Ietf => all,
+            HeaderFamily::Concurrency => slots,
+            HeaderFamily::XRateLimit | HeaderFamily::Draft07 | HeaderFamily::Draft03 => window,
+        };
+        let Some(remaining) = ours else { continue };
         let fields = match precedence(upstream, family, remaining) {
             Precedence::Ours(how) => OurFields::Alone(how),
             Precedence::Theirs => continue,
@@ -105,7 +112,8 @@ impl ResponseHeaders<'_> {
 struct Shown<'s> {
     config: &'s Config,
     standings: &'s [Standing],
-    tightest: &'s Standing,
+    /// The tightest policy with a window, and the tightest one of slots: at least one of them.
+    tightest: [Option<&'s Standing>; 2],
     now: Now,
 }
 
@@ -119,7 +127,13 @@ impl<'s> Shown<'s> {
         if config.response.families.is_empty() {
             return None;
         }
-        let tightest = tightest(enforced(standings))?;
+        let of = |slots| tightest(enforced(standings).filter(|it| it.counter.is_slots() == slots));
+        let tightest = if config.has_slots {
+            [of(false), of(true)]
+        } else {
+            [tightest(enforced(standings)), None]
+        };
+        tightest.iter().any(Option::is_some).then_some(())?;
         Some(Self { config, standings, tightest, now: now() })
     }
 
@@ -132,6 +146,7 @@ impl<'s> Shown<'s> {
         mut field: impl FnMut(&'static str, &str),
     ) {
         let names = family.fields().iter().copied();
+        let [window, slots] = self.tightest;
         let mut numbers = |numbers: &[u64]| {
             for (name, number) in names.clone().zip(numbers) {
                 field(name, Buffer::new().format(*number));
@@ -146,30 +161,41 @@ impl<'s> Shown<'s> {
                 }
             }
             HeaderFamily::XRateLimit => {
-                let Balance { quota, remaining, .. } = self.tightest.balance;
-                numbers(&[quota, used(self.tightest), remaining, self.x_reset()]);
+                let Some(standing) = window else { return };
+                let Balance { quota, remaining, .. } = standing.balance;
+                numbers(&[quota, used(standing), remaining, self.x_reset(standing)]);
             }
             HeaderFamily::Draft07 => {
+                let Some(standing) = window else { return };
                 value.clear();
                 let labels = ["limit=", ", remaining=", ", reset="];
-                for (label, number) in labels.into_iter().zip(self.limit()) {
+                for (label, number) in labels.into_iter().zip(self.limit(standing)) {
                     parameter(value, label, integer(number));
                 }
                 names.for_each(|name| field(name, value));
             }
-            HeaderFamily::Draft03 => numbers(&self.limit()),
+            HeaderFamily::Draft03 => {
+                let Some(standing) = window else { return };
+                numbers(&self.limit(standing));
+            }
+            HeaderFamily::Concurrency => {
+                let Some(Standing { balance, .. }) = slots else { return };
+                numbers(&[balance.quota, balance.remaining]);
+            }
         }
     }
 
     /// The value of `RateLimit-Policy`.
     fn policies(&self, list: &mut String) {
-        for Standing { policy, balance, .. } in enforced(self.standings) {
+        for Standing { policy, counter, balance, .. } in enforced(self.standings) {
             let Some(policy) = self.config.policies.get(*policy) else { continue };
             if !list.is_empty() {
                 list.push_str(", ");
             }
             let Balance { quota, window_s, .. } = *balance;
-            if (quota, window_s) == (policy.quota, policy.window.usual_s()) {
+            if counter.is_slots() {
+                push_slots_item(list, &policy.name, quota);
+            } else if (quota, window_s) == (policy.quota, policy.window.usual_s()) {
                 list.push_str(&policy.item);
             } else {
                 push_item(list, &policy.name, quota, window_s);
@@ -179,7 +205,7 @@ impl<'s> Shown<'s> {
 
     /// The value of `RateLimit`.
     fn limits(&self, list: &mut String) {
-        for Standing { policy, balance, .. } in enforced(self.standings) {
+        for Standing { policy, counter, balance, .. } in enforced(self.standings) {
             let Balance { quota, remaining, resets, .. } = *balance;
             let Some(policy) = self.config.policies.get(*policy) else { continue };
             if !list.is_empty() {
@@ -189,21 +215,21 @@ impl<'s> Shown<'s> {
                 list.push_str(part);
             }
             parameter(list, ";r=", integer(remaining));
-            // With a quota of 0, no reset grants more.
-            if quota > 0 {
+            // With a quota of 0, no reset grants more. Nobody knows when a running request ends.
+            if quota > 0 && !counter.is_slots() {
                 parameter(list, ";t=", seconds_until(resets, self.now));
             }
         }
     }
 
     /// Limit, remaining and seconds until the reset.
-    fn limit(&self) -> [u64; 3] {
-        let Balance { quota, remaining, resets, .. } = self.tightest.balance;
+    fn limit(&self, standing: &Standing) -> [u64; 3] {
+        let Balance { quota, remaining, resets, .. } = standing.balance;
         [quota, remaining, seconds_until(resets, self.now)]
     }
 
-    fn x_reset(&self) -> u64 {
-        let seconds = seconds_until(self.tightest.balance.resets, self.now);
+    fn x_reset(&self, standing: &Standing) -> u64 {
+        let seconds = seconds_until(standing.balance.resets, self.now);
         match self.config.response.reset {
             Reset::Epoch => self.now.epoch.as_secs().saturating_add(seconds),
             Reset::Delta => seconds,

@@ -114,6 +114,7 @@ fn left(upstream: &impl Upstream, family: HeaderFamily) -> Option<u64> {
     match family {
         HeaderFamily::XRateLimit => fewest("x-ratelimit-remaining", |part| Some(part)),
         HeaderFamily::Draft03 => fewest("ratelimit-remaining", |part| Some(part)),
+        HeaderFamily::Concurrency => fewest("x-concurrency-remaining", |part| Some(part)),
         // The draft's later versions write r instead of remaining.
         HeaderFamily::Ietf | HeaderFamily::Draft07 => fewest("ratelimit", |part| {
             part.strip_prefix("remaining=").or_else(|| part.strip_prefix("r="))

@@ -192,6 +192,7 @@ impl<W> Worker<W> {
         let indexes = configured.indexes_from(&self.config);
         let moved = |policy: usize| indexes.get(policy).copied().flatten();
         self.requests.arrived_under(&self.config);
+        self.slots.arrived_under(&self.config);
         let tally = std::mem::replace(&mut self.telemetry.tally, Tally::new(0));
         self.telemetry.tally = tally.moved(configured.policies.len(), moved);
         self.telemetry.unseen = Default::default();

@@ -6,6 +6,7 @@
 //! | `submit`, `decide` | the decision: on arrival, or after a call |
 //! | `call` | calls to the store: batches, grants, refunds, the breaker, how calls fail |
 //! | `known` | counters that are spent, counters kept while the store fails, the store's clock |
+//! | `slots` | slots that running requests hold, for policies with `in_flight` |
 //! | `lease` | units that the worker prefetches |
 //! | `fetch` | what it asks the store for beside calls |
 //! | `overrides` | what operators changed |
@@ -20,6 +21,7 @@ mod lease;
 mod live;
 mod overrides;
 mod requests;
+mod slots;
 mod submit;
 mod telemetry;
 #[cfg(test)]
@@ -45,6 +47,7 @@ use lease::Leases;
 use live::LiveState;
 use overrides::ChangesInForce;
 use requests::PendingRequests;
+use slots::Slots;
 use telemetry::Telemetry;
 
 /// One call for each request, to compare with. Only `cargo xtask bench` compiles it.
@@ -82,12 +85,14 @@ pub const MAX_WAITING: usize = 8192;
 ///
 /// A client that leaves while its request waits is [cancelled](Self::cancel). Units that an answer
 /// does not spend are [refunded](Self::refund), and a cost that is known only after the response is
-/// [settled](Self::settle).
+/// [settled](Self::settle). The [slots](crate::decision::Admission::slots) of an admission are
+/// [freed](Self::free) when the stream ends, whatever its answer was.
 ///
 /// # Guarantees
 ///
-/// A waiting request gets its decision by its deadline (`store.timeout` after it arrived) plus one
-/// tick, whatever the store does. At most [`MAX_WAITING`] requests wait; the worker decides further
+/// A waiting request gets its decision by its deadline (`store.timeout` after it arrived; with
+/// `in_flight` up to `max_wait` and once more `store.timeout` later) plus one tick, whatever the
+/// store does. At most [`MAX_WAITING`] requests wait; the worker decides further
 /// ones as if the store had failed.
 ///
 /// The first call leaves at once. While a call is under way that a request waits for, further
@@ -144,6 +149,7 @@ pub struct Worker<W> {
     calls: Calls,
     known: Known,
     leases: Leases,
+    slots: Slots<W>,
     telemetry: Telemetry,
     scratch: EvaluationScratch,
     /// The last number given to a ticket or a call.
@@ -215,6 +221,7 @@ impl<W> Worker<W> {
             calls: Calls::new(seed),
             known: Known::default(),
             leases: Leases::default(),
+            slots: Slots::new(seed),
             telemetry,
             scratch: EvaluationScratch::default(),
             serial: 0,
@@ -294,6 +301,7 @@ impl<W> Worker<W> {
     /// fetches due.
     pub fn tick(&mut self, now: Monotonic) {
         self.tick_calls(now);
+        self.tick_slots(now);
         self.known.expire(now);
         let (ledger, refunds) = (&mut self.known.ledger, &mut self.calls.refunds);
         self.leases.tick(now, |counter, units| {
@@ -322,9 +330,12 @@ impl<W> Worker<W> {
     /// The client of a waiting request left. The worker refunds the units that the request got or
     /// that are under way.
     pub fn cancel(&mut self, ticket: Ticket, now: Monotonic) {
-        for mut want in self.requests.cancel(ticket) {
+        let Some(ticket) = self.cancel_slots(ticket, now) else { return };
+        let (wants, slots) = self.requests.cancel(ticket);
+        for mut want in wants {
             self.release(&mut want, now);
         }
+        self.free(slots, now);
     }
 
     /// Refunds units held by requests whose answer does not count. Pass each `Held` only once.
@@ -388,10 +399,11 @@ impl<W> Worker<W> {
         self.telemetry.notices.take()
     }
 
-    /// Whether units are leased, a call is under way, or refunds or charges wait for one. A host
-    /// that ends may go on ticking until that is over: leases end a moment after the last request.
+    /// Whether units are leased or slots held, a call is under way, or refunds or charges wait for
+    /// one. A host that ends may go on ticking until that is over: leases end a moment after the
+    /// last request.
     pub fn holds_units(&self) -> bool {
-        !self.calls.is_idle() || !self.leases.is_empty()
+        !self.calls.is_idle() || !self.leases.is_empty() || !self.slots.is_empty()
     }
 
     /// Whether no [`tick`](Self::tick) is needed, and everything has been taken.
@@ -399,6 +411,7 @@ impl<W> Worker<W> {
         self.requests.is_empty()
             && self.calls.is_idle()
             && self.leases.is_empty()
+            && self.slots.is_empty()
             && self.telemetry.is_idle()
             && !self.fetch_needs_time()
             && !self.report_needs_time()

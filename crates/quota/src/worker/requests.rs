@@ -3,9 +3,10 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
+use super::slots::TakenSlots;
 use super::{MAX_WAITING, Ticket};
 use crate::config::Config;
-use crate::decision::{Balance, Decision, GrantedUnits, Outcome};
+use crate::decision::{Balance, Decision, GrantedUnits, HeldSlots, Outcome};
 use crate::evaluate::Check;
 use crate::time::Monotonic;
 
@@ -26,6 +27,8 @@ pub(super) struct Waiter<W> {
     pub(super) deadline: Monotonic,
     /// The configuration under which it arrived, if another document has replaced that since.
     pub(super) arrived_under: Option<Arc<Config>>,
+    /// The slots that it holds already.
+    pub(super) slots: Option<Box<TakenSlots>>,
 }
 
 /// A request with a decision that the caller has not taken yet.
@@ -173,6 +176,12 @@ impl<W> PendingRequests<W> {
         self.decided.push_back(Decided { ticket, who, wants, decision, arrived_under });
     }
 
+    /// The same for a request whose counts are made.
+    pub(super) fn decide_counted(&mut self, ticket: Ticket, who: W, decision: Decision) {
+        let (wants, arrived_under) = (Vec::new(), None);
+        self.decided.push_back(Decided { ticket, who, wants, decision, arrived_under });
+    }
+
     /// Whether decisions are left to be taken.
     pub(super) fn has_decisions(&self) -> bool {
         !self.decided.is_empty()
@@ -183,14 +192,27 @@ impl<W> PendingRequests<W> {
         self.decided.pop_front()
     }
 
-    /// Forgets a request. Returns what it wanted, and may have taken.
-    pub(super) fn cancel(&mut self, ticket: Ticket) -> Vec<Want> {
+    /// The request holds slots while it waits for a call.
+    pub(super) fn holds_slots(&mut self, ticket: Ticket, slots: TakenSlots) {
+        if let Some(waiter) = self.waiting.get_mut(&ticket) {
+            waiter.slots = Some(Box::new(slots));
+        }
+    }
+
+    /// Forgets a request. Returns what it wanted, and may have taken, and the slots that it holds.
+    pub(super) fn cancel(&mut self, ticket: Ticket) -> (Vec<Want>, HeldSlots) {
         if let Some(waiter) = self.waiting.remove(&ticket) {
-            return waiter.wants;
+            let slots = waiter.slots.map_or_else(HeldSlots::default, |taken| taken.into_held());
+            return (waiter.wants, slots);
         }
         let index = self.decided.iter().position(|decided| decided.ticket == ticket);
-        let decided = index.and_then(|index| self.decided.remove(index));
-        decided.map_or_else(Vec::new, |decided| decided.wants)
+        match index.and_then(|index| self.decided.remove(index)) {
+            Some(Decided { wants, decision: Decision::Admit(admission), .. }) => {
+                (wants, admission.slots)
+            }
+            Some(decided) => (decided.wants, HeldSlots::default()),
+            None => (Vec::new(), HeldSlots::default()),
+        }
     }
 
     /// The requests that wait, in the order of arrival.

@@ -26,6 +26,23 @@ enum Asks {
     Yes,
 }
 
+/// Whether policies in shadow mode let a request pass before the store has answered them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum ShadowPolicies {
+    InPassing,
+    Awaited,
+}
+
+/// What becomes of a request's quotas on arrival.
+pub(super) enum Attempt {
+    /// It is decided.
+    Decided(Decision),
+    /// It waits for a call.
+    Waits(Vec<Want>),
+    /// It is admitted, and shadow policies still ask the store.
+    Passes(Admission, Vec<Want>),
+}
+
 /// What a worker knows about a request without a call.
 #[derive(Default)]
 struct LocalKnowledge {
@@ -40,24 +57,56 @@ impl<W> Worker<W> {
     /// Decides a request or lets it wait. `checks` has one check for each policy that counts it, in
     /// the order of the policies.
     pub fn submit(&mut self, who: W, checks: Vec<Check>, now: Monotonic) -> Submitted {
-        let LocalKnowledge { admission, asks, refused_until } = self.know(&checks, now);
+        if self.config.has_slots && checks.iter().any(|check| check.counter.is_slots()) {
+            return self.submit_slots(who, checks, now);
+        }
+        self.submit_quotas(who, checks, now)
+    }
+
+    /// The same for checks without slots.
+    pub(super) fn submit_quotas(
+        &mut self,
+        who: W,
+        checks: Vec<Check>,
+        now: Monotonic,
+    ) -> Submitted {
+        match self.attempt(checks, ShadowPolicies::InPassing, now) {
+            Attempt::Decided(decision) => Submitted::Decided(decision),
+            Attempt::Waits(wants) => Submitted::Waiting(self.wait_for_call(who, wants, now)),
+            Attempt::Passes(admission, wants) => {
+                self.wait_for_call(who, wants, now);
+                Submitted::Counting(admission)
+            }
+        }
+    }
+
+    /// Decides a request without a call, if that is possible.
+    pub(super) fn attempt(
+        &mut self,
+        checks: Vec<Check>,
+        shadow: ShadowPolicies,
+        now: Monotonic,
+    ) -> Attempt {
+        let LocalKnowledge { admission, mut asks, refused_until } = self.know(&checks, now);
         if let Some(until) = refused_until {
             let refusal = self.refuse(&checks, admission.standings, until, now);
             self.scratch.keep(checks);
-            return Submitted::Decided(Decision::Refuse(refusal));
+            return Attempt::Decided(Decision::Refuse(refusal));
+        }
+        if asks == Asks::InPassing && shadow == ShadowPolicies::Awaited {
+            asks = Asks::Yes;
         }
         if asks != Asks::Yes {
-            return self.admit_known(who, checks, admission, asks, now);
+            return self.admit_known(checks, admission, asks, now);
         }
         let deadline = now + self.config.store.timeout;
         let mut wants = self.wants(checks, &admission.standings, deadline, now);
         if !self.may_wait(now) {
             let decision = self.decide(&mut wants, None, now);
             self.telemetry.count_wants(&wants);
-            return Submitted::Decided(decision);
+            return Attempt::Decided(decision);
         }
-        let arrived_under = self.live.arrived_under();
-        Submitted::Waiting(self.wait(Waiter { who, wants, deadline, arrived_under }, now))
+        Attempt::Waits(wants)
     }
 
     /// Like [`submit`](Self::submit), for checks of a configuration that may have been replaced
@@ -69,7 +118,9 @@ impl<W> Worker<W> {
         checks: Vec<Check>,
         now: Monotonic,
     ) -> Submitted {
-        self.under(config, |worker| worker.submit(who, checks, now))
+        let submitted = self.under(config, |worker| worker.submit(who, checks, now));
+        self.serve_freed(now);
+        submitted
     }
 
     /// Whether the policy of a check has runtime overrides. If so, only the store knows the quota
@@ -85,16 +136,15 @@ impl<W> Worker<W> {
     /// Admits a request. Shadow policies may still ask the store, but the request does not wait.
     fn admit_known(
         &mut self,
-        who: W,
         mut checks: Vec<Check>,
         mut admission: Admission,
         asks: Asks,
         now: Monotonic,
-    ) -> Submitted {
+    ) -> Attempt {
         self.telemetry.count_standings(admission.standings.iter());
         if asks == Asks::No {
             self.scratch.keep(checks);
-            return Submitted::Decided(Decision::Admit(admission));
+            return Attempt::Decided(Decision::Admit(admission));
         }
         checks.retain(|check| !admission.standings.iter().any(|known| known.is_of(check)));
         let mut wants: Vec<Want> = checks.into_iter().map(Want::from).collect();
@@ -103,20 +153,21 @@ impl<W> Worker<W> {
                 admission.join(failed);
             }
             self.telemetry.count_wants(&wants);
-            return Submitted::Decided(Decision::Admit(admission));
+            return Attempt::Decided(Decision::Admit(admission));
         }
         admission.pending = wants.iter().map(|want| uncounted(&want.check)).collect();
-        let deadline = now + self.config.store.timeout;
-        let arrived_under = self.live.arrived_under();
-        self.wait(Waiter { who, wants, deadline, arrived_under }, now);
-        Submitted::Counting(admission)
+        Attempt::Passes(admission, wants)
     }
 
-    fn may_wait(&self, now: Monotonic) -> bool {
+    pub(super) fn may_wait(&self, now: Monotonic) -> bool {
         self.calls.breaker.lets_through(now) && self.requests.has_room()
     }
 
-    fn wait(&mut self, waiter: Waiter<W>, now: Monotonic) -> Ticket {
+    /// Lets a request wait for a call.
+    pub(super) fn wait_for_call(&mut self, who: W, wants: Vec<Want>, now: Monotonic) -> Ticket {
+        let deadline = now + self.config.store.timeout;
+        let arrived_under = self.live.arrived_under();
+        let waiter = Waiter { who, wants, deadline, arrived_under, slots: None };
         for want in waiter.wants.iter().filter(|want| want.is_open()) {
             self.known.ledger.asking(&want.check.counter, now);
         }
@@ -162,7 +213,7 @@ impl<W> Worker<W> {
     }
 
     /// Why a request is refused without a call.
-    fn refuses(&self, check: &Check, now: Monotonic) -> Option<Balance> {
+    pub(super) fn refuses(&self, check: &Check, now: Monotonic) -> Option<Balance> {
         if check.policy(&self.config).is_some_and(|policy| policy.count_denied) {
             // Only the store can count refused requests.
             return None;

@@ -5,7 +5,7 @@ use std::borrow::Cow;
 use std::cell::RefCell;
 
 use quotagate_protocol::dials::MAX_FAULT;
-use quotagate_protocol::{MAX_UNITS, Reservation};
+use quotagate_protocol::{Holding, MAX_UNITS, Reservation, Window};
 use quotagate_quota::config::{Config, OnWrongDocument, WrongDocument};
 use quotagate_quota::request::{HeaderValues, Request};
 use serde_json::{Value, json};
@@ -65,9 +65,13 @@ fn count(config: &Config, request: &Hostile<'_>) {
         assert!(check.counter.key.starts_with(&format!("{}:{}:{{", config.domain, policy.name)));
         assert!(check.counter.quota <= MAX_UNITS && check.cost.get() <= MAX_UNITS);
         let (kind, window_s, offset_s) = check.counter.window.parts();
+        let holds = check.counter.window == Window::InFlight;
+        let holding =
+            holds.then(|| Holding { worker: "w".into(), serial: 1, ..Holding::default() });
         let reservation = Reservation {
             key: check.counter.key.clone(),
             kind,
+            holding,
             window_s,
             offset_s,
             quota: check.counter.quota,

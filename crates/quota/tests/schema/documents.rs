@@ -101,6 +101,17 @@ fn schema_rejects_bad_documents_except_the_listed_ones() {
 /// The bad documents that the schema accepts: the reason that it cannot know better, and their
 /// names.
 const READER_ALONE: &[(&str, &[&str])] = &[
+    (
+        "what does not go with in_flight",
+        &[
+            "in-flight-with-count",
+            "in-flight-with-count-denied",
+            "in-flight-with-fields-of-windows",
+            "in-flight-with-settle",
+            "max-wait-without-in-flight",
+            "max-wait-long",
+        ],
+    ),
     ("what a reader of JSON does with two fields of one name", &["field-twice"]),
     ("what is named elsewhere", &["partition-by-unknown", "policy-name-twice"]),
     (

@@ -91,6 +91,7 @@ fn is_habit(value: &Value) -> bool {
 const READER_ALONE: &[(&str, &str)] = &[
     ("store.timeout", "knows what durations mean"),
     ("policies[0].window", "knows what durations mean"),
+    ("policies[0].max_wait", "knows what durations mean, and that it needs in_flight"),
     ("policies[0].lease.ahead", "knows what durations mean"),
     ("response.grpc_pushback", "knows what durations mean"),
     ("policies[0].partition_by", "knows the identities"),

@@ -15,8 +15,8 @@ use super::counter::Counter;
 use super::{Memory, SHARDS, lock};
 use crate::control::{
     Change, ControlStore, CounterPage, FoundKeys, HashName, KeptCounters, Key, KeyState,
-    LAST_DOCUMENT, MAX_HISTORY, MAX_OVERRIDES, Publication, Reply, Snapshot, Upsert, has_entry,
-    unknown_page,
+    LAST_DOCUMENT, MAX_HISTORY, MAX_OVERRIDES, Publication, Released, Reply, SlotsState, Snapshot,
+    Upsert, has_entry, unknown_page,
 };
 use crate::store::StoreError;
 use crate::window::CounterId;
@@ -172,14 +172,31 @@ impl Memory {
                 let counter = shard.get(key).and_then(|held| {
                     held.iter().find(|counter| counter.id == id && now < counter.kept_until())
                 });
-                let ends = counter.filter(|_| matches!(id, CounterId::Sliding(_)));
+                let counter = counter.filter(|counter| counter.is_shown(now));
+                let is_open = matches!(id, CounterId::Sliding(_) | CounterId::InFlight);
+                let ends = counter.filter(|_| is_open);
                 let left = ends.map(|counter| counter.end().saturating_sub(now));
-                let own_quota = counter.and_then(|counter| counter.own_quota);
+                let own_quota = counter.and_then(|counter| counter.own_quota(now));
                 (counter.map(|counter| counter.used(now).to_string()), left, own_quota)
             }
         };
         let ttl_ms = left.map(|left| u64::try_from(left.as_millis()).unwrap_or(u64::MAX));
         KeyState { now, value, ttl_ms, own_quota }
+    }
+
+    fn slots_of(&self, key: &str) -> SlotsState {
+        let shard = self.shard(key);
+        let now = (self.clock)();
+        let slots = shard.get(key).and_then(|held| held.iter().find_map(Counter::slots));
+        slots.map_or_else(|| SlotsState { now, ..SlotsState::default() }, |slots| slots.state(now))
+    }
+
+    fn release_slots(&self, key: &str, of: Option<&str>) -> Released {
+        let mut shard = self.shard(key);
+        let now = (self.clock)();
+        let slots =
+            shard.get_mut(key).and_then(|held| held.iter_mut().find_map(Counter::slots_mut));
+        slots.map_or_else(Released::default, |slots| slots.release(of, now))
     }
 
     /// Searches all keys, one shard at a time.
@@ -371,5 +388,13 @@ impl ControlStore for Memory {
 
     fn delete<'a>(&'a self, key: Key<'a>) -> Reply<'a, bool> {
         ready(Ok(self.remove(key))).boxed()
+    }
+
+    fn slots<'a>(&'a self, key: &'a str) -> Reply<'a, SlotsState> {
+        ready(Ok(self.slots_of(key))).boxed()
+    }
+
+    fn release<'a>(&'a self, key: &'a str, of: Option<&'a str>) -> Reply<'a, Released> {
+        ready(Ok(self.release_slots(key, of))).boxed()
     }
 }

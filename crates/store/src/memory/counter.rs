@@ -4,22 +4,25 @@ use std::time::Duration;
 
 use quotagate_protocol::{Grant, MAX_UNITS};
 
+use crate::in_flight::Slots;
 use crate::sliding::Slices;
 use crate::store::{CheckedReservation, Reserved, StoreError};
 use crate::window::{CounterId, Position};
 
-/// A counter of one window, or the slices of a sliding window.
+/// A counter of one window, the slices of a sliding window, or slots.
 pub struct Counter {
     /// Which one it is.
     pub id: CounterId,
-    /// The quota that the last reservation named which said that it is not the policy's.
-    pub own_quota: Option<u64>,
+    /// The quota that the last reservation named which said that it is not the policy's. Slots have
+    /// it with each worker.
+    own_quota: Option<u64>,
     count: Count,
 }
 
 enum Count {
     Window { used: u64, end: Duration },
     Sliding(Slices),
+    InFlight(Slots),
 }
 
 /// What is asked of a counter.
@@ -40,6 +43,7 @@ impl Counter {
             CounterId::Fixed { .. } | CounterId::Calendar(_) => {
                 Count::Window { used: 0, end: Duration::from_secs(position.span.end) }
             }
+            CounterId::InFlight => Count::InFlight(Slots::default()),
         };
         Self { id: position.id, own_quota: None, count }
     }
@@ -47,6 +51,9 @@ impl Counter {
     /// Grants units at `position`.
     pub fn reserve(&mut self, position: &Position, demand: &Demand<'_>) -> Reserved {
         let Demand { reservation, quota, now } = *demand;
+        if let (Count::InFlight(slots), Some(holding)) = (&mut self.count, &reservation.holding) {
+            return slots.reserve(reservation, holding, quota, now);
+        }
         if reservation.own_quota {
             self.own_quota = Some(reservation.named_quota());
         }
@@ -76,7 +83,8 @@ impl Counter {
             _ => return Err(StoreError::Rolled),
         };
         let (reset_ms, window_s) = (reset_ms.max(1), position.window_s());
-        Ok(Grant { granted, used, quota, reset_ms, window: position.number, window_s })
+        let window = position.number;
+        Ok(Grant { granted, used, quota, reset_ms, window, window_s, waiting: 0 })
     }
 
     /// Refunds units at `position`, unless that is over. Returns whether the counter is still
@@ -84,7 +92,7 @@ impl Counter {
     pub fn refund(&mut self, position: &Position, units: u64, now: Duration) -> bool {
         let Some(used) = self.at(position, now) else { return true };
         *used = used.saturating_sub(units);
-        self.used(now) > 0
+        self.is_needed(now)
     }
 
     /// Charges units at `position`, unless that is over.
@@ -93,6 +101,34 @@ impl Counter {
         if let Some(used) = self.at(position, now) {
             *used = used.saturating_add(units.min(left));
         }
+    }
+
+    /// Whether it holds anything at `now`, so that it has to be kept.
+    pub fn is_needed(&self, now: Duration) -> bool {
+        match &self.count {
+            Count::InFlight(slots) => now < slots.end(),
+            Count::Window { .. } | Count::Sliding(_) => self.used(now) > 0,
+        }
+    }
+
+    /// Whether operators see it at `now`.
+    pub fn is_shown(&self, now: Duration) -> bool {
+        self.slots().is_none_or(|slots| slots.is_in_use(now))
+    }
+
+    /// The last quota that a reservation said is not the policy's.
+    pub fn own_quota(&self, now: Duration) -> Option<u64> {
+        self.slots().map_or(self.own_quota, |slots| slots.own_quota(now))
+    }
+
+    /// The slots, if it has them.
+    pub const fn slots(&self) -> Option<&Slots> {
+        if let Count::InFlight(slots) = &self.count { Some(slots) } else { None }
+    }
+
+    /// The same, to change them.
+    pub const fn slots_mut(&mut self) -> Option<&mut Slots> {
+        if let Count::InFlight(slots) = &mut self.count { Some(slots) } else { None }
     }
 
     /// The units used at `now`.
@@ -104,6 +140,7 @@ impl Counter {
                 slices.used()
             }
             (Count::Window { used, .. }, _) => *used,
+            (Count::InFlight(slots), _) => slots.held(now),
             (Count::Sliding(_), _) => 0,
         }
     }
@@ -120,6 +157,7 @@ impl Counter {
                 Duration::from_millis(slices.end_ms(window))
             }
             (Count::Window { end, .. }, _) => *end,
+            (Count::InFlight(slots), _) => slots.end(),
             (Count::Sliding(_), _) => Duration::ZERO,
         }
     }

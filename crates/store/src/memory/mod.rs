@@ -133,7 +133,7 @@ impl Memory {
             None => {
                 let mut counter = Counter::new(&position);
                 let grant = counter.reserve(&position, &demand)?;
-                if counter.used(now) > 0 {
+                if counter.is_needed(now) {
                     // Evicting another counter would give its partition a fresh quota.
                     self.insert(&mut shard, room, &reservation.key, counter)?;
                 }

@@ -18,7 +18,9 @@ pub fn nothing_is_refused(port: u16) {
 /// Asserts that Redis denied this command, and empties the log. For a command of the counters'
 /// script, it expects the denial within a script.
 pub fn is_refused(port: u16, name: &str) {
-    let in_script = ["get", "set", "incrby", "decrby", "pttl", "pexpire"].contains(&name);
+    let in_script =
+        ["get", "set", "incrby", "decrby", "pttl", "pexpire", "hgetall", "hset", "hdel"]
+            .contains(&name);
     let refused = if in_script { refused_in_scripts(port) } else { refused(port) }.unwrap();
     assert!(
         refused.iter().any(|object| object == name),

@@ -251,8 +251,8 @@ impl Wish {
             min,
             spare,
             count_denied,
-            shadow: false,
             own_quota,
+            ..Reservation::default()
         }
     }
 }

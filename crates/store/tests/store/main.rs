@@ -11,6 +11,8 @@ mod differential;
 mod drain;
 mod gated;
 mod http;
+mod in_flight;
+mod in_flight_agreement;
 mod in_process;
 mod jumps;
 mod kinds;

@@ -6,7 +6,8 @@ use std::time::Duration;
 
 use crate::acl::{is_refused, names, nothing_is_refused, without};
 use crate::common::{back, batch, numbers, open, sentinel, take, try_one, until};
-use quotagate_store::store::Store;
+use crate::in_flight::say;
+use quotagate_store::store::{Store, StoreError};
 use quotagate_support::cluster::{Cluster, SlotMove};
 use quotagate_support::redis::Redis;
 use quotagate_support::resp;
@@ -41,6 +42,25 @@ async fn everything(redis: &Redis, database: u8) {
     if let Ok(grant) = grants.remove(0) {
         store.reserve(&batch(vec![back(&ask, grant, 1)], vec![ask.clone()])).await;
         store.reserve(&batch(vec![back(&ask, grant, 1)], vec![ask])).await;
+    }
+    // A worker has died a while ago.
+    let dead = "redis.call('HSET', KEYS[1], 'dead', string.rep('\0', 64))";
+    admin(&["EVAL", dead, "1", "qg:test:p:{slots}:slots"]);
+    store.reserve(&batch(vec![], vec![say("slots", 4, "a", 1, 0, 1)])).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn user_without_the_rights_for_slots_counts_all_else() {
+    let redis = Redis::start().unwrap();
+    let all = documented().unwrap().one;
+    for name in ["hgetall", "hset"] {
+        allow(redis.port(), &without(&all, name)).unwrap();
+        let url = format!("redis://quotagate:s3cret@127.0.0.1:{}", redis.port());
+        let store = open(&url).await;
+        assert_eq!(numbers(&*store, &take(name, 9, 2)).await, (2, 2));
+        let slots = try_one(&*store, &say(name, 4, "a", 1, 0, 1)).await;
+        assert!(matches!(slots, Err(StoreError::Refused(_))), "{slots:?}");
+        assert_eq!(store.health().faults, [""; 0]);
     }
 }
 
@@ -77,7 +97,7 @@ async fn suggested_command_grants_the_missing_rights() {
     let redis = Redis::start().unwrap();
     let all = documented().unwrap().one;
     let url = format!("redis://quotagate:s3cret@127.0.0.1:{}", redis.port());
-    let useful = ["script|load", "info", "role"];
+    let useful = ["script|load", "info", "role", "hgetall", "hset", "hdel"];
     let missing = names(&all).filter(|name| !useful.contains(name)).map(|name| format!("+{name}"));
     for rule in missing.chain(["~qg:*".to_owned()]) {
         let rest: Vec<_> = all.iter().filter(|kept| **kept != rule).cloned().collect();
@@ -116,7 +136,8 @@ async fn all_missing_rights_are_named_at_once() {
         "qg",
     );
     let said = complaint(&*store, "everything").await;
-    let rules = "+evalsha +eval ~qg:* +set +incrby +decrby +pttl +pexpire +script|load +info +role";
+    let rules = "+evalsha +eval ~qg:* +set +incrby +decrby +pttl +pexpire +script|load +info \
+                 +hgetall +hset +hdel +role";
     assert!(said.ends_with(&format!("run ACL SETUSER quotagate {rules}")), "{said}");
 }
 

@@ -106,6 +106,30 @@ async fn same_port_speaks_both_versions_of_http() {
 }
 
 #[tokio::test]
+async fn slots_are_reserved_over_http() {
+    let server = Server::start().await;
+    let message = |serial: u64, held: u64, want: u64| {
+        json!({
+            "key": "test:p:{slots}", "kind": "in_flight", "quota": 4, "want": want, "min": want.min(1),
+            "holding": {"worker": "0123456789abcdef.0.x", "serial": serial, "held": held},
+        })
+    };
+    let wrong =
+        json!({"key": "test:p:{slots}", "kind": "in_flight", "quota": 4, "want": 1, "min": 1});
+    let body =
+        json!({"budget_ms": 5000, "reservations": [message(1, 0, 3), wrong, message(2, 3, 3)]});
+    let (status, reply) = server.post(&body).await;
+    assert_eq!(status, 200);
+    let grant = |granted: u64, used: u64, serial: u64| json!({"granted": granted, "used": used, "quota": 4, "reset_ms": 9000, "window": serial});
+    assert_eq!((&reply["grants"][0], &reply["grants"][2]), (&grant(3, 3, 1), &grant(1, 4, 2)));
+    let error = reply["grants"][1]["error"].as_str().unwrap();
+    assert!(error.starts_with("holding: "), "{error}");
+    let heartbeat = json!({"budget_ms": 5000, "reservations": [message(3, 1, 0)]});
+    let (_, reply) = server.post(&heartbeat).await;
+    assert_eq!(reply["grants"][0], grant(0, 1, 3));
+}
+
+#[tokio::test]
 async fn health_path_says_whether_calls_are_counted_and_needs_no_token() {
     let mut server = Server::with("127.0.0.1:0", Tokens::new(b"s3cret")).await;
     let ask = async |method: &str| {

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 
 use crate::common::{back, batch, counter, numbers, one, open, take};
+use crate::in_flight::say;
 use quotagate_protocol::Reservation;
 use quotagate_support::redis::Redis;
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
@@ -93,6 +94,10 @@ async fn reservation_takes_one_command_when_undeclared_keys_cannot_be_read() {
         "{reserved:?}"
     );
     assert_eq!(commands.load(SeqCst), 2, "ten reservations and a refund share one more");
+    let slots = Reservation { own_quota: true, ..say("slots", 9, "a", 1, 0, 2) };
+    assert_eq!(numbers(&*store, &slots).await, (2, 2));
+    redis.cli(&["SET", "qg:test:p:{slots}:override", "3"]).unwrap();
+    assert_eq!(one(&*store, &say("slots", 9, "b", 1, 0, 2)).await.quota, 3);
     redis.cli(&["SET", "qg:test:p:{strict}:override", "3"]).unwrap();
     assert_eq!(numbers(&*store, &ask).await, (2, 3), "the store must read the override");
     let own = Reservation { own_quota: true, ..take("own", 7, 1) };

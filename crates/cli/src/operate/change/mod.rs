@@ -3,6 +3,7 @@
 pub(super) mod dial;
 pub(super) mod document;
 pub(super) mod overrides;
+pub(super) mod release;
 pub(super) mod reset;
 mod undo;
 

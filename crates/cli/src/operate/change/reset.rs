@@ -97,7 +97,7 @@ async fn confirm(args: &ResetArgs, partition: &str, session: &Session) -> Result
     ));
     say(match usage.kind {
         Kind::Sliding => "Reset deletes this counter, so that the whole quota is available again.",
-        Kind::Fixed | Kind::Calendar(_) | Kind::Unknown => {
+        Kind::Fixed | Kind::Calendar(_) | Kind::InFlight | Kind::Unknown => {
             "Reset deletes this counter, so that the whole quota is available again until then. Later windows are not affected."
         }
     });

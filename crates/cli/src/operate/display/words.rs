@@ -44,6 +44,7 @@ pub(crate) fn window(kind: &Kind, seconds: u32) -> String {
         Kind::Fixed => length(),
         Kind::Sliding => format!("{} sliding", length()),
         Kind::Calendar(Calendar { unit, time_zone }) => format!("{} {time_zone}", unit.name()),
+        Kind::InFlight => "at once".to_owned(),
         Kind::Unknown => "of a kind that only a newer version of this command knows".to_owned(),
     }
 }
@@ -58,6 +59,7 @@ pub(crate) fn end(usage: &Usage) -> String {
     let left = duration(usage.reset_ms);
     match usage.kind {
         Kind::Sliding => format!("the last units return in {left}"),
+        Kind::InFlight => "its slots are free when the requests end".to_owned(),
         Kind::Fixed | Kind::Calendar(_) | Kind::Unknown => format!("its window ends in {left}"),
     }
 }

@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use quotagate_operate::api::{
-    self, PartiesPage, PartyUsage, QuotaFrom, Usage, UsageReply, WindowSpan,
+    self, PartiesPage, PartyUsage, ProxySlots, QuotaFrom, SlotsHeld, Usage, UsageReply, WindowSpan,
 };
 use quotagate_protocol::Kind;
 
@@ -18,6 +18,8 @@ use crate::operate::partition::PartitionArgs;
 use crate::operate::session::{Common, Session};
 use crate::text::{clean, count, duration, moment, number};
 
+/// Most proxies that are named with the slots that they hold.
+const MAX_PROXIES: usize = 8;
 /// The shortest window of a budget.
 const LEAST_BUDGET_MS: u64 = 60 * 60 * 1000;
 
@@ -62,6 +64,7 @@ pub(crate) async fn run(args: &UsageArgs, session: Session) -> Result<(), Failur
         let which = if args.last { "last finished" } else { "current" };
         say(&format!("{partition} in the {which} window of each policy:"));
         session.output.print(&table(found).render(session.output.colour))?;
+        found.iter().filter_map(holders).for_each(|text| say(&text));
         overrides.iter().for_each(|entry| say(&covered(entry)));
         unmatched.iter().filter_map(without_effect).for_each(|text| say(&text));
     }
@@ -214,7 +217,7 @@ fn table(found: &[PartyUsage]) -> Table {
             beyond(found),
             refused_for_ms.map(duration).unwrap_or_default(),
             window(&usage.kind, usage.window_s),
-            duration(usage.reset_ms),
+            if usage.kind == Kind::InFlight { String::new() } else { duration(usage.reset_ms) },
             at(|span| span.start_s),
             at(|span| span.end_s),
             runs_out_ms(usage).map(duration).unwrap_or_default(),
@@ -224,6 +227,36 @@ fn table(found: &[PartyUsage]) -> Table {
         table.row(weight(usage), row.map(|(cell, _)| cell));
     }
     table
+}
+
+/// Who holds the slots of a partition, in sentences; `None` if nobody does.
+fn holders(found: &PartyUsage) -> Option<String> {
+    let SlotsHeld { waiting, proxies, left_out } = found.slots.as_ref()?;
+    let Usage { policy, partition, .. } = &found.usage;
+    let mut parts: Vec<String> = proxies.iter().take(MAX_PROXIES).map(held_by).collect();
+    if let Some(more) = proxies.len().checked_sub(MAX_PROXIES).filter(|more| *more > 0) {
+        parts.push(format!("{more} more proxies hold or want some"));
+    }
+    if *left_out > 0 {
+        parts.push(format!("{left_out} workers cannot be shown"));
+    }
+    let waits = match waiting {
+        0 => String::new(),
+        1 => ", 1 slot is waited for".to_owned(),
+        waiting => format!(", {} slots are waited for", number(*waiting)),
+    };
+    (!parts.is_empty())
+        .then(|| format!("Slots of {partition} in {policy}{waits}: {}.", parts.join("; ")))
+}
+
+fn held_by(of: &ProxySlots) -> String {
+    let ProxySlots { proxy, held, longest_ms, .. } = of;
+    let since = if *held > 0 {
+        format!(", the longest for {}", duration(*longest_ms))
+    } else {
+        String::new()
+    };
+    format!("proxy {} holds {}{since}", clean(proxy), number(*held))
 }
 
 /// In how many milliseconds a budget is used up, if it goes on as in its window until now, and if

@@ -2,7 +2,7 @@
 
 use quotagate_operate::api::{OverrideEntry, PartyUsage, PatternName, QuotaFrom, UsageReply};
 use quotagate_protocol::dials::ALL_POLICIES;
-use quotagate_protocol::{MAX_UNITS, Mode};
+use quotagate_protocol::{Kind, MAX_UNITS, Mode};
 use quotagate_quota::request::naming::Name;
 
 use super::usage::ask;
@@ -94,8 +94,9 @@ fn explained(found: &PartyUsage) -> String {
         share if share.is_empty() => share,
         share => format!(" ({share})"),
     };
+    let counted = if usage.kind == Kind::InFlight { "slots are held" } else { "units are used" };
     text.push_str(&format!(
-        ": {} of {} units are used{share}. {} {}.",
+        ": {} of {} {counted}{share}. {} {}.",
         number(usage.used),
         quota(usage),
         source(found),
@@ -187,7 +188,10 @@ fn remedies(found: &PartyUsage, session: &Session) -> Vec<String> {
     }
     commands.push(command(&set));
     if usage.used > 0 && usage.quota != Some(0) {
-        commands.push(command(&["reset", policy, partition]));
+        commands.push(match usage.kind {
+            Kind::InFlight => command(&["release", partition, "--policy", policy]),
+            _ => command(&["reset", policy, partition]),
+        });
     }
     commands
 }
@@ -236,7 +240,6 @@ fn capital(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use quotagate_operate::api::Usage;
-    use quotagate_protocol::Kind;
 
     use super::*;
 
@@ -266,6 +269,7 @@ mod tests {
             without_override: None,
             pattern: None,
             span: None,
+            slots: None,
         };
         let expected = "tiered in shop refused jwt.sub=a: 3 of unknown units are used. A tier, a claim or an \
                         override of the document decides the quota, and this store has not seen it. Its \
@@ -273,6 +277,19 @@ mod tests {
                         number 7. 2 to 5 refusals in the last five minutes; it has been refused \
                         for 2 min, without a long pause.";
         assert_eq!(explained(&found), expected);
+
+        let in_flight = Usage {
+            kind: Kind::InFlight,
+            window_s: 0,
+            used: 4,
+            quota: Some(4),
+            quota_from: QuotaFrom::Policy,
+            ..found.usage.clone()
+        };
+        let held = PartyUsage { usage: in_flight, documents: vec![], refused: 0, ..found };
+        let expected = "tiered in shop refuses jwt.sub=a: 4 of 4 slots are held (100 %). The quota is the \
+                        policy's. Its slots are free when the requests end.";
+        assert_eq!(explained(&held), expected);
     }
 
     #[test]

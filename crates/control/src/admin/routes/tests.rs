@@ -35,6 +35,7 @@ fn cases() -> Vec<(OperatorRole, Method, &'static str, Option<Value>)> {
         (View, Method::GET, "/v1/usage?partition=jwt.sub%3Dmallory", None),
         (View, Method::GET, "/v1/parties?policy=p", None),
         (Operate, Method::POST, "/v1/reset", Some(party())),
+        (Operate, Method::POST, "/v1/release", Some(party())),
         (View, Method::GET, "/v1/top", None),
         (View, Method::GET, "/v1/requests?policy=p", None),
         (View, Method::GET, "/v1/domains", None),

@@ -13,6 +13,7 @@ use super::super::current::{current, units, window};
 use super::super::overrides::{check_partition, read_allow};
 use super::super::remarks::named;
 use super::Counters;
+use super::release::held_by;
 use crate::api::{Allow, PartyUsage, PatternName, PolicyInfo, QuotaFrom, Usage, WindowSpan};
 use crate::pattern::PatternOverride;
 use crate::watch::{Beyond, CallSight};
@@ -153,12 +154,16 @@ impl Counters {
         let usage = Usage {
             // Without a counter, no unit has to return.
             reset_ms: match window {
-                Window::Sliding(_) => seen.ttl_ms.unwrap_or_default(),
+                Window::Sliding(_) | Window::InFlight => seen.ttl_ms.unwrap_or_default(),
                 Window::Fixed(_) | Window::Calendar(_) => {
                     millis(Duration::from_secs(position.span.end).saturating_sub(seen.now))
                 }
             },
             ..usage(counter.unwrap_or_default(), (quota, quota_from))
+        };
+        let slots = match window {
+            Window::InFlight => Some(held_by(self.control.slots(&key).await?)),
+            Window::Fixed(_) | Window::Sliding(_) | Window::Calendar(_) => None,
         };
         let numbers = same_window().flat_map(|of| calls.numbers(domain, &of.digest));
         let numbers: BTreeSet<u64> = numbers.collect();
@@ -174,6 +179,7 @@ impl Counters {
                 policy: policy.clone(),
                 partition: partition.clone(),
             }),
+            slots,
             ..PartyUsage::of(usage, mode)
         })))
     }

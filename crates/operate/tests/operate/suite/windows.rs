@@ -2,10 +2,10 @@
 
 use std::sync::Arc;
 
-use quotagate_operate::api::{Allow, ClearOverride, QuotaFrom, Reset, SetOverride, Usage};
+use quotagate_operate::api::{Allow, ClearOverride, QuotaFrom, Release, Reset, SetOverride, Usage};
 use quotagate_operate::{Fault, Operate};
 use quotagate_protocol::dials::{PartitionEntry, Report};
-use quotagate_protocol::{Calendar, Grant, Kind, Reservation, Unit};
+use quotagate_protocol::{Calendar, Grant, Holding, Kind, Reservation, Unit};
 use quotagate_store::store::Store;
 
 use crate::calls::NO_CALLS;
@@ -119,6 +119,74 @@ pub async fn operates_each_kind_of_window(store: &Arc<dyn Store>) {
     }
 }
 
+/// Slots are a counter like others: the slots that are held, of the limit.
+pub async fn shows_and_releases_slots(store: &Arc<dyn Store>) {
+    const SLOTS: &str = "slots";
+    const ONE: &str = "00000000000000a1";
+    const OTHER: &str = "00000000000000b2";
+    let mut sent: Report = serde_json::from_slice(&report(&["exports"])).unwrap();
+    for policy in &mut sent.policies {
+        (policy.kind, policy.window_s, policy.quota) = (Kind::InFlight, 0, 4);
+    }
+    let operate = Operate::new(Arc::clone(store));
+    let cached = operate.views.wanted(SLOTS).await.unwrap();
+    cached.learn(&serde_json::to_vec(&sent).unwrap()).unwrap();
+    operate.directory.write_down(&cached).await;
+    let ask = |worker: String, serial, want, waiting| Reservation {
+        key: format!("{SLOTS}:exports:{{jwt.sub=a}}").into(),
+        kind: Kind::InFlight,
+        window_s: 0,
+        holding: Some(Holding {
+            worker: worker.into(),
+            serial,
+            waiting,
+            longest_ms: 2_000,
+            ..Holding::default()
+        }),
+        ..take("", 4, want)
+    };
+    assert_eq!(one(&**store, &ask(format!("{ONE}.0.x"), 1, 2, 0)).await.granted, 2);
+    assert_eq!(one(&**store, &ask(format!("{ONE}.1.y"), 1, 1, 0)).await.granted, 1);
+    assert_eq!(one(&**store, &ask(format!("{OTHER}.0.z"), 1, 1, 3)).await.granted, 1);
+    let seen = async || {
+        let found = operate.counters.usage(Some(SLOTS), "jwt.sub=a", &NO_CALLS).await.unwrap();
+        let [found] = &found.found[..] else { panic!("{found:?}") };
+        found.clone()
+    };
+    let found = seen().await;
+    let Usage { used, quota, kind, window_s, reset_ms, .. } = &found.usage;
+    assert_eq!((*used, *quota, kind, *window_s), (4, Some(4), &Kind::InFlight, 0));
+    assert!((5_000..=9_000).contains(reset_ms), "{found:?}");
+    let slots = found.slots.unwrap();
+    let proxies: Vec<_> = slots.proxies.iter().map(|of| (&*of.proxy, of.held)).collect();
+    assert_eq!((slots.waiting, proxies), (2, vec![(ONE, 3), (OTHER, 1)]));
+    assert!((2_000..10_000).contains(&slots.proxies[0].longest_ms), "{slots:?}");
+
+    let reset = Reset {
+        domain: Some(SLOTS.to_owned()),
+        policy: "exports".to_owned(),
+        partition: "jwt.sub=a".to_owned(),
+        by: "ann".to_owned(),
+    };
+    let fault = operate.counters.reset(&reset).await.unwrap_err().to_string();
+    assert!(fault.contains("`quotagate release`"), "{fault}");
+    let Reset { domain, policy, partition, by } = reset;
+    let release = Release { domain, policy, partition, proxy: Some(ONE.to_owned()), by };
+    let made = operate.counters.release(&release).await.unwrap();
+    assert_eq!(made.done, format!("released 3 slots of proxy {ONE} of exports jwt.sub=a"));
+    let again = operate.counters.release(&release).await.unwrap_err();
+    assert!(matches!(again, Fault::Absent(_)), "{again:?}");
+    assert_eq!(seen().await.usage.used, 1);
+    let mistyped = Release { proxy: Some("a1".to_owned()), ..release.clone() };
+    let fault = operate.counters.release(&mistyped).await.unwrap_err();
+    assert!(matches!(fault, Fault::Invalid { field: "proxy", .. }), "{fault:?}");
+    let all = Release { proxy: None, ..release };
+    let made = operate.counters.release(&all).await.unwrap();
+    assert_eq!(made.done, "released 1 slot of exports jwt.sub=a");
+    let history = operate.history.list(Some(SLOTS), 5).await.unwrap();
+    assert_eq!(history.iter().filter(|event| event.done.starts_with("released")).count(), 2);
+}
+
 /// The operator sees the end that the grant named. The last unit of a sliding window returns after
 /// its length and at most a slice more.
 fn ends_with_its_window(found: &Usage, grant: &Grant, ask: &Reservation) {
@@ -127,7 +195,7 @@ fn ends_with_its_window(found: &Usage, grant: &Grant, ask: &Reservation) {
             assert_eq!(found.window_s, HOUR);
             3_598_000..=3_780_000
         }
-        Kind::Fixed | Kind::Calendar(_) | Kind::Unknown => {
+        Kind::Fixed | Kind::Calendar(_) | Kind::InFlight | Kind::Unknown => {
             assert_eq!(found.window_s, grant.window_s.max(ask.window_s));
             grant.reset_ms.saturating_sub(2000)..=grant.reset_ms
         }

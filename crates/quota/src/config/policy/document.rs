@@ -7,7 +7,7 @@ use quotagate_protocol::{Mode, OnFailure, Window};
 use serde_json::Value;
 
 use super::super::identities::Identities;
-use super::super::time::WindowType;
+use super::super::time::{MaxWait, WindowType};
 use super::super::{MAX_PARTITION_BY, MAX_POLICIES, StoreConfig, warnings};
 use super::Policy;
 use super::conditions::Match;
@@ -46,11 +46,20 @@ object! {
             partition_by: Distinct<AnyText, 0, MAX_PARTITION_BY> = ["caller"],
         /// What happens to a request that has no value for an entry of `partition_by`.
         default("skip") on_missing: OnMissing = "deny",
-        /// Units in a window. 0 admits nobody.
-        required quota: UnitCount = 100,
+        /// Units in a window. 0 admits nobody. Required with `window`.
+        optional quota: UnitCount = 100,
         /// The length of a window, or a unit of the calendar. Windows follow the store's clock and
-        /// end for all callers at once, unless `stagger` or `sliding` is set.
-        required window: WindowType = "1h30m",
+        /// end for all callers at once, unless `stagger` or `sliding` is set. Required with
+        /// `quota`.
+        optional window: WindowType = "1h30m",
+        /// Instead of `quota` and `window`: the most units that running requests hold at once, on
+        /// all proxies. A request holds its `cost` until its stream ends, however it ends. 0 admits
+        /// nobody. `quota_from`, `tiers` and `overrides` replace this number as they replace
+        /// `quota`.
+        optional in_flight: UnitCount = 4,
+        /// How long a request waits for others to end, in order of arrival, before it is refused:
+        /// 0ms to 5s. Only with `in_flight`.
+        default("0ms") max_wait: MaxWait = "2s",
         /// Whether the quota holds in every interval of the window's length. Not with a window of
         /// the calendar, `precision: lease` or `stagger`.
         default(false) sliding: Boolean = true,
@@ -81,6 +90,12 @@ object! {
         /// What happens to its requests while the store fails. Left out, `store.on_failure` says
         /// it.
         optional on_failure: OnFailure = "local",
+    }
+    rule {
+        "oneOf": [
+            {"required": ["quota", "window"], "not": {"required": ["in_flight"]}},
+            {"required": ["in_flight"], "not": {"anyOf": [{"required": ["quota"]}, {"required": ["window"]}]}}
+        ]
     }
 }
 
@@ -133,10 +148,11 @@ impl<'a> PolicyFields<'a> {
         let name = self.name.take().and_then(|(name, at)| unique(name, &at, names));
         let partition = self.partition(name, context);
         let counting = self.counting();
-        let quotas = self.quotas(partition.as_ref(), counting.as_ref(), context.digester);
+        let quota = self.quota();
+        let quotas = self.quotas(quota, partition.as_ref(), counting.as_ref(), context.digester);
         let window = self.window(counting.as_ref());
         let (counting, on_failure) = (counting?, self.on_failure?);
-        let (name, quota, window) = (name?, self.quota?, window?);
+        let (name, quota, window) = (name?, quota?, window?);
         Some(Policy {
             item: Policy::own_item(name, quota, &window),
             name: name.into(),
@@ -146,6 +162,7 @@ impl<'a> PolicyFields<'a> {
             is_overridden: false,
             window,
             stagger: self.stagger?,
+            max_wait: self.max_wait?,
             mode: self.mode?,
             on_failure: on_failure.or(context.store.map(|store| store.on_failure))?,
             count: counting.count,
@@ -175,8 +192,26 @@ impl<'a> PolicyFields<'a> {
         Counting::new(&self.node, cost, count, self.precision, self.lease, self.count_denied)
     }
 
+    /// The units in a window, or those that requests hold at once.
+    fn quota(&self) -> Option<u64> {
+        match (self.in_flight?, self.quota?) {
+            (Some(slots), None) => Some(slots),
+            (None, Some(quota)) => Some(quota),
+            (Some(_), Some(_)) => {
+                let why = "cannot be with in_flight: keep one of the two, or write two policies";
+                self.node.field("quota").fault(why);
+                None
+            }
+            (None, None) => {
+                self.node.field("quota").fault("is required");
+                None
+            }
+        }
+    }
+
     fn quotas(
         &mut self,
+        quota: Option<u64>,
         partition: Option<&Partition>,
         counting: Option<&Counting>,
         digester: Option<&Digester>,
@@ -185,13 +220,26 @@ impl<'a> PolicyFields<'a> {
         let overrides = overrides::resolve(overrides, &at, partition.zip(digester))?;
         let (from, tiers) = (self.quota_from.take()?, self.tiers.take()?);
         let quotas = QuotaSources { overrides, from, tiers };
-        warnings::quotas(&self.node, self.quota?, &quotas, counting?, self.mode?);
+        warnings::quotas(&self.node, quota?, &quotas, counting?, self.mode?);
         Some(quotas)
     }
 
     fn window(&mut self, counting: Option<&Counting>) -> Option<Window> {
+        let (given, is_slots) = (self.window.take()?, self.in_flight?.is_some());
+        if !is_slots && self.max_wait.is_some_and(|wait| !wait.is_zero()) {
+            let why = "means nothing without in_flight: only running requests are waited for";
+            self.node.field("max_wait").fault(why);
+        }
+        if is_slots {
+            let (sliding, stagger, precision) = (self.sliding, self.stagger, self.precision);
+            return kinds::slots(&self.node, given, sliding, stagger, precision, counting);
+        }
+        let Some(window) = given else {
+            self.node.field("window").fault("is required");
+            return None;
+        };
         let (sliding, stagger, precision) = (self.sliding?, self.stagger?, self.precision?);
-        let window = kinds::resolve(&self.node, self.window.take()?, sliding, stagger, precision)?;
+        let window = kinds::resolve(&self.node, window, sliding, stagger, precision)?;
         warnings::lease(&self.node, &window, counting?);
         Some(window)
     }

@@ -2,8 +2,60 @@
 
 use quotagate_protocol::{Sliding, Window};
 
-use super::counting::PrecisionWord;
+use super::Count;
+use super::counting::{Counting, PrecisionWord};
 use crate::document::Node;
+
+/// The window of a policy with `in_flight`: none, so nothing about windows fits. A field that is
+/// `None` has a fault.
+pub(super) fn slots(
+    policy: &Node<'_>,
+    window: Option<Window>,
+    sliding: Option<bool>,
+    stagger: Option<bool>,
+    precision: Option<PrecisionWord>,
+    counting: Option<&Counting>,
+) -> Option<Window> {
+    let counts_by_answer = counting.map(|counting| counting.count != Count::All);
+    let counts_denied = counting.map(|counting| counting.count_denied);
+    let wrong = [
+        (
+            "window",
+            Some(window.is_some()),
+            "cannot be with in_flight: keep one of the two, or write two policies",
+        ),
+        ("sliding", sliding, "means nothing with in_flight, which has no window: leave it out"),
+        ("stagger", stagger, "means nothing with in_flight, which has no window: leave it out"),
+        (
+            "precision",
+            precision.map(|precision| precision == PrecisionWord::Lease),
+            "cannot be lease with in_flight: each request holds its own slot. Leave it out",
+        ),
+        (
+            "count",
+            counts_by_answer,
+            "cannot be by answer with in_flight: a request holds its slot before it is answered. Leave it out",
+        ),
+        (
+            "count_denied",
+            counts_denied,
+            "means nothing with in_flight: a request that is refused does not run. Leave it out",
+        ),
+    ];
+    let mut good = true;
+    for (field, is_wrong, why) in wrong {
+        if is_wrong == Some(true) {
+            policy.field(field).fault(why);
+        }
+        good &= is_wrong == Some(false);
+    }
+    if counting.is_some_and(|counting| counting.cost.settle.is_some()) {
+        let why = "cannot be with in_flight: a slot is free when its request ends, whatever that cost. Leave settle out";
+        policy.field("cost").field("settle").fault(why);
+        good = false;
+    }
+    good.then_some(Window::InFlight)
+}
 
 /// The window of a policy, sliding if it says so.
 pub(super) fn resolve(

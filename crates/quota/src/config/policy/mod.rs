@@ -43,10 +43,13 @@ pub struct Policy {
     /// Whether some partition has a runtime override. Then only the store knows whether a cost is
     /// above the quota.
     pub is_overridden: bool,
-    /// The window, not staggered.
+    /// The window, not staggered. [`Window::InFlight`]: running requests hold `quota` at most.
     pub window: Window,
     /// Whether each partition's windows start at a time of their own.
     pub stagger: bool,
+    /// How long a request waits for a slot, at most 5 s. 0 unless `window` is
+    /// [`Window::InFlight`].
+    pub max_wait: Duration,
     /// Whether the policy refuses.
     pub mode: Mode,
     /// By its dial: whom it refuses although its mode is shadow.
@@ -76,6 +79,14 @@ pub(crate) fn push_item(list: &mut String, name: &str, quota: u64, window_s: u32
     list.push_str(Buffer::new().format(window_s));
 }
 
+/// The same for a policy of slots, which has no window.
+pub(crate) fn push_slots_item(list: &mut String, name: &str, limit: u64) {
+    list.extend(["\"", name, "\";q=", Buffer::new().format(integer(limit)), SLOT_UNIT]);
+}
+
+/// The quota unit of slots in draft-ietf-httpapi-ratelimit-headers-11.
+const SLOT_UNIT: &str = ";qu=\"concurrent-requests\"";
+
 /// The largest Integer of a Structured Field has 15 digits (RFC 9651, section 3.3.1).
 pub(crate) fn integer(units: u64) -> u64 {
     units.min(999_999_999_999_999)
@@ -85,7 +96,10 @@ impl Policy {
     /// What [`item`](Self::item) is.
     pub(crate) fn own_item(name: &str, quota: u64, window: &Window) -> Arc<str> {
         let mut item = String::new();
-        push_item(&mut item, name, quota, window.usual_s());
+        match window {
+            Window::InFlight => push_slots_item(&mut item, name, quota),
+            _ => push_item(&mut item, name, quota, window.usual_s()),
+        }
         item.into()
     }
 
@@ -103,6 +117,11 @@ impl Policy {
             }
             _ => self.mode,
         }
+    }
+
+    /// Whether running requests hold its units, which are slots.
+    pub(crate) fn is_slots(&self) -> bool {
+        self.window == Window::InFlight
     }
 
     /// Whether a request holds its units until its response.

@@ -40,6 +40,7 @@ impl ModelStore {
             let reset_ms = (window + 1) * u64::from(r.window_s) * 1000 - now_ms;
             Ok(Grant {
                 window_s: 0,
+                waiting: 0,
                 granted: needed + spare,
                 used: *used,
                 quota: r.quota,

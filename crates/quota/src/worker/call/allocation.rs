@@ -158,7 +158,7 @@ impl GrantShare {
 
 impl Left {
     fn new(reserved: &Reserved, grant: Grant, sent: Monotonic, now: Monotonic) -> Self {
-        let Grant { granted: amount, used, quota, reset_ms, window, window_s } = grant;
+        let Grant { granted: amount, used, quota, reset_ms, window, window_s, .. } = grant;
         let (reset, remaining) = (Duration::from_millis(reset_ms), grant.left());
         let resets = now + reset;
         let whose = &reserved.counter.window;
@@ -168,7 +168,7 @@ impl Left {
             Window::Sliding(sliding) => {
                 now + whose.length() + Duration::from_millis(sliding.slice_ms())
             }
-            Window::Fixed(_) | Window::Calendar(_) => resets,
+            Window::Fixed(_) | Window::Calendar(_) | Window::InFlight => resets,
         };
         Self {
             units: GrantedUnits {

@@ -30,6 +30,8 @@ pub(crate) const MAX_COSTS: usize = 8;
 /// Bytes of a reservation in the body, its key not included. A fixed window never needs more. Other
 /// windows may need 81 more, for which the other half of the body has room.
 const ITEM_BYTES: usize = 208;
+/// The same of what a worker says of its slots.
+const SLOTS_ITEM_BYTES: usize = 448;
 
 /// The reservations of a call, merged by counter and cost.
 #[derive(Clone, Debug, Default)]
@@ -38,6 +40,8 @@ pub(crate) struct Batch {
     /// The index of the first reservation of each counter that a request waits for. Most calls have
     /// few, which are compared sooner than hashed.
     first: BTreeMap<Counter, usize>,
+    /// What it says of slots, after the reservations.
+    slots: Vec<Reservation>,
     bytes: usize,
 }
 
@@ -102,6 +106,7 @@ impl Reserved {
             count_denied: self.count_denied,
             shadow: self.shadow,
             own_quota: self.own_quota,
+            holding: None,
         }
     }
 
@@ -115,7 +120,7 @@ impl Reserved {
             Ok(grant) => grant,
             Err(why) => return Ok(Err(why)),
         };
-        let Grant { granted, used, quota, reset_ms, window, window_s } = grant;
+        let Grant { granted, used, quota, reset_ms, window, window_s, .. } = grant;
         let asked = self.want.saturating_add(self.spare);
         if granted > asked {
             return Err(Misread::TooMuch { granted, asked });
@@ -130,6 +135,28 @@ impl Reserved {
             Err(format!("no counter can have these numbers: {grant:?}"))
         })
     }
+}
+
+/// Checks what the store grants of slots, as [`Reserved::read`] does.
+fn read_slots(
+    asked: &Reservation,
+    grant: Result<Grant, String>,
+) -> Result<Result<Grant, String>, Misread> {
+    let grant = match grant {
+        Ok(grant) => grant,
+        Err(why) => return Ok(Err(why)),
+    };
+    if grant.granted > asked.want {
+        return Err(Misread::TooMuch { granted: grant.granted, asked: asked.want });
+    }
+    let Grant { granted, used, quota, window, waiting, .. } = grant;
+    let is_sound =
+        granted <= used && [used, quota, window, waiting].iter().all(|n| *n <= MAX_UNITS);
+    Ok(if is_sound {
+        Ok(grant)
+    } else {
+        Err(format!("no slots can have these numbers: {grant:?}"))
+    })
 }
 
 impl Batch {
@@ -175,8 +202,19 @@ impl Batch {
     }
 
     fn has_room(&self, items: usize, key_bytes: usize, others: usize) -> bool {
-        self.reserved.len() + items + others <= MAX_ITEMS
+        self.reserved.len() + self.slots.len() + items + others <= MAX_ITEMS
             && self.bytes + key_bytes + items * ITEM_BYTES <= MAX_BODY / 2
+    }
+
+    /// Whether it can also say something of the slots of the counter with this key.
+    pub(crate) fn has_room_for_slots(&self, key: &str, others: usize) -> bool {
+        self.has_room(1, key.len() + SLOTS_ITEM_BYTES, others)
+    }
+
+    /// Says what the worker holds of slots.
+    pub(crate) fn say(&mut self, slots: Reservation) {
+        self.bytes += slots.key.len() + SLOTS_ITEM_BYTES;
+        self.slots.push(slots);
     }
 
     fn reserve(&mut self, check: &Check, config: &Config) -> usize {
@@ -215,9 +253,14 @@ impl Batch {
         self.reserved.len() - 1
     }
 
-    /// Whether it has no reservations.
+    /// Whether it has no reservations, and says nothing of slots.
     pub(crate) const fn is_empty(&self) -> bool {
-        self.reserved.is_empty()
+        self.reserved.is_empty() && self.slots.is_empty()
+    }
+
+    /// Takes what it says of slots, once the call has ended.
+    pub(crate) fn take_slots(&mut self) -> Vec<Reservation> {
+        std::mem::take(&mut self.slots)
     }
 
     /// A request of this call is refused before the call returns. Its cost still counts.
@@ -238,11 +281,17 @@ impl Batch {
             budget_ms: u32::try_from(budget.as_millis()).unwrap_or(u32::MAX),
             refunds,
             charges,
-            reservations: self.reserved.iter().map(Reserved::message).collect(),
+            reservations: self
+                .reserved
+                .iter()
+                .map(Reserved::message)
+                .chain(self.slots.iter().cloned())
+                .collect(),
         }
     }
 
-    /// Checks the grants of a reply: one for each reservation, or why the reservation failed.
+    /// Checks the grants of a reply: one for each reservation, or why the reservation failed. Those
+    /// of slots come last.
     ///
     /// # Errors
     /// Why it is not a reply to this call.
@@ -250,11 +299,19 @@ impl Batch {
         &self,
         grants: Vec<Result<Grant, String>>,
     ) -> Result<Vec<Result<Grant, String>>, Misread> {
-        if grants.len() != self.reserved.len() {
-            let (grants, reservations) = (grants.len(), self.reserved.len());
-            return Err(Misread::Count { grants, reservations });
+        let reservations = self.reserved.len() + self.slots.len();
+        if grants.len() != reservations {
+            return Err(Misread::Count { grants: grants.len(), reservations });
         }
-        self.reserved.iter().zip(grants).map(|(reserved, grant)| reserved.read(grant)).collect()
+        let mut grants = grants.into_iter();
+        let mut read = Vec::with_capacity(reservations);
+        for (reserved, grant) in self.reserved.iter().zip(grants.by_ref()) {
+            read.push(reserved.read(grant)?);
+        }
+        for (slots, grant) in self.slots.iter().zip(grants) {
+            read.push(read_slots(slots, grant)?);
+        }
+        Ok(read)
     }
 
     /// The reservations, in the order of the body.

@@ -9,7 +9,7 @@ use super::allocation::{Allocation, GrantShare};
 use super::batch::{Batch, MAX_ADJUSTMENTS, MAX_CHARGES, Reserved};
 use super::breaker::BreakerChange;
 use super::faults::{CallFault, CallOutcome, Misread};
-use crate::decision::GrantedUnits;
+use crate::decision::{Decision, GrantedUnits};
 use crate::evaluate::Counter;
 use crate::time::Monotonic;
 use crate::worker::requests::{Stage, Waiter, Want};
@@ -28,6 +28,7 @@ impl<W> Worker<W> {
         self.calls.under_way.len() < MAX_IN_FLIGHT
             && (self.batch_is_due(now)
                 || self.adjustments_are_due(now)
+                || self.slots_are_due(now)
                 || self.refills_are_due(now))
     }
 
@@ -56,12 +57,16 @@ impl<W> Worker<W> {
             self.calls.last_was_shared = tickets.len() > 1;
         }
         batch.prefetch(&mut self.leases, adjustments, now);
+        if self.slots_are_due(now) {
+            self.say_slots(&mut batch, adjustments, now);
+            until = until.max(now + self.config.store.timeout);
+        }
         self.calls.refills_due &= self.leases.needs_refill();
         if tickets.is_empty() {
             if adjustments == 0 && batch.is_empty() {
                 return None;
             }
-            until = now + self.config.store.timeout.max(SHORTEST_TIMEOUT);
+            until = until.max(now + self.config.store.timeout);
         }
         let probe = !batch.is_empty() && self.calls.breaker.calling(now);
         let timeout = until.since(now);
@@ -85,10 +90,10 @@ impl<W> Worker<W> {
         reply: Result<ReserveReply, Misread>,
         now: Monotonic,
     ) {
-        let Some(call) = self.calls.take(id) else { return };
+        let Some(mut call) = self.calls.take(id) else { return };
         let checked =
             reply.and_then(|ReserveReply { dials, grants }| Ok((dials, call.batch.check(grants)?)));
-        let grants = match checked {
+        let mut grants = match checked {
             Ok((dials, grants)) => {
                 self.overrides.hear(dials, now);
                 grants
@@ -99,6 +104,8 @@ impl<W> Worker<W> {
         if call.batch.is_empty() {
             return;
         }
+        let slots = call.batch.take_slots();
+        let of_slots = grants.split_off(call.batch.reserved().len());
         let grants = self.usable(&call.batch, grants, now);
         let mut allocation = Allocation::new(call.batch.into_reserved(), grants, call.sent, now);
         for waiter in call.tickets.iter().filter_map(|ticket| self.requests.get(*ticket)) {
@@ -115,7 +122,7 @@ impl<W> Worker<W> {
             let decision = self.under(arrived_under.as_ref(), |worker| {
                 worker.decide(wants, Some(&mut allocation), now)
             });
-            self.requests.decide(ticket, waiter, decision);
+            self.decided(ticket, waiter, decision, now);
         }
         let mut refunds = Vec::new();
         for share in allocation.close() {
@@ -125,6 +132,7 @@ impl<W> Worker<W> {
         for (counter, units) in refunds {
             self.send_back(&counter, units, now);
         }
+        self.slots_answered(slots, of_slots, now);
         // Failed reservations say nothing about the others: a part of the store may be down.
         let change = self.calls.breaker.succeeded(now);
         self.telemetry.notices.changed(change, now);
@@ -215,13 +223,14 @@ impl<W> Worker<W> {
         grants.into_iter().zip(batch.reserved()).map(each).collect()
     }
 
-    fn all_failed(&mut self, call: Call, fault: &CallFault<'_>, now: Monotonic) {
+    fn all_failed(&mut self, mut call: Call, fault: &CallFault<'_>, now: Monotonic) {
         self.telemetry.count_call(fault.outcome());
         self.telemetry.notices.call_failed(fault, self.config.store.reach.token(), now);
         // A failed call without reservations says nothing about them.
         if call.batch.is_empty() {
             return;
         }
+        let slots = call.batch.take_slots();
         for reserved in call.batch.into_reserved() {
             self.leases.failed(&reserved.counter, reserved.spare);
         }
@@ -233,7 +242,9 @@ impl<W> Worker<W> {
             self.telemetry.count_call(CallOutcome::Suspended);
         }
         self.telemetry.notices.changed(change, now);
+        self.slots_failed(slots, now);
         if !self.calls.breaker.lets_through(now) {
+            self.fail_slots(now);
             for ticket in self.requests.take_gathering() {
                 self.fail(ticket, now);
             }
@@ -255,6 +266,25 @@ impl<W> Worker<W> {
                 }
             }
         }
+        self.decided(ticket, waiter, decision, now);
+    }
+
+    /// A request that waited for a call is decided.
+    fn decided(
+        &mut self,
+        ticket: Ticket,
+        mut waiter: Waiter<W>,
+        decision: Decision,
+        now: Monotonic,
+    ) {
+        let (ticket, decision) = match waiter.slots.take() {
+            Some(taken) => {
+                let under = waiter.arrived_under.clone();
+                self.under(under.as_ref(), |worker| worker.decided_with(*taken, decision, now))
+            }
+            None => (ticket, decision),
+        };
         self.requests.decide(ticket, waiter, decision);
+        self.serve_freed(now);
     }
 }

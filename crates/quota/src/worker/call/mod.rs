@@ -8,7 +8,7 @@ pub(crate) mod breaker;
 pub(super) mod faults;
 mod flight;
 
-use batch::Batch;
+pub(super) use batch::Batch;
 #[cfg(test)]
 pub(super) use batch::{MAX_ADJUSTMENTS, MAX_COSTS};
 pub(super) use flight::LOST_AFTER;

@@ -86,6 +86,20 @@ impl Telemetry {
         }
     }
 
+    /// Counts a request. `by_worker`: it needed no call.
+    pub(super) fn count_decided(
+        &mut self,
+        policy: usize,
+        outcome: Outcome,
+        key: &Arc<str>,
+        by_worker: bool,
+    ) {
+        match by_worker {
+            true => self.count_from_ledger(policy, outcome, key),
+            false => self.count(policy, outcome),
+        }
+    }
+
     /// Counts a request. Nobody counts those of a policy that is gone.
     pub(super) fn count(&mut self, policy: usize, outcome: Outcome) {
         let index = match &self.moved {

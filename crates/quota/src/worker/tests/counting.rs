@@ -197,6 +197,7 @@ fn nothing_is_refunded_if_the_counter_overflowed() {
     w.cancel(gone, at(0));
     let full = Ok(Grant {
         window_s: 0,
+        waiting: 0,
         granted: 2,
         used: MAX_UNITS,
         quota: MAX_UNITS,

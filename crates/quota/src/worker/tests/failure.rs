@@ -72,8 +72,15 @@ fn only_the_probe_decides_whether_the_store_is_still_dead() {
 #[test]
 fn malformed_answer_is_a_failure_of_the_store() {
     let too_many = grant(2, 2);
-    let beyond =
-        Ok(Grant { window_s: 0, granted: 1, used: 1, quota: 5, reset_ms: 60_001, window: 9 });
+    let beyond = Ok(Grant {
+        window_s: 0,
+        waiting: 0,
+        granted: 1,
+        used: 1,
+        quota: 5,
+        reset_ms: 60_001,
+        window: 9,
+    });
     let failed = Err("down".into());
     for body in [
         b"<html>".to_vec(),
@@ -205,7 +212,15 @@ fn local_share_ends_with_the_store_window_if_that_is_known() {
     answer(
         &mut w,
         id,
-        &[Ok(Grant { window_s: 0, granted: 1, used: 1, quota: 25, reset_ms: 30_000, window: 9 })],
+        &[Ok(Grant {
+            window_s: 0,
+            waiting: 0,
+            granted: 1,
+            used: 1,
+            quota: 25,
+            reset_ms: 30_000,
+            window: 9,
+        })],
         0,
     );
     decisions(&mut w);
@@ -242,7 +257,15 @@ fn known_spent_counter_precedes_a_policy_that_fails_closed() {
     answer(
         &mut w,
         id,
-        &[Ok(Grant { window_s: 0, granted: 0, used: 25, quota: 25, reset_ms: 30_000, window: 9 })],
+        &[Ok(Grant {
+            window_s: 0,
+            waiting: 0,
+            granted: 0,
+            used: 25,
+            quota: 25,
+            reset_ms: 30_000,
+            window: 9,
+        })],
         0,
     );
     decisions(&mut w);

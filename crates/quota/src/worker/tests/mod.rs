@@ -14,6 +14,7 @@ mod mark;
 mod partial;
 mod settling;
 mod shadow;
+mod slots;
 mod statistics;
 mod two_stores;
 
@@ -95,7 +96,7 @@ fn call(worker: &mut TestWorker, ms: u64) -> (CallId, ReserveRequest) {
 type Granted = Result<Grant, String>;
 
 fn grant(granted: u64, used: u64) -> Granted {
-    Ok(Grant { window_s: 0, granted, used, quota: 5, reset_ms: 30_000, window: 9 })
+    Ok(Grant { window_s: 0, waiting: 0, granted, used, quota: 5, reset_ms: 30_000, window: 9 })
 }
 
 fn reply(grants: &[Granted]) -> Vec<u8> {

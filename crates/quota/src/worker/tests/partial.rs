@@ -60,6 +60,7 @@ fn skewed(rate: u64) -> Healthy {
                 let granted = wanted.want;
                 Ok(Grant {
                     window_s: 0,
+                    waiting: 0,
                     granted,
                     used: granted,
                     quota,

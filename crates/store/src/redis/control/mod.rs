@@ -20,8 +20,10 @@ use super::routing::{Router, Urgency};
 use super::script::{CONTROL, Form, counter_key, lacks_rights, override_key, quota_key, whole};
 use crate::control::{
     Change, ControlStore, CounterPage, FoundKeys, HashName, KeptCounters, Key, KeyState,
-    LAST_DOCUMENT, MAX_HISTORY, MAX_VALUE, Publication, Reply, Snapshot, Upsert,
+    LAST_DOCUMENT, MAX_HISTORY, MAX_VALUE, Publication, Released, Reply, SlotsState, Snapshot,
+    Upsert,
 };
+use crate::in_flight::{Slots, WorkerField};
 use crate::sliding::Slices;
 use crate::store::StoreError;
 use crate::window::CounterId;
@@ -77,6 +79,31 @@ impl Redis {
     /// The key of the texts of published documents.
     fn texts_key(&self, domain: &str) -> String {
         format!("{}:texts:{{{domain}}}", self.prefix)
+    }
+
+    /// The slots of a counter's key, and the time of the server that counts them.
+    async fn read_slots(&self, key: &str) -> Result<(Duration, Slots), StoreError> {
+        let name = counter_key(&self.prefix, key, CounterId::InFlight);
+        let run = async |command: &'static str, name: Option<&str>| {
+            let command = |_| {
+                let mut command = redis::cmd(command);
+                command.arg(name);
+                command
+            };
+            self.execute(key, command).await
+        };
+        let (time, fields) = tokio::join!(run("TIME", None), run("HGETALL", Some(&name)));
+        let Value::Array(parts) = time? else { return Err(unexpected()) };
+        let now = clock(&parts).ok_or_else(unexpected)?;
+        let fields = match fields? {
+            Value::Array(values) => {
+                let mut values = values.into_iter();
+                std::iter::from_fn(|| Some((values.next()?, values.next()?))).collect()
+            }
+            Value::Map(fields) => fields,
+            _ => return Err(unexpected()),
+        };
+        Ok((now, Slots::parse(fields.iter().filter_map(field_of))))
     }
 
     fn key_of(&self, key: Key<'_>) -> String {
@@ -251,6 +278,18 @@ impl ControlStore for Redis {
 
     fn get<'a>(&'a self, key: Key<'a>) -> Reply<'a, KeyState> {
         async move {
+            if let Key::Counter { key, id: CounterId::InFlight } = key {
+                let (now, slots) = self.read_slots(key).await?;
+                if !slots.is_in_use(now) {
+                    return Ok(KeyState { now, ..KeyState::default() });
+                }
+                return Ok(KeyState {
+                    now,
+                    value: Some(slots.held(now).to_string()),
+                    ttl_ms: u64::try_from(slots.end().saturating_sub(now).as_millis()).ok(),
+                    own_quota: slots.own_quota(now),
+                });
+            }
             let name = &self.key_of(key);
             let home = self.owner(key.counter());
             let run = async |command: &'static str, name: Option<&str>| {
@@ -347,6 +386,40 @@ impl ControlStore for Redis {
             Ok(matches!(self.execute(key.counter(), delete).await?, Value::Int(count) if count > 0))
         }
         .boxed()
+    }
+
+    fn slots<'a>(&'a self, key: &'a str) -> Reply<'a, SlotsState> {
+        async move {
+            let (now, slots) = self.read_slots(key).await?;
+            Ok(slots.state(now))
+        }
+        .boxed()
+    }
+
+    fn release<'a>(&'a self, key: &'a str, of: Option<&'a str>) -> Reply<'a, Released> {
+        async move {
+            let hash = counter_key(&self.prefix, key, CounterId::InFlight);
+            let arguments = [&b"release"[..], of.unwrap_or_default().as_bytes()];
+            let (now, values) = self.run(&[hash], &arguments).await?;
+            let mut released = Released::default();
+            for value in &values {
+                let Value::BulkString(value) = value else { return Err(unexpected()) };
+                let held = WorkerField::parse(value).map_or(0, |field| field.held_at(now));
+                if held > 0 {
+                    released.add(held);
+                }
+            }
+            Ok(released)
+        }
+        .boxed()
+    }
+}
+
+/// The name and the value of a field.
+fn field_of((name, value): &(Value, Value)) -> Option<(&[u8], &[u8])> {
+    match (name, value) {
+        (Value::BulkString(name), Value::BulkString(value)) => Some((name, value)),
+        _ => None,
     }
 }
 

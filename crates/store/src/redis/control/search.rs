@@ -221,6 +221,8 @@ mod tests {
             // Redis itself deletes what a fixed or a sliding window no longer needs.
             ("28333", LeftOut, key),
             ("s60", LeftOut, key),
+            ("slots", LeftOut, key),
+            ("slots2", Found, None),
             ("1700000000-", Found, None),
             ("override", Found, None),
         ] {

@@ -117,6 +117,7 @@ impl<'a> Outcomes<'a> {
             }
             Operation::Reserve { reservation, .. } => {
                 let granted = whole_of(first)?;
+                let mut waiting = 0;
                 let (position, reset_ms) = match reservation.window() {
                     // The slice of the moment at which the script ran.
                     window @ Window::Sliding(_) => {
@@ -127,6 +128,12 @@ impl<'a> Outcomes<'a> {
                         let left = Duration::from_secs(position.span.end).saturating_sub(now);
                         (position, u64::try_from(left.as_millis()).ok()?)
                     }
+                    window @ Window::InFlight => {
+                        let held_ms = whole_of(self.number()?)?;
+                        waiting = whole_of(self.number()?)?;
+                        let serial = reservation.holding.as_ref().map_or(0, |said| said.serial);
+                        (Position::numbered(window, serial), held_ms)
+                    }
                 };
                 Some(ScriptAnswer::Granted(Grant {
                     granted,
@@ -135,6 +142,7 @@ impl<'a> Outcomes<'a> {
                     reset_ms,
                     window: position.number,
                     window_s: position.window_s(),
+                    waiting,
                 }))
             }
         }
@@ -193,7 +201,7 @@ pub fn lacks_rights(reason: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use quotagate_protocol::{Adjustment, Kind, Reservation};
+    use quotagate_protocol::{Adjustment, Holding, Kind, Reservation};
 
     use super::super::ScriptCall;
     use super::*;
@@ -231,8 +239,14 @@ mod tests {
             &[-1.0, 0.0, 0.0],
             &[-2.0, 0.0, 0.0],
         ]);
-        let grant =
-            Grant { granted: 3, used: 57, quota: 100, reset_ms: 42_137, window: 7, window_s: 0 };
+        let grant = Grant {
+            granted: 3,
+            used: 57,
+            quota: 100,
+            reset_ms: 42_137,
+            window: 7,
+            ..Grant::default()
+        };
         let clock = Duration::from_millis(now_ms.into());
         let answers = vec![
             ScriptAnswer::Adjusted,
@@ -276,6 +290,33 @@ mod tests {
             Adjustment { key: "test:p:{*}".into(), kind, window_s, offset_s, window: 6, units: 1 };
         let granted = numbers(&[3.0, 57.0, 100.0]);
         assert!(matches!(read(Operation::Refund(&refund), &granted), ScriptAnswer::Failed(_)));
+    }
+
+    #[test]
+    fn grant_of_slots_has_the_serial_and_what_others_miss() {
+        let holding = Holding { worker: "w".into(), serial: 7, ..Holding::default() };
+        let of = Reservation { kind: Kind::InFlight, window_s: 0, ..(*reservation()).clone() };
+        let slots = CheckedReservation::new(Reservation { holding: Some(holding), ..of });
+        let reservation = &slots.unwrap();
+        let read = |numbers: &[f64]| {
+            let operation = Operation::Reserve { index: 0, reservation };
+            let call = ScriptCall { operations: &[operation], now: Duration::from_secs(7) };
+            call.read(&packed(&[&[7_000.0], numbers])).0.pop().unwrap()
+        };
+        let grant = Grant {
+            granted: 3,
+            used: 5,
+            quota: 9,
+            reset_ms: 9_000,
+            window: 7,
+            window_s: 0,
+            waiting: 2,
+        };
+        assert_eq!(read(&[3.0, 5.0, 9.0, 9_000.0, 2.0]), ScriptAnswer::Granted(grant));
+        for wrong in [&[3.0, 5.0, 9.0, 9_000.0][..], &[3.0, 5.0, 9.0, 9_000.0, f64::NAN]] {
+            assert!(matches!(read(wrong), ScriptAnswer::Failed(StoreError::NoAnswer(_))));
+        }
+        assert_eq!(read(&[-2.0, 0.0, 0.0]), ScriptAnswer::OverrideElsewhere);
     }
 
     #[test]

@@ -27,6 +27,9 @@
 --          names follow; the names of fields to delete first; name, value, ... A new field beyond
 --          the most is not set.
 --          {now_ms}
+-- release: KEYS: the hash of slots. ARGV: the name of a worker, or what comes before a dot in the names
+--          of several; all, if it is empty.
+--          {now_ms, value, ...}: what the fields held that were deleted
 -- history: KEYS: a list. ARGV: how many entries.
 --          {now_ms, entry, ...}
 --
@@ -193,6 +196,26 @@ function operations.upsert()
     return done
   end
   return {now_ms}
+end
+
+function operations.release()
+  local key, of = KEYS[1], ARGV[2]
+  local found = pcall('HGETALL', key)
+  if failed(found) then
+    return found
+  end
+  local reply, start = {now_ms}, of .. '.'
+  for i = 1, #found, 2 do
+    local name = found[i]
+    if of == '' or name == of or string.sub(name, 1, #start) == start then
+      local done = pcall('HDEL', key, name)
+      if failed(done) then
+        return done
+      end
+      reply[#reply + 1] = found[i + 1]
+    end
+  end
+  return reply
 end
 
 function operations.history()

@@ -7,7 +7,10 @@
 --
 -- A fixed window or one of the calendar has a counter of its own, a whole number. A sliding window
 -- has one for all slices: the number of the first slice, and the units of it and of each one after
--- it.
+-- it. Slots have a hash with one field for each worker, by its name: its serial, the slots that it
+-- holds, when it expires in ms, the slots that its requests wait for, since when the oldest of them
+-- waits, since when it holds its oldest slot, the slots that it asked for last and did not get, and
+-- the limit if that is not the policy's, else -1.
 --
 -- A number in ARGV[i] is a double of eight bytes, little-endian: exact up to 2^53 - 1, and far
 -- cheaper to read than text. So are the numbers of a sliding window.
@@ -21,10 +24,16 @@
 --          1 if refused units count, too, 2 if <key>:quota keeps the quota for operators, and 4 if
 --          the counter is kept after its window. A ninth number is the quota to keep, if it is
 --          another one than that in force.
+-- thirteen: reserve slots: the eight of a reservation, with 0 as start_s and end_s and with the length
+--          of the worker's name as spare; then its serial, the slots that it holds and that its
+--          requests wait for, for how many ms they wait and it has held a slot at most; its name;
+--          and then, as above, the override or the quota to keep.
 --
 -- Replies doubles of eight bytes in one text, which costs the caller far less than an array: now_ms,
 -- then three numbers for each key, in their order:
---          granted, used, quota in force. A fourth one follows for a sliding window: reset_ms
+--          granted, used, quota in force. A fourth one follows for a sliding window: reset_ms. For
+--          slots a fourth and a fifth one: how long they are held in ms, or 0 if the field has this
+--          serial or a later one, and nothing was changed; and what other workers wait for
 --          -1, 0, 0: that window is not the current one, nothing was changed
 --          -2, 0, 0: the override cannot be read on this node now, nothing was changed
 --          -3, adjusted units, 0
@@ -43,6 +52,7 @@ local RESERVE_BYTES = 64
 local ADJUST = '<ddd'
 local WINDOW_BYTES = 24
 local SLICE_BYTES = 32
+local SLOT_BYTES = 40 -- after a reservation, before the name
 
 local call, pcall, read, write = redis.call, redis.pcall, struct.unpack, struct.pack
 local rep, spread = string.rep, unpack or table.unpack
@@ -70,9 +80,88 @@ local function fault_of(reply)
   return type(reply) == 'table' and reply.err and reply
 end
 
--- The functions for sliding windows. Only the first sliding window of a call makes them, since that
--- takes time.
-local function sliding_functions()
+-- The function for slots, or the functions for sliding windows. Only the first such operation of a
+-- call makes them, since that takes time.
+local function functions_for(slots)
+  if slots then
+    local HOLDING_MS = 9000 -- as long as a worker holds slots without saying so again
+    local CLAIM_MS = 1000 -- as long as its requests wait without saying so again
+    local TTL_MS = 10000 -- more than HOLDING_MS
+    local DROPPED = 100 -- most fields that a call deletes
+    local WORKERS = 4096 -- most that hold slots of a counter
+    local FIELD = '<dddddddd'
+    local FIELD_BYTES = 64
+
+    return function(key, operation, worker, quota, want, min, own)
+      local serial, held, waiting, waited_ms, longest_ms = read('<ddddd', operation, RESERVE_BYTES + 1)
+      local fields = pcall('HGETALL', key)
+      if fault_of(fields) then
+        return fields, 0, 0
+      end
+      local ends_ms, since_ms = now_ms + HOLDING_MS, most(0, now_ms - waited_ms)
+      local others, ahead, asked, dropped, workers, newest, had = 0, 0, 0, 0, 1, nil, nil
+      for i = 1, #fields, 2 do
+        local name, value = fields[i], fields[i + 1]
+        local s, h, ends, w, since, longest, missed, kept
+        if #value == FIELD_BYTES then
+          s, h, ends, w, since, longest, missed, kept = read(FIELD, value)
+        end
+        if s and ends <= now_ms then
+          if dropped < DROPPED then
+            dropped = dropped + 1
+            pcall('HDEL', key, name)
+          end
+        else
+          local is_sound = s and h >= 0 and h <= MOST and w >= 0 and w <= MOST and missed >= 0 and missed <= MOST
+          if not is_sound then
+            -- Nobody knows what this worker holds: all of them, until it says so, or until it
+            -- expires.
+            s, h, ends, w, since, longest, missed, kept = 0, MOST, nil, 0, now_ms, now_ms, 0, -1
+          end
+          -- The clock went back, or something else wrote the field.
+          if not (ends and ends <= ends_ms) then
+            ends = ends_ms
+            local fault = fault_of(pcall('HSET', key, name, write(FIELD, s, h, ends, w, since, longest, missed, kept)))
+            if fault then
+              return fault, 0, 0
+            end
+          end
+          if name == worker then
+            if is_sound and s >= serial then
+              newest, had = s, h
+            end
+          else
+            others, workers = others + h, workers + 1
+            if ends >= ends_ms - CLAIM_MS then
+              asked = asked + most(w, missed)
+              if since < since_ms then
+                ahead = ahead + w
+              end
+            end
+          end
+        end
+      end
+      asked = least(asked, MOST)
+      if newest then
+        return 0, least(others + had, MOST), quota, 0, asked
+      end
+
+      if workers > WORKERS then
+        return redis.error_reply('ERR too many workers hold slots of the counter'), 0, 0
+      end
+      local free = floor(most(0, quota - others - held - ahead))
+      local granted = free >= min and least(want, free) or 0
+      -- Requests that never fit hold up nobody.
+      local left = min <= quota and most(0, waiting - granted) or 0
+      local field = write(FIELD, serial, held + granted, ends_ms, left, since_ms, most(0, now_ms - longest_ms), want - granted, own)
+      local fault = fault_of(pcall('HSET', key, worker, field)) or fault_of(pcall('PEXPIRE', key, TTL_MS))
+      if fault then
+        return fault, 0, 0
+      end
+      return granted, least(others + held + granted, MOST), quota, HOLDING_MS, asked
+    end
+  end
+
   -- The slices in `value` that count at slice `now`, which `at` is one of: the number of the first
   -- one, their units, and the sum. Slices after `now` were counted before the clock went back. If
   -- they are too far ahead, nothing counts.
@@ -191,12 +280,18 @@ local function adjust_window(key, operation)
   return -3, most(delta, -delta), 0
 end
 
--- Returns nothing if it needs the functions for sliding windows and `sliding` has none.
-local function reserve(key, operation, sliding)
+-- Returns nothing if it needs the functions for sliding windows and `sliding` has none, and nil and
+-- true if it needs the function for slots.
+local function reserve(key, operation, sliding, slots)
   local start_s, end_s, quota, want, min, spare, flags, stem = read(RESERVE, operation)
-  local slides = end_s == 0
+  local slides, bytes = end_s == 0, RESERVE_BYTES
   if slides then
-    if not sliding then
+    if start_s == 0 then
+      if not slots then
+        return nil, true
+      end
+      bytes = bytes + SLOT_BYTES + spare
+    elseif not sliding then
       return
     end
   elseif now_s < start_s or now_s >= end_s then
@@ -205,15 +300,15 @@ local function reserve(key, operation, sliding)
 
   local own, override = quota, nil
   if stem > 0 then
-    if #operation > RESERVE_BYTES then
-      own = read('<d', operation, RESERVE_BYTES + 1)
+    if #operation > bytes then
+      own = read('<d', operation, bytes + 1)
     end
     override = pcall('GET', string.sub(key, 1, stem) .. 'override')
     if fault_of(override) then
       return -2, 0, 0
     end
   else
-    override = string.sub(operation, RESERVE_BYTES + 1)
+    override = string.sub(operation, bytes + 1)
   end
   if override then
     if override == 'unlimited' then
@@ -223,6 +318,10 @@ local function reserve(key, operation, sliding)
     elseif string.match(override, '^%d+$') then
       quota = least(tonumber(override), MOST)
     end
+  end
+  if slides and start_s == 0 then
+    local worker = string.sub(operation, RESERVE_BYTES + SLOT_BYTES + 1, bytes)
+    return slots(key, operation, worker, quota, want, min, flags > 1 and own or -1)
   end
 
   local value = pcall('GET', key)
@@ -301,21 +400,25 @@ local function reserve(key, operation, sliding)
   return granted, used + taken, quota, reset_ms
 end
 
-local replies, faults, at, sliding = {now_ms}, nil, 2, nil
+local replies, faults, at, sliding, slots = {now_ms}, nil, 2, nil, nil
 for i = 1, #ARGV do
   local key, operation = KEYS[i], ARGV[i]
   local bytes = #operation
-  local first, second, third, fourth
+  local first, second, third, fourth, fifth
   if bytes == WINDOW_BYTES or bytes == WINDOW_BYTES + 1 then
     first, second, third = adjust_window(key, operation)
   elseif bytes == SLICE_BYTES then
-    sliding = sliding or sliding_functions()
+    sliding = sliding or functions_for(false)
     first, second, third = sliding.adjust(key, operation)
   else
-    first, second, third, fourth = reserve(key, operation, sliding)
+    first, second, third, fourth, fifth = reserve(key, operation, sliding, slots)
     if not first then
-      sliding = sliding_functions()
-      first, second, third, fourth = reserve(key, operation, sliding)
+      if second then
+        slots = functions_for(true)
+      else
+        sliding = functions_for(false)
+      end
+      first, second, third, fourth, fifth = reserve(key, operation, sliding, slots)
     end
   end
   if fault_of(first) then
@@ -332,6 +435,10 @@ for i = 1, #ARGV do
   if fourth then
     replies[at] = fourth
     at = at + 1
+    if fifth then
+      replies[at] = fifth
+      at = at + 1
+    end
   end
 end
 local numbers = write('<' .. rep('d', at - 1), spread(replies))

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use quotagate_protocol::{Adjustment, Window};
+use quotagate_protocol::{Adjustment, Holding, Window};
 use redis::{Cmd, RedisWrite, Value};
 
 use super::answer::{self, Outcomes, ScriptAnswer};
@@ -14,6 +14,8 @@ use crate::window::{CounterId, Position};
 pub const MAX_OPERATIONS: usize = 32;
 /// Numbers in the argument of a reservation, without that of a quota to keep.
 const NUMBERS: usize = 8;
+/// Numbers that a reservation of slots has beside them.
+const SLOT_NUMBERS: usize = 5;
 
 /// What the script does with one counter.
 #[derive(Clone, Copy, Debug)]
@@ -88,9 +90,12 @@ impl<'a> Operation<'a> {
         }
     }
 
-    /// Whether a key beside the counter keeps the quota.
+    /// Whether a key beside the counter keeps the quota. Slots keep it with each worker.
     fn has_own_quota(&self) -> bool {
-        matches!(self, Self::Reserve { reservation, .. } if reservation.own_quota)
+        let keeps = |reservation: &CheckedReservation| {
+            reservation.own_quota && *reservation.window() != Window::InFlight
+        };
+        matches!(self, Self::Reserve { reservation, .. } if keeps(reservation))
     }
 
     /// The key whose override it needs.
@@ -178,14 +183,16 @@ fn write_reservation(
         CounterId::Fixed { .. } | CounterId::Calendar(_) => {
             (position.span.start, position.span.end)
         }
+        CounterId::InFlight => (0, 0),
     };
+    let holding = reservation.holding.as_ref();
     let numbers: [u64; NUMBERS] = [
         first,
         second,
         reservation.quota,
         reservation.want,
         reservation.min,
-        reservation.spare,
+        holding.map_or(reservation.spare, |holding| length(&holding.worker)),
         u64::from(reservation.count_denied)
             + 2 * u64::from(keeps)
             + 4 * u64::from(outlasts(position)),
@@ -194,11 +201,24 @@ fn write_reservation(
     let numbers = numbers.map(double);
     let named = double(reservation.named_quota());
     let rest = if keeps && reservation.named_quota() != reservation.quota { &named } else { value };
-    if rest.is_empty() {
+    if let Some(holding) = holding {
+        let slots = slot_numbers(holding);
+        let parts = [numbers.as_flattened(), slots.as_flattened(), holding.worker.as_bytes(), rest];
+        cmd.write_arg(&parts.concat());
+    } else if rest.is_empty() {
         cmd.write_arg(numbers.as_flattened());
     } else {
         cmd.write_arg(&[numbers.as_flattened(), rest].concat());
     }
+}
+
+fn slot_numbers(holding: &Holding) -> [[u8; 8]; SLOT_NUMBERS] {
+    let Holding { worker: _, serial, held, waiting, waited_ms, longest_ms } = holding;
+    [serial, held, waiting, waited_ms, longest_ms].map(|number| double(*number))
+}
+
+fn length(text: &str) -> u64 {
+    u64::try_from(text.len()).unwrap_or_default()
 }
 
 fn write_adjustment(cmd: &mut Cmd, position: &Position, units: f64) {
@@ -208,7 +228,7 @@ fn write_adjustment(cmd: &mut Cmd, position: &Position, units: f64) {
             let numbers = [units, double(window.slice_ms()), double(position.number), double(0)];
             cmd.write_arg(numbers.as_flattened());
         }
-        CounterId::Fixed { .. } | CounterId::Calendar(_) => {
+        CounterId::Fixed { .. } | CounterId::Calendar(_) | CounterId::InFlight => {
             let numbers = [units, double(position.span.start), double(position.span.end)];
             if outlasts(position) {
                 cmd.write_arg(&[numbers.as_flattened(), b"+"].concat());

@@ -21,8 +21,16 @@ const NEEDED: [&[&str]; 9] = [
     &["PTTL", KEY],
     &["PEXPIRE", KEY, "-"],
 ];
-/// Without these counting takes longer, or misses warnings.
-const USEFUL: [&[&str]; 2] = [&["SCRIPT", "LOAD", "return 0"], &["INFO", "none"]];
+/// Without these counting takes longer, or misses warnings, or fails for concurrency limits alone:
+/// they need the last three.
+const USEFUL: [&[&str]; 5] = [
+    &["SCRIPT", "LOAD", "return 0"],
+    &["INFO", "none"],
+    &["HGETALL", KEY],
+    // One value too few, and a field that is not there: nothing is changed.
+    &["HSET", KEY, "-", "0", "-"],
+    &["HDEL", KEY, "-"],
+];
 /// Useful on a server that is no node of a cluster.
 const SINGLE: [&[&str]; 1] = [&["ROLE"]];
 /// Useful on a node of a cluster. `ASKING` changes the meaning of the next command, so it comes
@@ -85,10 +93,11 @@ pub async fn check(
             continue;
         }
         let rule = rule(words, error.details().unwrap_or_default(), prefix);
-        let list = if index < NEEDED.len() { &mut missing.needed } else { &mut missing.useful };
-        if !list.contains(&rule) {
-            list.push(rule);
+        if missing.needed.contains(&rule) || missing.useful.contains(&rule) {
+            continue;
         }
+        let list = if index < NEEDED.len() { &mut missing.needed } else { &mut missing.useful };
+        list.push(rule);
     }
     Ok(missing)
 }

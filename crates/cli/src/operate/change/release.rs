@@ -1,0 +1,109 @@
+//! `quotagate release`: frees the slots that requests of a party hold.
+
+use std::io::{self, IsTerminal as _};
+
+use hyper::Method;
+use quotagate_operate::api::{self, Changed, PartyUsage, Release, SlotsHeld, UsageReply};
+
+use crate::operate::display::say;
+use crate::operate::failure::{Failure, whole};
+use crate::operate::partition::PartitionArgs;
+use crate::operate::session::{Common, Session};
+use crate::text::{count, duration};
+
+/// The flags of `quotagate release`.
+#[derive(Debug, clap::Args)]
+pub(crate) struct ReleaseArgs {
+    #[command(flatten)]
+    partition: PartitionArgs,
+    /// Only the slots that this proxy holds: its name, as `usage` shows it
+    #[arg(long, value_name = "NAME")]
+    proxy: Option<String>,
+    /// Only the slots of this policy
+    #[arg(long, value_name = "NAME")]
+    policy: Option<String>,
+    /// Do not ask for confirmation
+    #[arg(long, short)]
+    yes: bool,
+    #[command(flatten)]
+    pub(crate) common: Common,
+}
+
+/// Asks for confirmation and frees the slots of each policy that limits requests in flight.
+///
+/// # Errors
+/// When the operator declines or cannot be asked, nobody holds a slot, or the store does not
+/// answer.
+pub(crate) async fn run(args: &ReleaseArgs, session: Session) -> Result<(), Failure> {
+    if !args.yes && !io::stdin().is_terminal() {
+        return Err(Failure::Usage(
+            "release asks before it frees slots: without a terminal, add --yes".to_owned(),
+        ));
+    }
+    let policy = args.policy.as_deref();
+    let partition = args.partition.encode(&session, policy.unwrap_or_default()).await?;
+    let parameters = [("partition", Some(&*partition))];
+    let UsageReply { found, incomplete, .. } =
+        session.client.get(api::USAGE, &parameters).await?.value;
+    let is_meant = |found: &&PartyUsage| policy.is_none_or(|name| name == found.usage.policy);
+    let held: Vec<_> = found
+        .iter()
+        .filter(is_meant)
+        .filter_map(|found| Some((&found.usage, Whose::of(found.slots.as_ref()?, args)?)))
+        .collect();
+    if held.is_empty() {
+        whole(incomplete.as_deref())?;
+        let by = args.proxy.as_ref().map_or_else(String::new, |proxy| format!(" by proxy {proxy}"));
+        return Err(Failure::Refused(format!(
+            "no slot of {partition} is held{by}: there is nothing to release"
+        )));
+    }
+    for (usage, Whose { slots, proxies, longest_ms }) in &held {
+        say(&format!(
+            "{} holds {} of {} on {}, the longest for {}.",
+            usage.partition,
+            count(*slots, "slot", "slots"),
+            usage.policy,
+            count(*proxies, "proxy", "proxies"),
+            duration(*longest_ms)
+        ));
+    }
+    if !args.yes {
+        say("A proxy that lives takes its slots again within 3 s, so the limit is exceeded until \
+             enough of its requests have ended. The slots of a dead proxy are free after 9 s in any case.");
+        super::confirm("Release them?")?;
+    }
+    for (usage, _) in held {
+        let change = Release {
+            domain: Some(usage.domain.clone()),
+            policy: usage.policy.clone(),
+            partition: usage.partition.clone(),
+            proxy: args.proxy.clone(),
+            by: session.by.clone(),
+        };
+        let answer = session.client.change::<Changed>(Method::POST, api::RELEASE, &change).await?;
+        session.changed(&answer)?;
+    }
+    whole(incomplete.as_deref())
+}
+
+/// What is about to be freed of one policy.
+struct Whose {
+    slots: u64,
+    proxies: u64,
+    longest_ms: u64,
+}
+
+impl Whose {
+    /// `None` if no slot is held.
+    fn of(held: &SlotsHeld, args: &ReleaseArgs) -> Option<Self> {
+        let is_meant = |name: &str| args.proxy.as_deref().is_none_or(|proxy| proxy == name);
+        let mut whose = Self { slots: 0, proxies: 0, longest_ms: 0 };
+        for of in held.proxies.iter().filter(|of| of.held > 0 && is_meant(&of.proxy)) {
+            whose.slots = whose.slots.saturating_add(of.held);
+            whose.proxies = whose.proxies.saturating_add(1);
+            whose.longest_ms = whose.longest_ms.max(of.longest_ms);
+        }
+        (whose.slots > 0).then_some(whose)
+    }
+}

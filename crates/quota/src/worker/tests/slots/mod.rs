@@ -1,0 +1,361 @@
+//! Policies with `in_flight`: what a worker says of its slots, and whom it admits.
+
+mod model;
+mod store;
+
+use quotagate_protocol::Reservation;
+
+use super::*;
+use store::ModelStore;
+
+/// Policies `a` (limit 2, does not wait), `w` (limit 2, waits for 300 ms), `q` (quota 5 a minute),
+/// `s` (limit 1, shadow) and `b` (limit 64); timeout 50 ms.
+fn slots_config(on_failure: &str) -> Arc<Config> {
+    let text = format!(
+        r#"{{"domain":"d","store":{{"cluster":"c","timeout":"50ms","on_failure":"{on_failure}","local_share":0.5}},"policies":[
+            {{"name":"a","partition_by":[],"in_flight":2}},
+            {{"name":"w","partition_by":[],"in_flight":2,"max_wait":"300ms"}},
+            {{"name":"q","partition_by":[],"quota":5,"window":"1m"}},
+            {{"name":"s","partition_by":[],"in_flight":1,"mode":"shadow"}},
+            {{"name":"b","partition_by":[],"in_flight":64}}]}}"#
+    );
+    Arc::new(Config::parse(text.as_bytes()).unwrap())
+}
+
+const A: usize = 0;
+const W: usize = 1;
+const Q: usize = 2;
+const S: usize = 3;
+const B: usize = 4;
+
+/// Some workers, and the store that answers them at once.
+struct Rig {
+    workers: Vec<TestWorker>,
+    store: ModelStore,
+    now: u64,
+}
+
+impl Rig {
+    fn new(workers: u64, on_failure: &str) -> Self {
+        let of = |seed| Worker::new(slots_config(on_failure), seed + 1);
+        Self { workers: (0..workers).map(of).collect(), store: ModelStore::default(), now: 1_000 }
+    }
+
+    fn submit(&mut self, worker: usize, who: &'static str, policies: &[usize]) -> Submitted {
+        let checks = checks_of(&self.workers[worker].config, policies, "x", 1);
+        self.workers[worker].submit(who, checks, at(self.now))
+    }
+
+    /// The calls that a worker sends now, carried out and answered.
+    fn exchange(&mut self, worker: usize) -> Vec<Reservation> {
+        let mut said = Vec::new();
+        while let Some(call) = self.workers[worker].next_call(at(self.now)) {
+            let request: ReserveRequest = serde_json::from_slice(&call.body()).unwrap();
+            for reservation in &request.reservations {
+                reservation.check().unwrap();
+            }
+            let grants = request.reservations.iter();
+            let grants = grants.map(|one| Ok(self.store.reserve(one, self.now))).collect();
+            let reply = ReserveReply { dials: 0, grants };
+            self.workers[worker].carried_out(call.id, reply, at(self.now));
+            said.extend(request.reservations);
+        }
+        said
+    }
+
+    /// A request arrives, and its calls are answered. Returns its decision, if there is one.
+    fn ask(&mut self, worker: usize, who: &'static str, policies: &[usize]) -> Option<Decision> {
+        let submitted = self.submit(worker, who, policies);
+        self.exchange(worker);
+        match submitted {
+            Submitted::Decided(decision) => Some(decision),
+            Submitted::Waiting(_) => self.workers[worker].next_decision().map(|it| it.1),
+            Submitted::Counting(admission) => Some(Decision::Admit(admission)),
+        }
+    }
+
+    fn admit(&mut self, worker: usize, policies: &[usize]) -> Admission {
+        match self.ask(worker, "x", policies) {
+            Some(Decision::Admit(admission)) => admission,
+            other => panic!("should be admitted: {other:?}"),
+        }
+    }
+
+    fn free(&mut self, worker: usize, mut admission: Admission) {
+        self.workers[worker].free(admission.slots.take(), at(self.now));
+        self.exchange(worker);
+    }
+
+    /// Time passes, with ticks.
+    fn pass(&mut self, ms: u64) -> Vec<Reservation> {
+        let mut said = Vec::new();
+        for _ in 0..ms / 10 {
+            self.now += 10;
+            for worker in 0..self.workers.len() {
+                self.workers[worker].tick(at(self.now));
+                said.extend(self.exchange(worker));
+            }
+        }
+        said
+    }
+
+    fn held(&self, policy: usize) -> u64 {
+        let name = ["a", "w", "q", "s", "b"][policy];
+        self.store.held(&format!("d:{name}:{{x}}"), self.now)
+    }
+}
+
+fn holding(said: &[Reservation]) -> Vec<(u64, u64)> {
+    said.iter().filter_map(|it| Some((it.holding.as_ref()?.held, it.want))).collect()
+}
+
+#[test]
+fn third_request_at_once_is_refused_until_one_ends() {
+    let mut rig = Rig::new(2, "deny");
+    let (first, _second) = (rig.admit(0, &[A]), rig.admit(1, &[A]));
+    assert_eq!(first.standings[0].balance.remaining, 1);
+    let refused = rig.ask(0, "third", &[A]);
+    let Some(Decision::Refuse(refusal)) = refused else { panic!("{refused:?}") };
+    assert_eq!(violated(&refusal), [A]);
+    assert_eq!(refusal.until, at(rig.now), "nobody knows when one ends");
+    rig.free(0, first);
+    assert_eq!(rig.held(A), 1, "free at once, without a tick");
+    rig.admit(1, &[A]);
+}
+
+#[test]
+fn other_policy_that_refuses_gives_the_slots_back_at_once() {
+    let mut rig = Rig::new(1, "deny");
+    let mut running = Vec::new();
+    for _ in 0..5 {
+        let admission = rig.admit(0, &[A, Q]);
+        rig.free(0, admission);
+    }
+    running.push(rig.admit(0, &[A]));
+    let refused = rig.ask(0, "sixth", &[A, Q]);
+    let Some(Decision::Refuse(refusal)) = refused else { panic!("{refused:?}") };
+    assert_eq!(violated(&refusal), [Q]);
+    rig.exchange(0);
+    assert_eq!(rig.held(A), 1);
+    // The worker knows now that the quota is spent: it asks for no slot at all.
+    assert!(matches!(rig.submit(0, "seventh", &[A, Q]), Submitted::Decided(Decision::Refuse(_))));
+    assert!(rig.exchange(0).is_empty());
+}
+
+#[test]
+fn client_that_leaves_frees_its_slot_in_every_phase() {
+    // While it waits for the slot, for the quota, and before its decision is taken.
+    for rounds in 0..3 {
+        let mut rig = Rig::new(1, "deny");
+        let Submitted::Waiting(ticket) = rig.submit(0, "one", &[A, Q]) else { panic!() };
+        for _ in 0..rounds {
+            let call = rig.workers[0].next_call(at(rig.now)).unwrap();
+            let grants = call.request.reservations.iter();
+            let grants = grants.map(|one| Ok(rig.store.reserve(one, rig.now))).collect();
+            rig.workers[0].carried_out(call.id, ReserveReply { dials: 0, grants }, at(rig.now));
+        }
+        rig.workers[0].cancel(ticket, at(rig.now));
+        rig.pass(100);
+        assert_eq!(rig.held(A), 0, "after {rounds} calls");
+        rig.pass(12_000);
+        assert!(rig.workers[0].slots.is_empty() && rig.workers[0].next_decision().is_none());
+    }
+}
+
+#[test]
+fn worker_says_every_three_seconds_what_it_holds_and_admits_nobody_once_that_expired() {
+    let mut rig = Rig::new(1, "deny");
+    let _running = rig.admit(0, &[A]);
+    assert!(!rig.workers[0].is_idle(), "ticks must go on");
+    let said = rig.pass(10_000);
+    assert_eq!(holding(&said), [(1, 0); 3]);
+    assert_eq!(rig.held(A), 1);
+    // The process stands still for longer than the store waits.
+    rig.now += 20_000;
+    assert_eq!(rig.held(A), 0);
+    let mut other = Rig::new(1, "deny");
+    other.workers[0] = Worker::new(slots_config("deny"), 77);
+    std::mem::swap(&mut other.store, &mut rig.store);
+    other.now = rig.now;
+    let _others = (other.admit(0, &[A]), other.admit(0, &[A]));
+    std::mem::swap(&mut other.store, &mut rig.store);
+    assert!(matches!(rig.ask(0, "late", &[A]), Some(Decision::Refuse(_))));
+    assert_eq!(rig.held(A), 3, "what still runs is debt");
+}
+
+#[test]
+fn request_waits_for_a_slot_and_gets_it_when_one_of_this_worker_ends() {
+    let mut rig = Rig::new(1, "deny");
+    let (first, _second) = (rig.admit(0, &[W]), rig.admit(0, &[W]));
+    assert_eq!(rig.ask(0, "third", &[W]), None);
+    assert_eq!(rig.ask(0, "fourth", &[W]), None);
+    rig.pass(100);
+    rig.free(0, first);
+    assert_eq!(summary(&mut rig.workers[0]), "third=+0", "in the order of arrival");
+    rig.pass(300);
+    let (_, decision) = rig.workers[0].next_decision().unwrap();
+    let Decision::Refuse(refusal) = decision else { panic!("{decision:?}") };
+    assert!(refusal.until > at(rig.now), "it may come again");
+}
+
+#[test]
+fn older_request_of_another_worker_is_served_first() {
+    let mut rig = Rig::new(2, "deny");
+    let (first, _second) = (rig.admit(0, &[W]), rig.admit(0, &[W]));
+    assert_eq!(rig.ask(1, "older", &[W]), None);
+    rig.pass(20);
+    assert_eq!(rig.ask(0, "newer", &[W]), None);
+    rig.pass(60);
+    rig.free(0, first);
+    rig.pass(100);
+    assert_eq!(summary(&mut rig.workers[0]), "");
+    assert_eq!(summary(&mut rig.workers[1]), "older=+0");
+}
+
+#[test]
+fn idle_slots_are_kept_only_while_plenty_are_free() {
+    let mut rig = Rig::new(1, "deny");
+    let running = rig.admit(0, &[A]);
+    rig.free(0, running);
+    assert_eq!(rig.held(A), 0);
+    let running = rig.admit(0, &[B]);
+    rig.free(0, running);
+    assert_eq!(rig.held(B), 1, "63 others are free");
+    let Submitted::Decided(Decision::Admit(again)) = rig.submit(0, "again", &[B]) else { panic!() };
+    rig.free(0, again);
+    rig.pass(1_100);
+    assert_eq!(rig.held(B), 0, "for a second");
+}
+
+#[test]
+fn silent_store_lets_on_failure_decide() {
+    for (on_failure, decided) in [("deny", "!!"), ("allow", "+++"), ("local", "+-")] {
+        let mut rig = Rig::new(1, on_failure);
+        let mut found = String::new();
+        for _ in 0..decided.len() {
+            let Submitted::Waiting(_) = rig.submit(0, "x", &[A]) else {
+                found.push('-');
+                continue;
+            };
+            let call = rig.workers[0].next_call(at(rig.now)).unwrap();
+            rig.workers[0].call_failed(call.id, at(rig.now));
+            let decision = rig.workers[0].next_decision().unwrap().1;
+            found.push_str(&brief(&decision));
+        }
+        let found: String = found.chars().filter(|c| "+-!".contains(*c)).collect();
+        let expected = if on_failure == "allow" { "++-" } else { decided };
+        assert_eq!(found, expected, "{on_failure}");
+        rig.pass(300);
+        let held = decided.chars().zip(expected.chars()).filter(|it| it.1 == '+').count();
+        assert_eq!(rig.held(A), held as u64, "{on_failure}: what runs counts");
+    }
+}
+
+#[test]
+fn shadow_policy_counts_what_runs_and_refuses_nobody() {
+    let mut rig = Rig::new(1, "deny");
+    let first = rig.admit(0, &[S]);
+    assert_eq!((first.standings[0].granted, first.slots.is_empty()), (true, false));
+    let second = rig.admit(0, &[S]);
+    assert_eq!((second.standings[0].granted, second.slots.is_empty()), (false, true));
+    assert_eq!(rig.held(S), 1);
+}
+
+#[test]
+fn all_policies_grant_slots_or_none() {
+    let mut rig = Rig::new(1, "deny");
+    let _running = (rig.admit(0, &[A]), rig.admit(0, &[A]));
+    assert!(matches!(rig.ask(0, "both", &[A, B]), Some(Decision::Refuse(_))));
+    rig.pass(1_100);
+    assert_eq!(rig.held(B), 0);
+}
+
+#[test]
+fn successor_does_not_take_back_what_its_predecessor_held() {
+    let mut rig = Rig::new(1, "deny");
+    let old = rig.admit(0, &[A]);
+    rig.workers[0] = rig.workers[0].successor(9);
+    let _new = rig.admit(0, &[A]);
+    rig.free(0, old);
+    assert_eq!(rig.held(A), 2, "until the field of the old one expires");
+    rig.pass(9_000);
+    assert_eq!(rig.held(A), 1);
+}
+
+#[test]
+fn lost_answer_is_corrected_by_the_next_message() {
+    let mut rig = Rig::new(1, "deny");
+    rig.submit(0, "lost", &[A]);
+    let call = rig.workers[0].next_call(at(rig.now)).unwrap();
+    rig.store.reserve(&call.request.reservations[0], rig.now);
+    assert_eq!(rig.held(A), 1);
+    rig.workers[0].call_failed(call.id, at(rig.now));
+    assert_eq!(summary(&mut rig.workers[0]), "lost=!");
+    rig.pass(300);
+    assert_eq!(rig.held(A), 0);
+}
+
+#[test]
+fn lost_message_ends_no_wait_unless_the_store_is_given_up() {
+    for on_failure in ["allow", "deny"] {
+        let mut rig = Rig::new(1, on_failure);
+        let _running = (rig.admit(0, &[W]), rig.admit(0, &[W]));
+        assert_eq!(rig.ask(0, "waits", &[W]), None);
+        rig.now += 60;
+        rig.workers[0].tick(at(rig.now));
+        let call = rig.workers[0].next_call(at(rig.now)).expect("it asks again");
+        rig.workers[0].call_failed(call.id, at(rig.now));
+        assert_eq!(summary(&mut rig.workers[0]), "", "{on_failure}");
+        assert!(!rig.workers[0].slots.is_empty());
+    }
+}
+
+#[test]
+fn request_that_never_fits_is_refused_at_once_and_told_no_time() {
+    let mut rig = Rig::new(1, "deny");
+    let checks = checks_of(&rig.workers[0].config, &[W], "x", 3);
+    let submitted = rig.workers[0].submit("large", checks, at(rig.now));
+    let Submitted::Decided(Decision::Refuse(refusal)) = submitted else { panic!("{submitted:?}") };
+    assert_eq!(refusal.until, at(rig.now));
+}
+
+#[test]
+fn request_that_gets_a_freed_slot_is_decided_by_its_own_document() {
+    // The first request arrived under a document that has another policy in front.
+    let text = |policies: &str| {
+        let text = format!(
+            r#"{{"domain":"d","live":true,"store":{{"cluster":"c","timeout":"50ms","on_failure":"deny"}},
+                "policies":[{policies}]}}"#
+        );
+        Config::parse(text.as_bytes()).unwrap()
+    };
+    const SLOT: &str = r#"{"name":"w","partition_by":[],"in_flight":1,"max_wait":"300ms"}"#;
+    const QUOTA: &str = r#"{"name":"q","partition_by":[],"quota":0,"window":"1m"}"#;
+    const OTHER: &str = r#"{"name":"o","partition_by":[],"in_flight":9}"#;
+    let mut rig = Rig::new(1, "deny");
+    rig.workers[0] = Worker::new(Arc::new(text(&format!("{SLOT},{QUOTA}"))), 1);
+    let old = Arc::clone(&rig.workers[0].config);
+    let mut checks = checks_of(&old, &[0, 1], "x", 1);
+    checks[1].counter.quota = 5;
+    // It holds the slot, and waits for its quota.
+    assert!(matches!(rig.workers[0].submit("old", checks, at(rig.now)), Submitted::Waiting(_)));
+    let call = rig.workers[0].next_call(at(rig.now)).unwrap();
+    let grant = rig.store.reserve(&call.request.reservations[0], rig.now);
+    let reply = ReserveReply { dials: 0, grants: vec![Ok(grant)] };
+    rig.workers[0].carried_out(call.id, reply, at(rig.now));
+    let call = rig.workers[0].next_call(at(rig.now)).unwrap();
+    rig.workers[0].swap(text(&format!("{OTHER},{SLOT}")), at(rig.now));
+    let checks = checks_of(&rig.workers[0].config, &[1], "x", 1);
+    assert!(matches!(rig.workers[0].submit("new", checks, at(rig.now)), Submitted::Waiting(_)));
+    // Its quota refuses it, so the other one gets the slot.
+    let refused = Grant { used: 5, quota: 5, reset_ms: 30_000, window: 9, ..Grant::default() };
+    let reply = ReserveReply { dials: 0, grants: vec![Ok(refused)] };
+    rig.workers[0].carried_out(call.id, reply, at(rig.now));
+    let decided = decisions(&mut rig.workers[0]);
+    let brief: Vec<String> =
+        decided.iter().map(|(who, it)| format!("{who}={}", brief(it))).collect();
+    assert_eq!(brief, ["old=-", "new=+0"]);
+    assert_eq!(rig.workers[0].config.policies.len(), 2);
+    let Decision::Admit(admission) = &decided[1].1 else { panic!() };
+    assert_eq!(admission.standings[0].policy, 1);
+}

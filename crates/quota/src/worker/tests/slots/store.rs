@@ -1,0 +1,80 @@
+//! What a store does with what workers say of their slots, in a few lines.
+
+use std::collections::{BTreeMap, HashMap};
+
+use quotagate_protocol::{Grant, Kind, Reservation};
+
+/// The fields of each counter's hash, by worker.
+#[derive(Debug, Default)]
+pub(super) struct ModelStore {
+    hashes: HashMap<String, BTreeMap<String, Field>>,
+    used: HashMap<String, u64>,
+}
+
+#[derive(Clone, Debug)]
+struct Field {
+    held: u64,
+    serial: u64,
+    expires: u64,
+    waiting: u64,
+    since: u64,
+    renewed: u64,
+}
+
+impl ModelStore {
+    /// Carries out one reservation. Quotas have one window that never ends.
+    pub(super) fn reserve(&mut self, asked: &Reservation, now: u64) -> Grant {
+        let Reservation { quota, want, min, .. } = *asked;
+        let key = asked.key.to_string();
+        let Some(holding) = asked.holding.as_ref().filter(|_| asked.kind == Kind::InFlight) else {
+            let used = self.used.entry(key).or_default();
+            let free = quota.saturating_sub(*used);
+            let granted = if free < min { 0 } else { want.min(free) };
+            *used += granted;
+            let (used, reset_ms) = (*used, 60_000);
+            return Grant { granted, used, quota, reset_ms, window: 9, ..Grant::default() };
+        };
+        let fields = self.hashes.entry(key).or_default();
+        fields.retain(|_, field| field.expires > now);
+        let worker = holding.worker.to_string();
+        let own = fields.remove(&worker);
+        if let Some(own) = own.clone().filter(|own| own.serial >= holding.serial) {
+            let used = own.held;
+            fields.insert(worker, own);
+            return Grant { used, quota, window: holding.serial, ..Grant::default() };
+        }
+        let waited = now.saturating_sub(holding.waited_ms);
+        let others: u64 = fields.values().map(|field| field.held).sum();
+        let claims = fields.values().filter(|of| of.waiting > 0 && now - of.renewed < 1_000);
+        let (older, waiting) = claims.fold((0, 0), |(older, all), field| {
+            let is_older = field.since < waited;
+            (older + if is_older { field.waiting } else { 0 }, all + field.waiting)
+        });
+        let free = quota.saturating_sub(others + holding.held).saturating_sub(older);
+        let granted = if free < min { 0 } else { want.min(free) };
+        let field = Field {
+            held: holding.held + granted,
+            serial: holding.serial,
+            expires: now + 9_000,
+            waiting: holding.waiting.saturating_sub(granted),
+            since: waited,
+            renewed: now,
+        };
+        let used = others + field.held;
+        fields.insert(worker, field);
+        let window = holding.serial;
+        Grant { granted, used, quota, reset_ms: 9_000, window, waiting, ..Grant::default() }
+    }
+
+    /// What workers hold of a counter.
+    pub(super) fn held(&self, key: &str, now: u64) -> u64 {
+        let live = |field: &&Field| field.expires > now;
+        let fields = self.hashes.get(key).into_iter().flat_map(|fields| fields.values());
+        fields.filter(live).map(|field| field.held).sum()
+    }
+
+    /// Redis starts empty.
+    pub(super) fn forget(&mut self) {
+        self.hashes.clear();
+    }
+}

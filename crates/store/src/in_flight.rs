@@ -1,0 +1,302 @@
+//! The slots of a concurrency limit: what each worker said of those that it holds.
+//!
+//! The script in Redis does the same on a hash with one field for each worker: eight doubles of
+//! eight bytes, little-endian. Times are of the store's clock, in milliseconds since the Unix
+//! epoch.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use quotagate_protocol::{Grant, HOLDING, Holding, MAX_UNITS};
+
+use crate::control::{MAX_FIELDS, Released, SlotHolder, SlotsState};
+use crate::store::{CheckedReservation, Reserved, StoreError};
+
+/// How long requests wait for slots without their worker saying so again.
+const CLAIM: Duration = Duration::from_secs(1);
+/// Most workers that hold slots of a counter.
+const MAX_WORKERS: usize = 4096;
+/// Numbers of a field in Redis.
+const NUMBERS: usize = 8;
+
+/// What one worker said.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct WorkerField {
+    /// The serial of its last message.
+    pub serial: u64,
+    /// The slots that it holds, with those that it was granted.
+    pub held: u64,
+    /// When it no longer holds them, unless it says so again.
+    pub ends_ms: u64,
+    /// The slots that its requests wait for.
+    pub waiting: u64,
+    /// Since when the oldest of them waits.
+    pub since_ms: u64,
+    /// Since when its longest live request has held a slot.
+    pub longest_since_ms: u64,
+    /// The slots that it asked for last and did not get.
+    pub missed: u64,
+    /// The limit that it named, if that is not the policy's.
+    pub own_quota: Option<u64>,
+}
+
+impl WorkerField {
+    /// Reads what Redis holds. `None` if it is something else.
+    pub fn parse(bytes: &[u8]) -> Option<Self> {
+        let (numbers, rest) = bytes.as_chunks();
+        let numbers: &[[u8; 8]; NUMBERS] = numbers.try_into().ok()?;
+        let [serial, held, ends, waiting, since, longest, missed, own] =
+            numbers.map(f64::from_le_bytes);
+        let unit =
+            |number: f64| (0.0..=MAX_UNITS as f64).contains(&number).then_some(number as u64);
+        // Negative numbers and NaN become 0.
+        let time = |number: f64| (number as u64).min(MAX_UNITS);
+        // The script does not let such a field expire at once.
+        let ends = if ends.is_nan() { MAX_UNITS as f64 } else { ends };
+        rest.is_empty().then_some(())?;
+        Some(Self {
+            serial: time(serial),
+            held: unit(held)?,
+            ends_ms: time(ends),
+            waiting: unit(waiting)?,
+            since_ms: time(since),
+            longest_since_ms: time(longest),
+            missed: unit(missed)?,
+            own_quota: unit(own),
+        })
+    }
+
+    /// The slots that it holds at `now`.
+    pub fn held_at(&self, now: Duration) -> u64 {
+        if self.ends_ms > millis(now) { self.held } else { 0 }
+    }
+
+    /// What it asked for within the last second and did not get.
+    const fn asks(&self, ends_ms: u64) -> u64 {
+        let is_recent = self.ends_ms.saturating_add(millis(CLAIM)) >= ends_ms;
+        let asked = if self.waiting > self.missed { self.waiting } else { self.missed };
+        if is_recent { asked } else { 0 }
+    }
+}
+
+/// The slots of a counter, by worker.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Slots {
+    workers: BTreeMap<Arc<str>, WorkerField>,
+    /// Fields in Redis that something else wrote, each as if it held all slots.
+    unreadable: u64,
+}
+
+impl Slots {
+    /// Reads the fields that Redis holds, by their names.
+    pub fn parse<'a>(fields: impl Iterator<Item = (&'a [u8], &'a [u8])>) -> Self {
+        let mut slots = Self::default();
+        for (name, value) in fields {
+            match WorkerField::parse(value) {
+                Some(field) => {
+                    let name = String::from_utf8_lossy(name);
+                    slots.workers.insert(Arc::from(&*name), field);
+                }
+                None => slots.unreadable = slots.unreadable.saturating_add(1),
+            }
+        }
+        slots
+    }
+
+    /// Replaces what is known of a worker, and grants it the slots that are left for it.
+    ///
+    /// # Errors
+    /// When [`MAX_WORKERS`] others hold slots.
+    pub fn reserve(
+        &mut self,
+        reservation: &CheckedReservation,
+        holding: &Holding,
+        quota: u64,
+        now: Duration,
+    ) -> Reserved {
+        let Holding { worker, serial, held, waiting, waited_ms, longest_ms } = holding;
+        let (now_ms, ends_ms) = (millis(now), millis(now.saturating_add(HOLDING)));
+        self.workers.retain(|_, field| field.ends_ms > now_ms);
+        // The clock may have gone back.
+        self.workers.values_mut().for_each(|field| field.ends_ms = field.ends_ms.min(ends_ms));
+        let since_ms = now_ms.saturating_sub(*waited_ms);
+        let (mut others, mut ahead, mut asked) = (0_u64, 0_u64, 0_u64);
+        for (_, field) in self.workers.iter().filter(|(name, _)| *name != worker) {
+            others = others.saturating_add(field.held);
+            asked = asked.saturating_add(field.asks(ends_ms));
+            if field.since_ms < since_ms && field.asks(ends_ms) > 0 {
+                ahead = ahead.saturating_add(field.waiting);
+            }
+        }
+        let waiting_others = asked.min(MAX_UNITS);
+        let sum = |held: u64| others.saturating_add(held).min(MAX_UNITS);
+        let grant = |granted, used, reset_ms| Grant {
+            granted,
+            used,
+            quota,
+            reset_ms,
+            window: *serial,
+            window_s: 0,
+            waiting: waiting_others,
+        };
+        if let Some(newer) = self.workers.get(worker).filter(|field| field.serial >= *serial) {
+            return Ok(grant(0, sum(newer.held), 0));
+        }
+        if self.workers.len() >= MAX_WORKERS && !self.workers.contains_key(worker) {
+            let why = "ERR too many workers hold slots of the counter";
+            return Err(StoreError::Refused(why.to_owned()));
+        }
+        let free = quota.saturating_sub(others).saturating_sub(*held).saturating_sub(ahead);
+        let granted = if free < reservation.min { 0 } else { reservation.want.min(free) };
+        let taken = held.saturating_add(granted);
+        let field = WorkerField {
+            serial: *serial,
+            held: taken,
+            ends_ms,
+            // Requests that never fit hold up nobody.
+            waiting: if reservation.min > quota { 0 } else { waiting.saturating_sub(granted) },
+            since_ms,
+            longest_since_ms: now_ms.saturating_sub(*longest_ms),
+            missed: reservation.want.saturating_sub(granted),
+            own_quota: reservation.own_quota.then(|| reservation.named_quota()),
+        };
+        self.workers.insert(Arc::clone(worker), field);
+        Ok(grant(granted, sum(taken), millis(HOLDING)))
+    }
+
+    /// The slots that are held at `now`.
+    pub fn held(&self, now: Duration) -> u64 {
+        if self.unreadable > 0 {
+            return MAX_UNITS;
+        }
+        let held = self.live(now).map(|(_, field)| field.held);
+        held.fold(0_u64, u64::saturating_add).min(MAX_UNITS)
+    }
+
+    /// When the last of them expires.
+    pub fn end(&self) -> Duration {
+        let last = self.workers.values().map(|field| field.ends_ms).max();
+        Duration::from_millis(last.unwrap_or_default())
+    }
+
+    /// Whether a slot is held at `now`, or a request waits for one.
+    pub fn is_in_use(&self, now: Duration) -> bool {
+        let in_use = |field: &WorkerField| field.held > 0 || field.waiting > 0;
+        self.unreadable > 0 || self.live(now).any(|(_, field)| in_use(field))
+    }
+
+    /// The limit that was named last, if that was not the policy's.
+    pub fn own_quota(&self, now: Duration) -> Option<u64> {
+        self.live(now).max_by_key(|(_, field)| field.ends_ms)?.1.own_quota
+    }
+
+    /// Who holds slots at `now`, or waits for them.
+    pub fn state(&self, now: Duration) -> SlotsState {
+        let (now_ms, ends_ms) = (millis(now), millis(now.saturating_add(HOLDING)));
+        let holder = |(worker, field): (&Arc<str>, &WorkerField)| {
+            let waiting = if field.asks(ends_ms) > 0 { field.waiting } else { 0 };
+            let since = |since_ms: u64, count: u64| {
+                if count > 0 { now_ms.saturating_sub(since_ms) } else { 0 }
+            };
+            SlotHolder {
+                worker: Arc::clone(worker),
+                held: field.held,
+                longest_ms: since(field.longest_since_ms, field.held),
+                waiting,
+                waited_ms: since(field.since_ms, waiting),
+                ends_ms: field.ends_ms.saturating_sub(now_ms),
+                own_quota: field.own_quota,
+            }
+        };
+        let mut holders: Vec<_> = self.live(now).map(holder).collect();
+        holders.retain(|holder| holder.held > 0 || holder.waiting > 0);
+        let more = holders.len().saturating_sub(MAX_FIELDS);
+        holders.truncate(MAX_FIELDS);
+        let more = u64::try_from(more).unwrap_or(u64::MAX);
+        SlotsState { now, holders, left_out: self.unreadable.saturating_add(more) }
+    }
+
+    /// Forgets workers of this name, or whose names begin with it and a dot; all if it is `None`.
+    pub fn release(&mut self, workers: Option<&str>, now: Duration) -> Released {
+        let mut released = Released::default();
+        let now_ms = millis(now);
+        self.workers.retain(|worker, field| {
+            let is_meant = workers.is_none_or(|of| is_worker_of(worker, of));
+            if is_meant && field.ends_ms > now_ms && field.held > 0 {
+                released.add(field.held);
+            }
+            !is_meant
+        });
+        released
+    }
+
+    /// What the workers said that have not expired at `now`, by their names.
+    fn live(&self, now: Duration) -> impl Iterator<Item = (&Arc<str>, &WorkerField)> {
+        let now_ms = millis(now);
+        self.workers.iter().filter(move |(_, field)| field.ends_ms > now_ms)
+    }
+}
+
+/// Whether a worker has this name, or one that begins with it and a dot.
+fn is_worker_of(worker: &str, name: &str) -> bool {
+    worker.strip_prefix(name).is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
+}
+
+const fn millis(time: Duration) -> u64 {
+    let millis = time.as_millis();
+    if millis > MAX_UNITS as u128 { MAX_UNITS } else { millis as u64 }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn field(numbers: [f64; NUMBERS]) -> Vec<u8> {
+        numbers.iter().flat_map(|number| number.to_le_bytes()).collect()
+    }
+
+    #[test]
+    fn field_is_read_as_the_script_wrote_it() {
+        let read = WorkerField::parse(&field([7.0, 3.0, 19_000.0, 2.0, 8e3, 9e3, 1.0, -1.0]));
+        let expected = WorkerField {
+            serial: 7,
+            held: 3,
+            ends_ms: 19_000,
+            waiting: 2,
+            since_ms: 8_000,
+            longest_since_ms: 9_000,
+            missed: 1,
+            own_quota: None,
+        };
+        assert_eq!(read, Some(expected));
+    }
+
+    #[test]
+    fn any_bytes_are_read_without_a_panic_and_count_as_all_slots_if_they_are_no_field() {
+        let nan = field([f64::NAN; NUMBERS]);
+        let negative = field([1.0, -1.0, 1e15, 0.0, 0.0, 0.0, 0.0, -1.0]);
+        let now = Duration::from_secs(1);
+        for bytes in [&b""[..], b"3", &[0; 63], &[255; 64], &[0; 72], &nan, &negative] {
+            let slots = Slots::parse([(&b"w"[..], bytes)].into_iter());
+            assert_eq!((slots.held(now), slots.state(now).left_out), (MAX_UNITS, 1), "{bytes:?}");
+        }
+        let far = field([f64::INFINITY, 1.0, f64::NAN, 0.0, -5.0, 1e300, 0.0, f64::NAN]);
+        let slots = Slots::parse([(&b"\xff"[..], &far[..])].into_iter());
+        assert_eq!((slots.held(now), slots.state(now).left_out), (1, 0));
+    }
+
+    #[test]
+    fn name_of_a_proxy_means_all_its_workers_and_no_other_proxy() {
+        for (worker, of, is_meant) in [
+            ("feed.0.x", "feed", true),
+            ("feed.0.x", "feed.0", true),
+            ("feed.0.x", "feed.0.x", true),
+            ("feed.0.x", "fee", false),
+            ("feed.01.x", "feed.0", false),
+            ("feed.0.x", "feed.0.x.", false),
+        ] {
+            assert_eq!(is_worker_of(worker, of), is_meant, "{worker} of {of}");
+        }
+    }
+}

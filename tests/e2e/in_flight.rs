@@ -1,0 +1,189 @@
+//! Policies that limit how many requests run at once, on all proxies.
+
+use std::time::{Duration, Instant};
+
+use anyhow::Result;
+use quotagate_support::envoy::edits;
+use quotagate_support::http::{Client, Request};
+use quotagate_support::upstream::DELAY_HEADER;
+use quotagate_support::wait;
+use serde_json::{Value, json};
+
+use crate::rig::{Rig, document, per_caller};
+use crate::two_proxies::Fleet;
+
+/// At most two requests of everybody at once.
+fn two_at_once() -> Value {
+    json!({"name": "running", "partition_by": [], "in_flight": 2})
+}
+
+fn limited(policies: Value) -> Value {
+    let mut document = document(policies);
+    document["response"] = json!({"headers": ["ietf", "x_ratelimit", "concurrency"]});
+    document
+}
+
+/// A request that the upstream answers after this time.
+fn slow(ms: u64) -> Request {
+    Request::get("/").header(DELAY_HEADER, ms.to_string())
+}
+
+/// Starts requests, and waits until they have reached the upstream.
+fn start(rig: &Rig, requests: u64, request: &Request) -> Result<Vec<Client>> {
+    let before = rig.upstream.requests();
+    let mut clients = Vec::new();
+    for _ in 0..requests {
+        let mut client = rig.client()?;
+        client.start(request)?;
+        clients.push(client);
+    }
+    wait::until_true("the requests to run", Duration::from_secs(20), || {
+        Ok(rig.upstream.requests() == before + requests)
+    })?;
+    Ok(clients)
+}
+
+/// Waits until a request is admitted.
+fn admitted_soon(rig: &Rig) -> Result<()> {
+    let mut client = rig.client()?;
+    wait::until_true("a slot to be free", Duration::from_secs(5), || {
+        Ok(client.send(&Request::get("/"))?.status == 200)
+    })
+}
+
+#[test]
+fn third_request_at_once_is_refused_without_retry_after_until_one_is_answered() -> Result<()> {
+    let rig = Rig::start(limited(json!([two_at_once()])))?;
+    let mut running = start(&rig, 2, &slow(2_000))?;
+    let refused = rig.client()?.send(&Request::get("/"))?;
+    assert_eq!((refused.status, refused.header("retry-after")), (429, None));
+    assert_eq!(refused.header("x-concurrency-limit"), Some("2"));
+    assert_eq!(refused.header("x-concurrency-remaining"), Some("0"));
+    assert_eq!(refused.header("x-ratelimit-limit"), None, "slots have no reset");
+    assert_eq!(
+        refused.header("ratelimit-policy"),
+        Some("\"running\";q=2;qu=\"concurrent-requests\"")
+    );
+    assert_eq!(refused.header("ratelimit"), Some("\"running\";r=0"));
+    for client in &mut running {
+        assert_eq!(client.finish()?.status, 200);
+    }
+    admitted_soon(&rig)
+}
+
+#[test]
+fn client_that_resets_and_upstream_that_is_late_free_their_slots() -> Result<()> {
+    let timeout = |config: &mut Value| -> Result<()> {
+        let text = serde_json::to_string(config)?;
+        anyhow::ensure!(text.contains("virtual_hosts"), "no routes");
+        set_timeout(config);
+        Ok(())
+    };
+    let rig = Rig::start_with(limited(json!([two_at_once()])), |options| options.edit(timeout))?;
+    // Their clients leave.
+    drop(start(&rig, 2, &slow(9_000))?);
+    admitted_soon(&rig)?;
+    // The upstream takes too long.
+    let mut late = start(&rig, 2, &slow(9_000))?;
+    for client in &mut late {
+        assert_eq!(client.finish()?.status, 504);
+    }
+    admitted_soon(&rig)
+}
+
+/// Routes give their upstream one second.
+fn set_timeout(config: &mut Value) {
+    match config {
+        Value::Object(members) => {
+            if let Some(route) = members.get_mut("route").filter(|it| it.get("cluster").is_some()) {
+                route["timeout"] = json!("1s");
+            }
+            members.values_mut().for_each(set_timeout);
+        }
+        Value::Array(elements) => elements.iter_mut().for_each(set_timeout),
+        _ => {}
+    }
+}
+
+#[test]
+fn request_that_another_policy_refuses_holds_no_slot() -> Result<()> {
+    let mut quota = per_caller(1);
+    quota["match"] = json!({"path": {"exact": "/limited"}});
+    let rig = Rig::start(limited(json!([two_at_once(), quota])))?;
+    let statuses = rig.statuses(&vec![Request::get("/limited"); 4])?;
+    assert_eq!(statuses, [200, 429, 429, 429]);
+    let mut running = start(&rig, 2, &slow(500))?;
+    assert_eq!(rig.client()?.send(&Request::get("/"))?.status, 429);
+    for client in &mut running {
+        assert_eq!(client.finish()?.status, 200);
+    }
+    Ok(())
+}
+
+#[test]
+fn waiting_request_is_served_when_one_ends_or_refused_with_retry_after() -> Result<()> {
+    let mut policy = two_at_once();
+    policy["max_wait"] = json!("3s");
+    let rig = Rig::start(limited(json!([policy])))?;
+    let running = start(&rig, 2, &slow(1_000))?;
+    let begun = Instant::now();
+    assert_eq!(rig.client()?.send(&Request::get("/"))?.status, 200);
+    assert!(begun.elapsed() > Duration::from_millis(300), "{:?}", begun.elapsed());
+    drop(running);
+    let _running = start(&rig, 2, &slow(9_000))?;
+    let begun = Instant::now();
+    let refused = rig.client()?.send(&Request::get("/"))?;
+    assert_eq!((refused.status, refused.header("retry-after")), (429, Some("1")));
+    let waited = begun.elapsed();
+    assert!((2_900..6_000).contains(&waited.as_millis()), "{waited:?}");
+    Ok(())
+}
+
+#[test]
+fn websocket_holds_its_slot_as_long_as_it_is_open() -> Result<()> {
+    let document = limited(json!([two_at_once()]));
+    let rig = Rig::start_with(document, |options| options.edit(edits::websocket))?;
+    let mut open = vec![rig.client()?, rig.client()?];
+    for client in &mut open {
+        assert_eq!(client.send(&Request::websocket("/chat"))?.status, 101);
+    }
+    let begun = Instant::now();
+    while begun.elapsed() < Duration::from_secs(12) {
+        assert_eq!(rig.client()?.send(&Request::get("/"))?.status, 429);
+        std::thread::sleep(Duration::from_millis(1_500));
+    }
+    // Without traffic, too.
+    std::thread::sleep(Duration::from_secs(11));
+    assert_eq!(rig.client()?.send(&Request::get("/"))?.status, 429);
+    for client in &mut open {
+        assert_eq!(client.exchange(b"still here")?, b"still here");
+    }
+    drop(open);
+    admitted_soon(&rig)
+}
+
+#[test]
+fn slots_of_a_killed_proxy_are_free_within_ten_seconds_and_those_of_the_other_stay() -> Result<()> {
+    let policy = json!({"name": "running", "partition_by": [], "in_flight": 4});
+    let mut fleet = Fleet::start_with(&limited(json!([policy])), edits::websocket)?;
+    let mut clients = fleet.clients(4)?;
+    for client in &mut clients {
+        assert_eq!(client.send(&Request::websocket("/chat"))?.status, 101);
+    }
+    let port = fleet.envoys[0].port();
+    assert_eq!(Client::connect(port)?.send(&Request::websocket("/chat"))?.status, 429);
+    fleet.envoys[1].kill()?;
+    let killed = Instant::now();
+    let mut opened = Vec::new();
+    wait::until_true("the slots of the killed proxy", Duration::from_secs(12), || {
+        let mut client = Client::connect(port)?;
+        if client.send(&Request::websocket("/chat"))?.status == 101 {
+            opened.push(client);
+        }
+        Ok(opened.len() == 2)
+    })?;
+    assert!(killed.elapsed() < Duration::from_secs(11), "{:?}", killed.elapsed());
+    assert_eq!(Client::connect(port)?.send(&Request::websocket("/chat"))?.status, 429);
+    assert_eq!(clients[0].exchange(b"still here")?, b"still here");
+    Ok(())
+}
