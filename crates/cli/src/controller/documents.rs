@@ -102,7 +102,7 @@ pub(super) enum SettleEnd {
     /// It has not, until a person or the objects change that.
     Blocked(String),
     /// It has not, and it must be tried again.
-    Failed(String),
+    Failed(StoreFault, String),
 }
 
 impl SettleEnd {
@@ -115,7 +115,7 @@ impl SettleEnd {
     pub(super) fn say(self, said: &mut Option<(bool, String)>) {
         let is_good = self.is_good();
         let is_same = matches!(self, Self::Same(_));
-        let (Self::Same(text) | Self::Changed(text) | Self::Blocked(text) | Self::Failed(text)) =
+        let (Self::Same(text) | Self::Changed(text) | Self::Blocked(text) | Self::Failed(_, text)) =
             self;
         match said {
             Some((true, _)) if is_same => {}
@@ -247,7 +247,7 @@ impl DocumentStore {
             });
             DomainProgress { published, fleet: Err(fault) }
         });
-        Settled { progress, end: SettleEnd::Failed(text) }
+        Settled { progress, end: SettleEnd::Failed(fault, text) }
     }
 }
 

@@ -22,6 +22,7 @@ mod watched;
 
 use std::collections::BTreeSet;
 use std::env;
+use std::error::Error;
 use std::hash::{BuildHasher as _, Hasher as _, RandomState};
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -30,7 +31,7 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
 
-use kube::Client as ClusterClient;
+use kube::{Client as ClusterClient, Config as ClusterConfig};
 use quotagate_kubernetes::{Domains, Objects, merge};
 use quotagate_ratelimit::settings::LogFormat;
 use tokio::runtime::Builder;
@@ -45,6 +46,7 @@ use self::leadership::Leadership;
 use self::metrics::ControllerMetrics;
 use self::pass::Reconciler;
 use self::patience::Patience;
+use self::publishing::StoreContact;
 use self::watched::Watched;
 use crate::merge::{domains, objects, print_documents, refusals, unplaced};
 use crate::operate::{AdminAddr, Token, user_at_host};
@@ -58,6 +60,9 @@ const LONGEST_BURST: Duration = Duration::from_secs(2);
 const LOOK: Duration = Duration::from_secs(5);
 /// How long a controller that acts once waits for the objects, and for the Lease.
 const WAIT: Duration = Duration::from_secs(30);
+/// How long a connection to the API server may be silent while an answer is due. The API server
+/// ends a watch after 290 s.
+const SILENCE: Duration = Duration::from_secs(300);
 
 /// The flags of `quotagate controller`.
 #[derive(clap::Args)]
@@ -190,8 +195,17 @@ async fn of_folder(
     Ok(if is_whole { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
+/// A client whose requests fail if the API server takes them and never answers.
+async fn cluster_client() -> Result<ClusterClient, Box<dyn Error>> {
+    let mut config = ClusterConfig::infer().await?;
+    config.read_timeout = Some(SILENCE);
+    // Without this, the time would begin before a request is sent on an idle connection.
+    config.reset_reader_on_write = true;
+    Ok(ClusterClient::try_from(config)?)
+}
+
 async fn of_cluster(args: &ControllerArgs, domains: Domains) -> Result<ExitCode, String> {
-    let cluster = ClusterClient::try_default().await;
+    let cluster = cluster_client().await;
     let cluster =
         cluster.map_err(|error| format!("no Kubernetes cluster is configured: {error}"))?;
     let mut stop = until_signal()?;
@@ -333,9 +347,12 @@ async fn lead(
                     end = reconciler.pass(seen, &leadership) => end,
                 };
                 next = end.due.min(Instant::now() + LOOK);
-                match end.is_answered {
-                    true => patience.works(),
-                    false => leave_if_over(&mut patience, &leadership, "the store does not answer"),
+                match end.contact {
+                    StoreContact::Answered => patience.works(),
+                    StoreContact::Unreachable => {
+                        leave_if_over(&mut patience, &leadership, "the store does not answer");
+                    }
+                    StoreContact::None => {}
                 }
             }
         }

@@ -13,7 +13,7 @@ use tokio::time::Instant;
 use super::documents::{DocumentStore, DocumentWish};
 use super::leadership::Leadership;
 use super::metrics::ControllerMetrics;
-use super::publishing::Publisher;
+use super::publishing::{Publisher, StoreContact};
 use super::statuses::Statuses;
 use super::watched::{Watched, WatchedKind};
 
@@ -50,8 +50,7 @@ pub(super) struct MergedDomain {
 pub(super) struct PassEnd {
     /// Whether everything is published and written.
     pub(super) is_whole: bool,
-    /// Whether the store answered for a domain.
-    pub(super) is_answered: bool,
+    pub(super) contact: StoreContact,
     /// When the next one is due.
     pub(super) due: Instant,
 }
@@ -94,7 +93,7 @@ impl Reconciler {
             // It leads again soon, or another one does. What it has published is not written yet.
             let now = Instant::now();
             statuses.due = now;
-            return PassEnd { is_whole: false, is_answered: false, due: now };
+            return PassEnd { is_whole: false, contact: StoreContact::None, due: now };
         };
         let mut is_whole = done.is_whole;
         let is_due = is_merged || done.is_changed || statuses.due <= Instant::now();
@@ -108,7 +107,7 @@ impl Reconciler {
         }
         let (retry, due) = (self.publisher.retries.next(), self.statuses.due);
         let due = retry.map_or(due, |retry| retry.min(due));
-        PassEnd { is_whole, is_answered: done.is_answered, due }
+        PassEnd { is_whole, contact: done.contact, due }
     }
 
     /// Waits until the events of its passes are published.
@@ -327,7 +326,10 @@ mod tests {
 
     /// A store that cannot read any domain, and takes so long to say so. Returns its address, and
     /// the domains that it is asked for.
-    fn store_without_redis(takes: Duration) -> (AdminAddr, Arc<Mutex<Vec<String>>>) {
+    fn store_that_answers(
+        status: &'static str,
+        takes: Duration,
+    ) -> (AdminAddr, Arc<Mutex<Vec<String>>>) {
         let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap().to_string().parse().unwrap();
         let asked = Arc::new(Mutex::new(Vec::new()));
@@ -340,9 +342,13 @@ mod tests {
                 let domain = ["shop", "other"].into_iter().find(|name| text.contains(name));
                 note.lock().unwrap().push(domain.unwrap_or_default().to_owned());
                 std::thread::sleep(takes);
-                let _ = stream.write_all(
-                    b"HTTP/1.1 503 Service Unavailable\r\ncontent-length: 0\r\nconnection: close\r\n\r\n",
+                let body = r#"{"error":"not now"}"#;
+                let answer = format!(
+                    "HTTP/1.1 {status}\r\nx-quotagate-store: 1\r\ncontent-length: {}\r\n\
+                     connection: close\r\n\r\n{body}",
+                    body.len()
                 );
+                let _ = stream.write_all(answer.as_bytes());
             }
         });
         (address, asked)
@@ -356,18 +362,34 @@ mod tests {
             (SLOW + Duration::from_millis(100), &["other"][..], &["shop"][..]),
         ] {
             let mut scene = Scene::new().await;
-            let (address, asked) = store_without_redis(takes);
+            let (address, asked) = store_that_answers("503 Service Unavailable", takes);
             scene.reconciler.publisher.store =
                 DocumentStore::new(address, None, "test".to_owned(), "cluster 1");
             let domain = |name: &str| json!({"domain": name, "gateways": [format!("g/{name}")], "store": {"cluster": "c"}});
             let domains = json!({"domains": [domain("other"), domain("shop")]});
             scene.reconciler.domains = Domains::read(&domains).unwrap();
             for expected in [first, second] {
-                scene.pass().await;
+                let end = scene.pass().await;
                 let asked = std::mem::take(&mut *asked.lock().unwrap());
                 assert_eq!(asked, *expected, "{takes:?}");
+                let contact = match asked.is_empty() {
+                    true => StoreContact::None,
+                    false => StoreContact::Unreachable,
+                };
+                assert_eq!(end.contact, contact, "{takes:?}");
             }
         }
+    }
+
+    #[tokio::test]
+    async fn store_that_refuses_the_controller_has_answered() {
+        let mut scene = Scene::new().await;
+        let (address, _asked) = store_that_answers("403 Forbidden", Duration::ZERO);
+        scene.reconciler.publisher.store =
+            DocumentStore::new(address, None, "test".to_owned(), "cluster 1");
+        let end = scene.pass().await;
+        assert!(!end.is_whole);
+        assert_eq!(end.contact, StoreContact::Answered);
     }
 
     #[tokio::test]

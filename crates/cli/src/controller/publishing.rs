@@ -39,8 +39,18 @@ pub(super) struct Published {
     pub(super) is_whole: bool,
     /// Whether it said something new.
     pub(super) is_changed: bool,
-    /// Whether it answered for a domain.
-    pub(super) is_answered: bool,
+    pub(super) contact: StoreContact,
+}
+
+/// What was heard of the store in a pass.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum StoreContact {
+    /// It was not asked.
+    None,
+    /// It was asked, and did not answer.
+    Unreachable,
+    /// It answered for a domain, even if it refused. It would refuse another controller, too.
+    Answered,
 }
 
 impl Publisher {
@@ -76,7 +86,7 @@ impl Publisher {
         merged: &[MergedDomain],
         leadership: &Leadership,
     ) -> Option<Published> {
-        let mut done = Published { is_whole: true, is_changed: false, is_answered: false };
+        let mut done = Published { is_whole: true, is_changed: false, contact: StoreContact::None };
         let mut is_slow = false;
         let mut domains: Vec<_> = domains.iter().zip(merged).collect();
         let first = self.not_asked.take();
@@ -100,15 +110,16 @@ impl Publisher {
                 },
             };
             match settled.end {
-                SettleEnd::Failed(_) if is_slow => {
+                SettleEnd::Failed(..) if is_slow => {
                     self.not_asked.get_or_insert(name.clone());
                 }
-                SettleEnd::Failed(_) => self.retries.failed(&name),
-                _ => {
-                    done.is_answered = true;
-                    self.retries.succeeded(&name);
-                }
+                SettleEnd::Failed(..) => self.retries.failed(&name),
+                _ => self.retries.succeeded(&name),
             }
+            done.contact = done.contact.max(match settled.end {
+                SettleEnd::Failed(StoreFault::Unreachable, _) => StoreContact::Unreachable,
+                _ => StoreContact::Answered,
+            });
             is_slow |= asked.elapsed() >= SLOW;
             done.is_whole &= settled.end.is_good();
             self.note(&name, &settled.end, settled.progress.as_ref().ok());

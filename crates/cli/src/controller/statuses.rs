@@ -213,7 +213,14 @@ impl Statuses {
         fingerprint: Option<u64>,
         progress: &DomainProgress,
     ) -> Option<u64> {
-        let (fingerprint, newest) = (fingerprint?, progress.number()?);
+        let Some(fingerprint) = fingerprint else {
+            // It is in no document. If it comes back, it counts from then on.
+            if let Some(known) = self.since.get_mut(name) {
+                known.remove(domain);
+            }
+            return None;
+        };
+        let newest = progress.number()?;
         let known = self.since.entry(name.clone()).or_default();
         let known = known
             .entry(domain.to_owned())
@@ -327,12 +334,15 @@ mod tests {
         let mut lineage = Lineage::default();
         // The last publication of several, and what the document says of two objects.
         for (number, before, of_first, of_second, expected) in [
-            (1, &[1][..], 10, 20, [1, 1]),
-            (2, &[1, 2], 10, 21, [1, 2]),
-            (3, &[1, 2, 3], 10, 21, [1, 2]),
-            (4, &[1, 2, 3, 4], 11, 21, [4, 2]),
+            (1, &[1][..], Some(10), 20, [Some(1), Some(1)]),
+            (2, &[1, 2], Some(10), 21, [Some(1), Some(2)]),
+            (3, &[1, 2, 3], Some(10), 21, [Some(1), Some(2)]),
+            (4, &[1, 2, 3, 4], Some(11), 21, [Some(4), Some(2)]),
             // An operator has published number 5.
-            (6, &[1, 2, 3, 4, 5, 6], 11, 21, [6, 6]),
+            (6, &[1, 2, 3, 4, 5, 6], Some(11), 21, [Some(6), Some(6)]),
+            // The first one has no place for a moment.
+            (7, &[1, 2, 3, 4, 5, 6, 7], None, 21, [None, Some(6)]),
+            (8, &[1, 2, 3, 4, 5, 6, 7, 8], Some(11), 21, [Some(8), Some(6)]),
         ] {
             let record =
                 |number: &u64| DocumentRecord { number: *number, ..DocumentRecord::default() };
@@ -343,9 +353,10 @@ mod tests {
                 published: Ok(lineage.clone()),
                 fleet: Ok(FleetDocuments::default()),
             };
-            let since = [("first", of_first), ("second", of_second)].map(|(name, fingerprint)| {
+            let of_both = [("first", of_first), ("second", Some(of_second))];
+            let since = of_both.map(|(name, fingerprint)| {
                 let name = ObjectName { namespace: "team-a".to_owned(), name: name.to_owned() };
-                statuses.since(&name, "shop", Some(fingerprint), &progress).unwrap()
+                statuses.since(&name, "shop", fingerprint, &progress)
             });
             assert_eq!(since, expected, "number {number}");
         }
