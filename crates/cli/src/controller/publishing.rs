@@ -42,7 +42,7 @@ pub(super) struct Published {
     pub(super) contact: StoreContact,
 }
 
-/// What was heard of the store in a pass.
+/// What a pass learned of the store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum StoreContact {
     /// It was not asked.

@@ -119,7 +119,7 @@ impl Exchange {
         &mut self,
         who: W,
         evaluation: Evaluation,
-        earlier: Option<Admission>,
+        mut earlier: Option<Admission>,
         worker: &mut Worker<W>,
         now: Monotonic,
     ) -> Arrival {
@@ -137,13 +137,12 @@ impl Exchange {
         let config = worker.config();
         // Policies have other indexes in another document: what it counted under that one stays
         // counted.
-        let is_same = |earlier: &Admission| earlier.generation == config.generation();
-        let (mut earlier, replaced) = match earlier {
-            Some(earlier) if is_same(&earlier) => (Some(earlier), None),
-            replaced => (None, replaced),
-        };
+        let is_replaced = |earlier: &mut Admission| earlier.generation != config.generation();
+        let replaced = earlier.take_if(is_replaced);
         let arrived_under = config.is_live().then(|| Arc::clone(config));
-        abandon(replaced, worker, now);
+        if replaced.is_some() {
+            abandon(replaced, worker, now);
+        }
         if let Some(earlier) = &mut earlier {
             checks.retain(|check| !earlier.covers(check, worker.config(), now));
             let counts_again = |policy| checks.iter().any(|check| check.policy == policy);

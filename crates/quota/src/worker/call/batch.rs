@@ -137,6 +137,12 @@ impl Reserved {
     }
 }
 
+/// An item of a call.
+enum Asked<'a> {
+    Units(&'a Reserved),
+    Slots(&'a Reservation),
+}
+
 /// Checks what the store grants of slots, as [`Reserved::read`] does.
 fn read_slots(
     asked: &Reservation,
@@ -303,15 +309,14 @@ impl Batch {
         if grants.len() != reservations {
             return Err(Misread::Count { grants: grants.len(), reservations });
         }
-        let mut grants = grants.into_iter();
-        let mut read = Vec::with_capacity(reservations);
-        for (reserved, grant) in self.reserved.iter().zip(grants.by_ref()) {
-            read.push(reserved.read(grant)?);
-        }
-        for (slots, grant) in self.slots.iter().zip(grants) {
-            read.push(read_slots(slots, grant)?);
-        }
-        Ok(read)
+        let asked = self.reserved.iter().map(Asked::Units);
+        let mut asked = asked.chain(self.slots.iter().map(Asked::Slots));
+        let read = |grant| match asked.next() {
+            Some(Asked::Units(reserved)) => reserved.read(grant),
+            Some(Asked::Slots(slots)) => read_slots(slots, grant),
+            None => Err(Misread::Count { grants: reservations, reservations }),
+        };
+        grants.into_iter().map(read).collect()
     }
 
     /// The reservations, in the order of the body.

@@ -101,6 +101,9 @@ impl<W> Worker<W> {
     /// Slots of a request whose stream has ended, or that will not run, are free. Pass each
     /// [`HeldSlots`] only once.
     pub fn free(&mut self, slots: HeldSlots, now: Monotonic) {
+        if slots.is_empty() {
+            return;
+        }
         for held in slots.iter().filter(|held| held.worker == self.slots.life) {
             if let Some(pool) = self.slots.pools.get_mut(&held.key) {
                 pool.free(held.units, held.since);
@@ -115,7 +118,10 @@ impl<W> Worker<W> {
     pub(in crate::worker) fn serve_freed(&mut self, now: Monotonic) {
         // Requests are served under their own configurations, so not while another one is decided
         // under its own.
-        if self.slots.is_serving || self.live.arrived_under().is_some() {
+        if self.slots.freed.is_empty()
+            || self.slots.is_serving
+            || self.live.arrived_under().is_some()
+        {
             return;
         }
         self.slots.is_serving = true;
