@@ -499,8 +499,9 @@ impl<W> Worker<W> {
                 continue;
             }
             want.state = match want.state {
+                // The store does not count it as refused, since it waited.
                 SlotState::Open(Some(balance)) if !all => {
-                    SlotState::Refused { balance, by_store: true }
+                    SlotState::Refused { balance, by_store: false }
                 }
                 _ => SlotState::Failed(None),
             };
