@@ -25,7 +25,7 @@ use std::sync::Arc;
 use super::Ticket;
 use crate::config::Config;
 use crate::time::Monotonic;
-use pool::Pool;
+use pool::SlotPool;
 use requests::SlotWaiter;
 
 /// Most counters whose slots a worker holds. Beyond that, `on_failure` decides.
@@ -34,7 +34,7 @@ const MAX_POOLS: usize = 64 * 1024;
 /// The slots of a worker.
 #[derive(Clone, Debug)]
 pub(super) struct Slots<W> {
-    pools: HashMap<Arc<str>, Pool>,
+    pools: HashMap<Arc<str>, SlotPool>,
     /// When the next message of each counter is due.
     agenda: BTreeSet<(Monotonic, Arc<str>)>,
     /// Requests that want slots.
@@ -85,11 +85,11 @@ impl<W> Slots<W> {
     }
 
     /// The slots of a counter. `None` if there are too many counters.
-    fn pool(&mut self, key: &Arc<str>) -> Option<&mut Pool> {
+    fn pool(&mut self, key: &Arc<str>) -> Option<&mut SlotPool> {
         if self.pools.len() >= MAX_POOLS && !self.pools.contains_key(key) {
             return None;
         }
-        Some(self.pools.entry(Arc::clone(key)).or_insert_with(Pool::new))
+        Some(self.pools.entry(Arc::clone(key)).or_insert_with(SlotPool::new))
     }
 
     /// Something has changed: puts the next message of the counter on the agenda, or forgets it.

@@ -41,7 +41,7 @@ const FORGOTTEN: Duration = HOLDING.saturating_add(Duration::from_secs(2));
 
 /// The slots of one counter.
 #[derive(Clone, Debug)]
-pub(super) struct Pool {
+pub(super) struct SlotPool {
     /// The limit as the last request knew it, without runtime overrides.
     pub(super) limit: u64,
     /// Whether that may differ from the policy's.
@@ -138,7 +138,7 @@ pub(super) enum Served {
     Failed,
 }
 
-impl Pool {
+impl SlotPool {
     /// A pool without slots.
     pub(super) fn new() -> Self {
         let start = Monotonic::default();
