@@ -14,9 +14,9 @@ use super::{Crowd, Form, Row, VICTIM_QUOTA};
 /// and a worker remembers 16,384 of those. The others use leases, and a worker holds at most 4,096.
 const FULL: u64 = 24_000;
 /// How much memory may grow beyond that if no window ends. The store's table of watched partitions,
-/// which ends at 65,536, doubles once more and takes some 8 MiB, and Envoy's allocator may take some
-/// 4 MiB more. A table that drops nothing takes some 300 bytes per counter, which is another 17 MiB
-/// in the short form.
+/// which ends at 65,536, doubles once more and takes some 8 MiB, and Envoy's allocator may take
+/// some 4 MiB more. A table that drops nothing takes some 300 bytes per counter, which is another
+/// 17 MiB in the short form.
 const GROWTH_KIB: u64 = 15 * 1024;
 /// How much memory may grow in the second half of a long crowd. Windows end and tables empty and
 /// fill again, so an Envoy of two workers grows by some 11 MiB and then stops.
