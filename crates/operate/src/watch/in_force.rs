@@ -115,7 +115,7 @@ impl ReportedDocuments {
         documents.entry(name).or_default().insert(worker, report);
     }
 
-    /// The domains of the documents that were reported lately, also by proxies that are silent now.
+    /// The domains of all documents that are remembered, also of proxies that are silent now.
     pub fn domains(&self) -> BTreeSet<String> {
         self.lock().keys().map(|(domain, ..)| domain.to_string()).collect()
     }

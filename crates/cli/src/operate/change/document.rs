@@ -307,12 +307,8 @@ impl Consent {
     /// # Errors
     /// When nobody can be asked.
     fn check(&self, command: &str) -> Result<(), Failure> {
-        if self.yes || io::stdin().is_terminal() {
-            return Ok(());
-        }
-        Err(Failure::Usage(format!(
-            "{command} asks before it changes the policies of all proxies: without a terminal, add --yes"
-        )))
+        let asks = format!("{command} asks before it changes the policies of all proxies");
+        super::check_consent(self.yes, &asks)
     }
 }
 

@@ -7,10 +7,21 @@ pub(super) mod release;
 pub(super) mod reset;
 mod undo;
 
-use std::io;
+use std::io::{self, IsTerminal as _};
 
 use super::failure::Failure;
 use crate::standard::error_text;
+
+/// Refuses a command that asks first where nobody can be asked. `asks` says which, and before what.
+///
+/// # Errors
+/// Without `yes` and without a terminal.
+fn check_consent(yes: bool, asks: &str) -> Result<(), Failure> {
+    if yes || io::stdin().is_terminal() {
+        return Ok(());
+    }
+    Err(Failure::Usage(format!("{asks}: without a terminal, add --yes")))
+}
 
 /// Asks the operator at the terminal, and waits for a yes.
 ///

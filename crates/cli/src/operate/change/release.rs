@@ -1,7 +1,5 @@
 //! `quotagate release`: frees the slots that requests of a party hold.
 
-use std::io::{self, IsTerminal as _};
-
 use hyper::Method;
 use quotagate_operate::api::{self, Changed, PartyUsage, Release, SlotsHeld, UsageReply};
 
@@ -35,11 +33,7 @@ pub(crate) struct ReleaseArgs {
 /// When the operator declines or cannot be asked, nobody holds a slot, or the store does not
 /// answer.
 pub(crate) async fn run(args: &ReleaseArgs, session: Session) -> Result<(), Failure> {
-    if !args.yes && !io::stdin().is_terminal() {
-        return Err(Failure::Usage(
-            "release asks before it frees slots: without a terminal, add --yes".to_owned(),
-        ));
-    }
+    super::check_consent(args.yes, "release asks before it frees slots")?;
     let policy = args.policy.as_deref();
     let partition = args.partition.encode(&session, policy.unwrap_or_default()).await?;
     let parameters = [("partition", Some(&*partition))];

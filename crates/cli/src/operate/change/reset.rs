@@ -1,7 +1,6 @@
 //! `quotagate reset`: deletes a counter.
 
 use std::collections::BTreeSet;
-use std::io::{self, IsTerminal as _};
 
 use hyper::Method;
 use quotagate_operate::api::{self, Changed, Reset, Usage, UsageReply};
@@ -33,11 +32,7 @@ pub(crate) struct ResetArgs {
 /// When the operator declines or cannot be asked, when there is no such counter, or the store does
 /// not answer.
 pub(crate) async fn run(args: &ResetArgs, session: Session) -> Result<(), Failure> {
-    if !args.yes && !io::stdin().is_terminal() {
-        return Err(Failure::Usage(
-            "reset asks before it deletes a counter: without a terminal, add --yes".to_owned(),
-        ));
-    }
+    super::check_consent(args.yes, "reset asks before it deletes a counter")?;
     let partition = args.partition.encode(&session, &args.policy).await?;
     if !args.yes {
         confirm(args, &partition, &session).await?;

@@ -97,6 +97,22 @@ impl Fleet {
             "key": format!("shop:{policy}:{{{partition}}}"), "window_s": 366 * 86_400, "quota": quota,
             "want": want, "min": 1,
         });
+        self.ask(&reservation)
+    }
+
+    /// Takes slots for a worker of this proxy, as a filter does, and returns the grant.
+    pub fn hold(&self, policy: &str, partition: &str, limit: u64, proxy: &str, want: u64) -> Value {
+        let holding = json!({
+            "worker": format!("{proxy}.0.1"), "serial": 1, "held": 0, "waiting": want,
+            "longest_ms": 8_000,
+        });
+        self.ask(&json!({
+            "key": format!("shop:{policy}:{{{partition}}}"), "kind": "in_flight", "quota": limit,
+            "want": want, "min": 1, "holding": holding,
+        }))
+    }
+
+    fn ask(&self, reservation: &Value) -> Value {
         let body = json!({"budget_ms": 20000, "reservations": [reservation]}).to_string();
         let request = Request::post("/v1/reserve", body.as_bytes())
             .header("content-type", "application/json");

@@ -52,6 +52,39 @@ fn usage_finds_a_partition_by_its_plain_or_encoded_name() {
 }
 
 #[test]
+fn slots_are_shown_by_proxy_and_released() {
+    const ONE: &str = "5f0c7e9ab3d21846";
+    const OTHER: &str = "c41d9b7e02aa6f35";
+    let fleet = Fleet::redis();
+    let at_once = PolicyReport { kind: Kind::InFlight, window_s: 0, quota: 4, ..policy("at-once") };
+    fleet.report("shop", vec![policy("per-caller"), at_once]);
+    assert_eq!(fleet.hold("at-once", "jwt.sub=ann", 4, ONE, 3)["granted"], 3);
+    assert_eq!(fleet.hold("at-once", "jwt.sub=ann", 4, OTHER, 3)["granted"], 1);
+    let usage = fleet.done(&["usage", "jwt.sub=ann"]);
+    assert_eq!(row(&usage.out, "shop")[..6], ["shop", "at-once", "enforce", "4", "4", "100 %"]);
+    let held = format!(
+        "Slots of jwt.sub=ann in at-once, 2 slots are waited for: proxy {ONE} holds 3, the longest for"
+    );
+    assert!(usage.err.contains(&held), "{usage:?}");
+    assert!(usage.err.contains(&format!("proxy {OTHER} holds 1")), "{usage:?}");
+    let why = fleet.done(&["why", "jwt.sub=ann"]).out;
+    assert!(why.contains("4 of 4 slots are held") && why.contains("quotagate release"), "{why}");
+
+    let asks = fleet.run(&["release", "jwt.sub=ann"]);
+    assert!(asks.status == 2 && asks.err.contains("add --yes"), "{asks:?}");
+    let released = fleet.done(&["release", "jwt.sub=ann", "--proxy", ONE, "--yes"]);
+    let done = format!("released 3 slots of proxy {ONE} of at-once jwt.sub=ann");
+    assert!(released.out.contains(&done), "{released:?}");
+    let again = fleet.run(&["release", "jwt.sub=ann", "--proxy", ONE, "--yes"]);
+    assert!(again.status == 1 && again.err.contains("nothing to release"), "{again:?}");
+    fleet.done(&["release", "jwt.sub=ann", "--policy", "at-once", "--yes"]);
+    let history = fleet.done(&["history", "--policy", "at-once"]).out;
+    assert!(history.contains(&done), "{history}");
+    let reset = fleet.run(&["reset", "at-once", "jwt.sub=ann", "--yes"]);
+    assert!(reset.status != 0 && reset.err.contains("quotagate release"), "{reset:?}");
+}
+
+#[test]
 fn usage_lists_every_partition_of_a_policy() {
     let fleet = Fleet::redis();
     for (name, used) in [("ann", 3), ("bob", 9), ("eve,x", 5)] {

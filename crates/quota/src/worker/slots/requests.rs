@@ -356,12 +356,10 @@ impl<W> Worker<W> {
             self.free_refused(wants, at_once, now);
             return Err(Decision::Refuse(Refusal { standings, until }));
         }
-        let mut admission = Admission { uncounted: failed, ..Admission::default() };
+        let slots = self.held_of(wants);
+        let mut admission = Admission { uncounted: failed, slots, ..Admission::default() };
         for want in wants.iter() {
             admission.standings.extend(want.standing(now));
-            if let Some(held) = want.held(self.slots.life) {
-                admission.slots.push(held);
-            }
             if matches!(want.state, SlotState::Failed(_)) && !want.check.mode.is_awaited() {
                 admission.pending.push(uncounted(&want.check));
             }
@@ -395,9 +393,14 @@ impl<W> Worker<W> {
         let outcomes: Vec<SlotOutcome> =
             wants.iter().filter_map(|want| want.outcome(at_once)).collect();
         self.count_slots(&outcomes, false);
+        self.free(self.held_of(wants), now);
+    }
+
+    /// What these wants hold.
+    fn held_of(&self, wants: &[SlotWant]) -> HeldSlots {
         let mut slots = HeldSlots::default();
         wants.iter().filter_map(|want| want.held(self.slots.life)).for_each(|it| slots.push(it));
-        self.free(slots, now);
+        slots
     }
 
     /// A request with slots was decided by its quotas. Returns the ticket that its host knows, and
@@ -452,10 +455,7 @@ impl<W> Worker<W> {
         let Some(waiter) = self.slots.take_waiter(ticket, now) else {
             return Some(self.slots.moved.remove(&ticket).unwrap_or(ticket));
         };
-        let mut slots = HeldSlots::default();
-        let held = waiter.wants.iter().filter_map(|want| want.held(self.slots.life));
-        held.for_each(|it| slots.push(it));
-        self.free(slots, now);
+        self.free(self.held_of(&waiter.wants), now);
         None
     }
 

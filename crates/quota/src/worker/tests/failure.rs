@@ -72,15 +72,7 @@ fn only_the_probe_decides_whether_the_store_is_still_dead() {
 #[test]
 fn malformed_answer_is_a_failure_of_the_store() {
     let too_many = grant(2, 2);
-    let beyond = Ok(Grant {
-        window_s: 0,
-        waiting: 0,
-        granted: 1,
-        used: 1,
-        quota: 5,
-        reset_ms: 60_001,
-        window: 9,
-    });
+    let beyond = impossible_grant();
     let failed = Err("down".into());
     for body in [
         b"<html>".to_vec(),

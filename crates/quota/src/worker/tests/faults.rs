@@ -124,15 +124,7 @@ fn unsent_or_lost_call_is_counted_once() {
 
 #[test]
 fn too_large_grant_fails_its_whole_reply_and_impossible_numbers_only_their_item() {
-    let odd = Ok(Grant {
-        window_s: 0,
-        waiting: 0,
-        granted: 1,
-        used: 1,
-        quota: 5,
-        reset_ms: 60_001,
-        window: 9,
-    });
+    let odd = impossible_grant();
     for (second, expected, counted) in [
         (grant(2, 2), "one=! two=!", "malformed=1"),
         (odd, "one=+4 two=!", "ok=1 item_failed=1"),

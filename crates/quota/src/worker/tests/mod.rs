@@ -99,6 +99,11 @@ fn grant(granted: u64, used: u64) -> Granted {
     Ok(Grant { window_s: 0, waiting: 0, granted, used, quota: 5, reset_ms: 30_000, window: 9 })
 }
 
+/// A grant whose window ends later than a window of the tests can.
+fn impossible_grant() -> Granted {
+    grant(1, 1).map(|grant| Grant { reset_ms: 60_001, ..grant })
+}
+
 fn reply(grants: &[Granted]) -> Vec<u8> {
     serde_json::to_vec(&ReserveReply { dials: 0, grants: grants.to_vec() }).unwrap()
 }
