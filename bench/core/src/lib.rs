@@ -6,7 +6,7 @@ use std::process::exit;
 use std::sync::Arc;
 use std::time::Duration;
 
-use quotagate_protocol::{Grant, ReserveReply, ReserveRequest};
+use quotagate_protocol::{Grant, Holding, Reservation, ReserveReply, ReserveRequest};
 use quotagate_quota::config::Config;
 use quotagate_quota::decision::Decision;
 use quotagate_quota::evaluate::Check;
@@ -83,6 +83,12 @@ pub fn settled() -> Config {
     Config::parse(text.as_bytes()).unwrap_or_else(|faults| stop(faults))
 }
 
+/// The same with a limit of how many requests run at once.
+pub fn limited() -> Config {
+    let text = CONFIGURATION.replace(r#""quota": 1000000, "window": "1h""#, r#""in_flight": 1000"#);
+    Config::parse(text.as_bytes()).unwrap_or_else(|faults| stop(faults))
+}
+
 /// The counters that count a request of this user.
 pub fn checks(config: &Config, user: usize) -> Vec<Check> {
     config.evaluate(&User(user)).checks.unwrap_or_else(|missing| stop(format!("{missing:?}")))
@@ -128,19 +134,35 @@ pub fn holding(config: &Arc<Config>) -> Worker<usize> {
     worker
 }
 
+/// A worker that keeps ten idle slots of user 7, since ten requests have just ended.
+pub fn keeping(config: &Arc<Config>) -> Worker<usize> {
+    let mut worker = Worker::new(Arc::clone(config), 1);
+    for _ in 0..10 {
+        worker.submit(7, checks(config, 7), at(1));
+    }
+    let Some(call) = worker.next_call(at(1)) else { stop("no call is due") };
+    let Some(Reservation { want, holding: Some(Holding { serial, .. }), .. }) =
+        call.request.reservations.first()
+    else {
+        stop("no slots are asked for")
+    };
+    let (granted, window) = (*want, *serial);
+    let grant =
+        Grant { granted, used: granted, quota: 1000, reset_ms: 9000, window, ..Grant::default() };
+    worker.carried_out(call.id, ReserveReply { dials: 17, grants: vec![Ok(grant)] }, at(1));
+    while let Some((_, decision)) = worker.next_decision() {
+        let Decision::Admit(admission) = decision else { stop("it is not admitted") };
+        worker.free(admission.slots, at(1));
+    }
+    worker
+}
+
 /// The reply to a call, which grants everybody so many units.
 pub fn reply(requests: usize, granted: u64) -> CallEnd {
     // A worker rejects a grant that is larger than the units in use.
     let used = if granted == 0 { 1_000_000 } else { granted.max(5_700) };
-    let grant = Grant {
-        window_s: 0,
-        waiting: 0,
-        granted,
-        used,
-        quota: 1_000_000,
-        reset_ms: 1_234_567,
-        window: 483_333,
-    };
+    let (quota, reset_ms, window) = (1_000_000, 1_234_567, 483_333);
+    let grant = Grant { granted, used, quota, reset_ms, window, ..Grant::default() };
     let reply = ReserveReply { dials: 17, grants: vec![Ok(grant); requests] };
     let body = serde_json::to_vec(&reply).unwrap_or_else(|error| stop(error));
     let size = body.len();

@@ -9,8 +9,8 @@ use std::hint::black_box;
 use std::sync::Arc;
 
 use quotagate_bench_core::{
-    SEVEN, User, at, called, checks, config, decision, holding, leased, now, reply, settled, spend,
-    stop, waiting,
+    SEVEN, User, at, called, checks, config, decision, holding, keeping, leased, limited, now,
+    reply, settled, spend, stop, waiting,
 };
 use quotagate_quota::config::{Config, LiveDocument};
 use quotagate_quota::decision::Decision;
@@ -59,6 +59,20 @@ fn main() {
         if is_over.contains(&false) {
             stop("a request waits");
         }
+    }
+
+    println!("take a slot that the worker keeps, and free it");
+    let limited = Arc::new(limited());
+    let mut worker = keeping(&limited);
+    let mut inputs: Vec<_> = (0..times).map(|_| Some(checks(&limited, 7))).collect();
+    let is_admitted = measured(&mut inputs, |checks| {
+        let submitted = worker.submit(7, checks.take().unwrap_or_default(), at(2));
+        let Submitted::Decided(Decision::Admit(admission)) = submitted else { return false };
+        worker.free(admission.slots, at(2));
+        true
+    });
+    if is_admitted.contains(&false) {
+        stop("the worker keeps no slot");
     }
 
     println!("settle a response");

@@ -1,5 +1,8 @@
 //! The JSON of the grants in a reply: the fields of a grant, or `error` alone.
 
+use std::fmt;
+
+use serde::de::{SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use super::Grant;
@@ -61,6 +64,24 @@ pub(super) fn serialize<S: Serializer>(
 pub(super) fn deserialize<'de, D: Deserializer<'de>>(
     deserializer: D,
 ) -> Result<Vec<Result<Grant, String>>, D::Error> {
-    let read = Vec::<Read>::deserialize(deserializer)?;
-    Ok(read.into_iter().map(Read::into_result).collect())
+    deserializer.deserialize_seq(ReadGrants)
+}
+
+/// Reads one grant after the other: a list of [`Read`] would be more than twice as large.
+struct ReadGrants;
+
+impl<'de> Visitor<'de> for ReadGrants {
+    type Value = Vec<Result<Grant, String>>;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a list of grants")
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<Self::Value, A::Error> {
+        let mut grants = Vec::new();
+        while let Some(read) = items.next_element::<Read>()? {
+            grants.push(read.into_result());
+        }
+        Ok(grants)
+    }
 }

@@ -198,7 +198,11 @@ mod tests {
     }
 
     fn admit(standings: Vec<Standing>, uncounted: Option<Uncounted>) -> Decision {
-        Decision::Admit(Admission { standings, uncounted, ..Admission::default() })
+        Decision::Admit(Admission {
+            standings,
+            uncounted: uncounted.map(Box::new),
+            ..Admission::default()
+        })
     }
 
     fn refuse(standings: Vec<Standing>) -> Decision {

@@ -37,8 +37,9 @@ pub struct Admission {
     /// Slots that it holds until its stream ends. Pass them to
     /// [`Worker::free`](crate::worker::Worker::free) then.
     pub slots: HeldSlots,
-    /// The first policy that could not count the request because the store failed.
-    pub uncounted: Option<Uncounted>,
+    /// The first policy that could not count the request because the store failed. Boxed because
+    /// it is seldom there, and each request moves its admission several times.
+    pub uncounted: Option<Box<Uncounted>>,
     /// Policies in shadow mode that have not counted the request: the store has not answered yet,
     /// or failed.
     pub pending: Vec<Uncounted>,

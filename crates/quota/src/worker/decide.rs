@@ -167,7 +167,7 @@ impl<W> Worker<W> {
         mut allocation: Option<&mut Allocation>,
         now: Monotonic,
     ) -> Admission {
-        let failed = self.uncounted(wants, |_| true);
+        let failed = self.uncounted(wants, |_| true).map(Box::new);
         let standings = Vec::with_capacity(wants.len());
         let mut admission = Admission { standings, uncounted: failed, ..Admission::default() };
         for want in wants {

@@ -137,12 +137,6 @@ impl Reserved {
     }
 }
 
-/// An item of a call.
-enum Asked<'a> {
-    Units(&'a Reserved),
-    Slots(&'a Reservation),
-}
-
 /// Checks what the store grants of slots, as [`Reserved::read`] does.
 fn read_slots(
     asked: &Reservation,
@@ -309,12 +303,13 @@ impl Batch {
         if grants.len() != reservations {
             return Err(Misread::Count { grants: grants.len(), reservations });
         }
-        let asked = self.reserved.iter().map(Asked::Units);
-        let mut asked = asked.chain(self.slots.iter().map(Asked::Slots));
-        let read = |grant| match asked.next() {
-            Some(Asked::Units(reserved)) => reserved.read(grant),
-            Some(Asked::Slots(slots)) => read_slots(slots, grant),
-            None => Err(Misread::Count { grants: reservations, reservations }),
+        let (mut reserved, mut slots) = (self.reserved.iter(), self.slots.iter());
+        let read = |grant| match reserved.next() {
+            Some(reserved) => reserved.read(grant),
+            None => match slots.next() {
+                Some(slots) => read_slots(slots, grant),
+                None => Err(Misread::Count { grants: reservations, reservations }),
+            },
         };
         grants.into_iter().map(read).collect()
     }

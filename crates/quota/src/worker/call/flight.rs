@@ -270,6 +270,7 @@ impl<W> Worker<W> {
     }
 
     /// A request that waited for a call is decided.
+    #[inline]
     fn decided(
         &mut self,
         ticket: Ticket,

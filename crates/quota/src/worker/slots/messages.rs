@@ -115,13 +115,17 @@ impl<W> Worker<W> {
 
     /// Gives slots that became free to requests that wait. A request that gets some may free
     /// others: that does not begin anew here, so that a long queue needs no deep stack.
+    #[inline]
     pub(in crate::worker) fn serve_freed(&mut self, now: Monotonic) {
+        if !self.slots.freed.is_empty() {
+            self.serve_all_freed(now);
+        }
+    }
+
+    fn serve_all_freed(&mut self, now: Monotonic) {
         // Requests are served under their own configurations, so not while another one is decided
         // under its own.
-        if self.slots.freed.is_empty()
-            || self.slots.is_serving
-            || self.live.arrived_under().is_some()
-        {
+        if self.slots.is_serving || self.live.arrived_under().is_some() {
             return;
         }
         self.slots.is_serving = true;

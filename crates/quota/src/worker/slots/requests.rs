@@ -357,7 +357,8 @@ impl<W> Worker<W> {
             return Err(Decision::Refuse(Refusal { standings, until }));
         }
         let slots = self.held_of(wants);
-        let mut admission = Admission { uncounted: failed, slots, ..Admission::default() };
+        let mut admission =
+            Admission { uncounted: failed.map(Box::new), slots, ..Admission::default() };
         for want in wants.iter() {
             admission.standings.extend(want.standing(now));
             if matches!(want.state, SlotState::Failed(_)) && !want.check.mode.is_awaited() {

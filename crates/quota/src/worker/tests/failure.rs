@@ -167,7 +167,8 @@ fn each_policy_has_its_own_on_failure() {
     let Submitted::Decided(Decision::Admit(admission)) = ask(&mut w, "x", &[0, 2], 1, 1) else {
         panic!()
     };
-    assert_eq!(admission.uncounted, Some(Uncounted { policy: 0, key: "d:a:{x}".into() }));
+    let uncounted = Uncounted { policy: 0, key: "d:a:{x}".into() };
+    assert_eq!(admission.uncounted, Some(Box::new(uncounted)));
     assert!(admission.standings.is_empty(), "without quota headers");
     // The share is two of 25, and the request that `b` failed took nothing of it.
     let Submitted::Decided(Decision::Refuse(refusal)) = ask(&mut w, "x", &[0], 1, 2) else {
