@@ -111,8 +111,8 @@ pub(super) fn quotas(
     if quota == 0 && !admits && mode != Mode::Off {
         let field = if policy.has("in_flight") { "in_flight" } else { "quota" };
         policy.field(field).warn(
-            "is 0, and nothing grants anyone more: no request that this policy counts is within its quota. Write a \
-             quota, overrides for those who may pass, or mode: off",
+            "is 0, and nothing grants anyone more: no request that this policy counts is within it. Write a \
+             larger number, overrides for those who may pass, or mode: off",
         );
     }
     let overrides = quotas.overrides.allowances().filter_map(|allowance| match allowance {
@@ -125,7 +125,8 @@ pub(super) fn quotas(
         .chain(tiers)
         .chain(quotas.from.as_ref().map(|from| from.max))
         .fold(quota, u64::max);
-    if matches!(counting.precision, Precision::Lease { .. }) && most < LEAST_LEASED {
+    let is_leased = matches!(counting.precision, Precision::Lease { .. });
+    if is_leased && most < LEAST_LEASED && !policy.has("in_flight") {
         policy.field("precision").warn(format!(
             "has no effect: workers do not prefetch from a quota below {LEAST_LEASED}",
         ));

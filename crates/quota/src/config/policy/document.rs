@@ -203,7 +203,9 @@ impl<'a> PolicyFields<'a> {
                 None
             }
             (None, None) => {
-                self.node.field("quota").fault("is required");
+                let why =
+                    "is required, with a window; or write in_flight to limit running requests";
+                self.node.field("quota").fault(why);
                 None
             }
         }
