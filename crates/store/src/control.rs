@@ -326,6 +326,8 @@ pub struct Released {
     pub workers: u64,
     /// The slots.
     pub slots: u64,
+    /// Workers of which nobody could read what they held. No slot was granted because of them.
+    pub unreadable: u64,
 }
 
 impl Released {

@@ -1,7 +1,7 @@
 //! `quotagate release`: frees the slots that requests of a party hold.
 
 use hyper::Method;
-use quotagate_operate::api::{self, Changed, PartyUsage, Release, SlotsHeld, UsageReply};
+use quotagate_operate::api::{self, Changed, PartyUsage, Release, SlotsHeld, Usage, UsageReply};
 
 use crate::operate::display::say;
 use crate::operate::failure::{Failure, whole};
@@ -52,15 +52,19 @@ pub(crate) async fn run(args: &ReleaseArgs, session: Session) -> Result<(), Fail
             "no slot of {partition} is held{by}: there is nothing to release"
         )));
     }
-    for (usage, Whose { slots, proxies, longest_ms }) in &held {
-        say(&format!(
-            "{} holds {} of {} on {}, the longest for {}.",
-            usage.partition,
-            count(*slots, "slot", "slots"),
-            usage.policy,
-            count(*proxies, "proxy", "proxies"),
-            duration(*longest_ms)
-        ));
+    for (Usage { partition, policy, .. }, Whose { slots, proxies, longest_ms, left_out }) in &held {
+        if *slots > 0 {
+            say(&format!(
+                "{partition} holds {} of {policy} on {}, the longest for {}.",
+                count(*slots, "slot", "slots"),
+                count(*proxies, "proxy", "proxies"),
+                duration(*longest_ms)
+            ));
+        }
+        if *left_out > 0 {
+            let workers = count(*left_out, "worker", "workers");
+            say(&format!("What {workers} of {policy} may hold for {partition} cannot be shown."));
+        }
     }
     if !args.yes {
         say("A proxy that lives takes its slots again within 3 s, so the limit is exceeded until \
@@ -75,8 +79,12 @@ pub(crate) async fn run(args: &ReleaseArgs, session: Session) -> Result<(), Fail
             proxy: args.proxy.clone(),
             by: session.by.clone(),
         };
-        let answer = session.client.change::<Changed>(Method::POST, api::RELEASE, &change).await?;
-        session.changed(&answer)?;
+        match session.client.change::<Changed>(Method::POST, api::RELEASE, &change).await {
+            Ok(answer) => session.changed(&answer)?,
+            // Its requests have ended meanwhile. The other policies are still to be released.
+            Err(Failure::Absent(why)) => say(&format!("{why}.")),
+            Err(failure) => return Err(failure),
+        }
     }
     whole(incomplete.as_deref())
 }
@@ -86,18 +94,21 @@ struct Whose {
     slots: u64,
     proxies: u64,
     longest_ms: u64,
+    /// Workers that are not shown. Without `--proxy`, their slots are freed as well.
+    left_out: u64,
 }
 
 impl Whose {
-    /// `None` if no slot is held.
+    /// `None` if nothing is to be freed.
     fn of(held: &SlotsHeld, args: &ReleaseArgs) -> Option<Self> {
         let is_meant = |name: &str| args.proxy.as_deref().is_none_or(|proxy| proxy == name);
-        let mut whose = Self { slots: 0, proxies: 0, longest_ms: 0 };
+        let left_out = if args.proxy.is_none() { held.left_out } else { 0 };
+        let mut whose = Self { slots: 0, proxies: 0, longest_ms: 0, left_out };
         for of in held.proxies.iter().filter(|of| of.held > 0 && is_meant(&of.proxy)) {
             whose.slots = whose.slots.saturating_add(of.held);
             whose.proxies = whose.proxies.saturating_add(1);
             whose.longest_ms = whose.longest_ms.max(of.longest_ms);
         }
-        (whose.slots > 0).then_some(whose)
+        (whose.slots > 0 || whose.left_out > 0).then_some(whose)
     }
 }

@@ -80,6 +80,15 @@ fn slots_are_shown_by_proxy_and_released() {
     fleet.done(&["release", "jwt.sub=ann", "--policy", "at-once", "--yes"]);
     let history = fleet.done(&["history", "--policy", "at-once"]).out;
     assert!(history.contains(&done), "{history}");
+
+    // What nobody can read counts as all slots.
+    let bad = ["HSET", "qg:shop:at-once:{jwt.sub=ann}:slots", "a.0.x", "bad"];
+    fleet.redis.as_ref().unwrap().cli(&bad).unwrap();
+    let released = fleet.done(&["release", "jwt.sub=ann", "--yes"]);
+    assert!(released.err.contains("1 worker of at-once"), "{released:?}");
+    let done = "released 0 slots of at-once jwt.sub=ann, and 1 entry that could not be read";
+    assert!(released.out.contains(done), "{released:?}");
+    assert_eq!(fleet.hold("at-once", "jwt.sub=ann", 4, ONE, 1)["granted"], 1);
     let reset = fleet.run(&["reset", "at-once", "jwt.sub=ann", "--yes"]);
     assert!(reset.status != 0 && reset.err.contains("quotagate release"), "{reset:?}");
 }

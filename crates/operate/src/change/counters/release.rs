@@ -4,7 +4,7 @@ use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
 use quotagate_protocol::Kind;
-use quotagate_store::control::{SlotHolder, SlotsState};
+use quotagate_store::control::{Released, SlotHolder, SlotsState};
 
 use super::super::overrides::{canonical, check_partition, counted};
 use super::Counters;
@@ -46,16 +46,20 @@ impl Counters {
         let now = self.control.slots(&key).await?.now;
         let released = self.control.release(&key, proxy).await?;
         let whose = proxy.map_or_else(String::new, |proxy| format!(" of proxy {proxy}"));
-        if released.workers == 0 {
+        let Released { workers, slots, unreadable } = released;
+        if workers == 0 && unreadable == 0 {
             let who = if proxy.is_some() { "that proxy" } else { "nobody" };
             return Err(Fault::Absent(format!(
                 "{who} holds a slot of {} for {partition} now",
                 wish.policy
             )));
         }
-        let slots = released.slots;
         let word = if slots == 1 { "slot" } else { "slots" };
-        let done = format!("released {slots} {word}{whose} of {} {partition}", wish.policy);
+        let mut done = format!("released {slots} {word}{whose} of {} {partition}", wish.policy);
+        if unreadable > 0 {
+            let entries = if unreadable == 1 { "entry" } else { "entries" };
+            done.push_str(&format!(", and {unreadable} {entries} that could not be read"));
+        }
         let before = format!("{{\"held\":{slots}}}").into_bytes();
         let event = Event::new(millis(now), &clean(&wish.by), done)
             .of(&wish.policy, Some(&partition))

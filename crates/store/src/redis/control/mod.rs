@@ -404,9 +404,10 @@ impl ControlStore for Redis {
             let mut released = Released::default();
             for value in &values {
                 let Value::BulkString(value) = value else { return Err(unexpected()) };
-                let held = WorkerField::parse(value).map_or(0, |field| field.held_at(now));
-                if held > 0 {
-                    released.add(held);
+                match WorkerField::parse(value).map(|field| field.held_at(now)) {
+                    Some(0) => {}
+                    Some(held) => released.add(held),
+                    None => released.unreadable = released.unreadable.saturating_add(1),
                 }
             }
             Ok(released)
