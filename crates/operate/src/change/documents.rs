@@ -365,7 +365,10 @@ impl Documents {
     ) -> Result<PublishedDocuments, Fault> {
         let domain = self.domain(domain).await?;
         let (snapshot, failed) = self.read(&domain).await?;
-        let published = published(&snapshot).map(|of| of.at(snapshot.now));
+        let published = published(&snapshot);
+        let newest = published.as_ref().map(|of| of.newest_at(snapshot.now));
+        let services = sight.service_rules(&domain, newest, snapshot.now);
+        let published = published.as_ref().map(|of| of.at(snapshot.now));
         let lost = published.is_none();
         let DocumentStatus { proxies, silent, left_out, taken_up } =
             sight.document_status(&domain, published.as_ref(), snapshot.now);
@@ -382,6 +385,7 @@ impl Documents {
             proxies,
             silent,
             left_out,
+            services,
             refused: sight.refused_documents(&DomainScope::Some([domain.clone()].into())),
             domain,
         })
