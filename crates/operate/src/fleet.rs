@@ -13,8 +13,8 @@
 //! * A store also reads what proxies publish for its metrics ([`proxies`]).
 //!
 //! Bounds: 256 publishers; of each 48 partitions in each list (24 of those that would be refused),
-//! the requests of 49 policies, 8 parts of documents, 3 of rules and 96 KiB; of a proxy also the totals of
-//! about 700 policies, in 64 KiB more. What cannot be read is ignored item by item.
+//! the requests of 49 policies, 8 parts of documents, 3 of rules and 96 KiB; of a proxy also the
+//! totals of about 700 policies, in 64 KiB more. What cannot be read is ignored item by item.
 
 mod identity;
 mod index;

@@ -17,7 +17,7 @@ use crate::live::{document_status, live, of_path, publish, status, until_in_forc
 
 /// A report comes every 5 s. The rest is for a busy machine.
 const PATIENCE: Duration = Duration::from_secs(60);
-/// The field of a policy that came last. Whoever adds another one puts it here.
+/// The field of a policy that came last: a later one takes its place here.
 const NEWEST: &str = "in_flight";
 
 /// A policy with [`NEWEST`], which counts only `/y`.

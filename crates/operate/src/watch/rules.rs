@@ -7,6 +7,7 @@ use std::time::Instant;
 use quotagate_protocol::is_domain;
 use serde::{Deserialize, Serialize};
 
+use crate::domain::directory::clean_text;
 use crate::record::is_document_digest;
 
 /// Most bytes of a complaint.
@@ -61,8 +62,8 @@ pub struct OwnRules(Mutex<RulesSince>);
 type RulesSince = BTreeMap<String, (RulesSighting, Instant)>;
 
 impl OwnRules {
-    /// Replaces what is known. Returns whether that is different. Rules that stay in force have been so since they were named first,
-    /// whatever [`RulesSighting::in_force_s`] says.
+    /// Replaces what is known, and returns whether that is different. Rules that stay have been in
+    /// force since they were named first, whatever [`RulesSighting::in_force_s`] says.
     pub fn set(&self, all: Vec<RulesSighting>, now: Instant) -> bool {
         let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let before = std::mem::take(&mut *known);
@@ -71,7 +72,8 @@ impl OwnRules {
                 (before.number, &before.digest) == (rules.number, &rules.digest)
             });
             let since = stays.map_or(now, |(_, since)| *since);
-            rules.complaint = printable(&rules.complaint);
+            let line = rules.complaint.replace(char::is_control, " ");
+            rules.complaint = clean_text(&line, MAX_COMPLAINT);
             rules.in_force_s = 0;
             known.insert(rules.domain.clone(), (rules, since));
         }
@@ -89,13 +91,6 @@ impl OwnRules {
         seen.sort_by_key(|rules| (rules.complaint.is_empty(), rules.number == 0));
         seen
     }
-}
-
-/// In one line of at most [`MAX_COMPLAINT`] bytes.
-fn printable(text: &str) -> String {
-    let mut line: String = text.replace(char::is_control, " ");
-    line.truncate(line.floor_char_boundary(MAX_COMPLAINT));
-    line
 }
 
 #[cfg(test)]
