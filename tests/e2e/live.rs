@@ -7,6 +7,8 @@ use anyhow::{Context, Result};
 use quotagate_support::envoy::{Envoy, EnvoyOptions, Form, ListenerFile};
 use quotagate_support::http::{self, Request};
 use quotagate_support::redis::Redis;
+use quotagate_support::resp;
+use quotagate_support::sentinel::Sentinel;
 use quotagate_support::store::StoreProcess;
 use quotagate_support::upstream::Upstream;
 use quotagate_support::wait;
@@ -21,21 +23,22 @@ use crate::updates::Footprint;
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// A document that says `live: true`, with these policies.
-fn live(policies: Value) -> Value {
+pub fn live(policies: Value) -> Value {
     let mut document = rig::document(policies);
     document["live"] = json!(true);
     document
 }
 
 /// A policy that counts only `/NAME`.
-fn of_path(name: &str, quota: u64) -> Value {
+pub fn of_path(name: &str, quota: u64) -> Value {
     json!({
         "name": name, "match": {"path": {"exact": format!("/{name}")}}, "partition_by": [],
         "quota": quota, "window": "366d"
     })
 }
 
-fn publish(store: &StoreProcess, policies: Value) -> Result<()> {
+/// Publishes a document with these policies.
+pub fn publish(store: &StoreProcess, policies: Value) -> Result<()> {
     let wish = json!({"document": rig::document(policies), "by": "a test"});
     store.operate("POST", "/v1/documents", &wish)?;
     Ok(())
@@ -52,7 +55,7 @@ fn until_taken_up(store: &StoreProcess, number: u64) -> Result<()> {
 }
 
 /// What the store says of the published document and of its proxies.
-fn document_status(store: &StoreProcess) -> Result<Value> {
+pub fn document_status(store: &StoreProcess) -> Result<Value> {
     http::get(store.admin_port(), "/v1/documents?domain=shop")?.json()
 }
 
@@ -64,13 +67,14 @@ fn until_metric(store: &StoreProcess, line: &str) -> Result<()> {
     })
 }
 
-fn status(port: u16, path: &str) -> Result<u16> {
+/// How Envoy answers this path.
+pub fn status(port: u16, path: &str) -> Result<u16> {
     Ok(http::get(port, path)?.status)
 }
 
 /// Waits until so many workers have logged that the document with this number is in force. In the
 /// Wasm form, Envoy's main thread logs it, too.
-fn until_in_force(envoy: &Envoy, number: u64, workers: usize) -> Result<Duration> {
+pub fn until_in_force(envoy: &Envoy, number: u64, workers: usize) -> Result<Duration> {
     let lines = workers + usize::from(Form::of_run()? == Form::Wasm);
     let (since, line) = (Instant::now(), format!("the published document number {number} ("));
     wait::until_true("the document to be in force", PATIENCE, || {
@@ -523,6 +527,55 @@ fn store_redis_or_proxy_that_dies_during_a_swap_admits_no_more_than_the_quota() 
     // Whatever died may have counted the requests that were under way, and answered none of them.
     let (clients, ends) = (4, 6);
     assert!((quota - clients * ends..=quota).contains(&admitted), "{admitted} of {quota}");
+    Ok(())
+}
+
+/// The store, and the native module, reach Redis through a Sentinel.
+#[test]
+fn failover_keeps_the_published_document_and_a_further_one_replaces_it() -> Result<()> {
+    let at_once = ["--repl-diskless-sync-delay", "0"];
+    let mut primary = Redis::start_with(&at_once)?;
+    let follows = ["--replicaof", "127.0.0.1", &primary.port().to_string()];
+    let replica = Redis::start_with(&[&follows[..], &at_once].concat())?;
+    let sentinel = Sentinel::start(&primary)?;
+    let store = StoreProcess::start(&sentinel.url(), &[])?;
+    let upstream = Upstream::start()?;
+    let options = EnvoyOptions::new(upstream.port(), store.port()).redis(&sentinel.url());
+    let embedded = live(json!([of_path("x", 0)]));
+    let envoy = Envoy::start(&options.concurrency(2).document(embedded))?;
+    let port = envoy.port();
+    wait::until_true("the store to find the primary", PATIENCE, || {
+        publish(&store, json!([of_path("y", 0)])).map(|()| true)
+    })?;
+    until_in_force(&envoy, 1, 2)?;
+    until_taken_up(&store, 1)?;
+    wait::until_true(
+        "the replica to have it, and the Sentinel to know the replica",
+        PATIENCE,
+        || {
+            let has_document = replica.cli(&["HLEN", "qg:texts:{shop}"])?.lines() == "1";
+            let known =
+                resp::command(sentinel.port(), &["SENTINEL", "REPLICAS", "mymaster"])?.lines();
+            Ok(has_document && known.contains(&replica.port().to_string()))
+        },
+    )?;
+    primary.kill()?;
+    let killed = Instant::now();
+    wait::until_true("the replica to take over", PATIENCE, || {
+        assert_eq!(status(port, "/x")?, 200, "the embedded document would ask for a unit");
+        Ok(replica.cli(&["INFO", "replication"])?.lines().contains("role:master"))
+    })?;
+    until_taken_up(&store, 1)?;
+    assert_eq!(document_status(&store)?["documents"][0]["number"], json!(1));
+    wait::until_true("counting through the new primary", PATIENCE, || {
+        Ok(status(port, "/y")? == 429)
+    })?;
+    println!("counting through the new primary after {:?}", killed.elapsed());
+    publish(&store, json!([of_path("z", 0)]))?;
+    println!("the next document in force after {:?}", until_in_force(&envoy, 2, 2)?);
+    until_taken_up(&store, 2)?;
+    assert_eq!(["/x", "/y", "/z"].map(|path| status(port, path).ok()), [200, 200, 429].map(Some));
+    assert!(!envoy.log().contains("the embedded one is in force"), "{}", envoy.log());
     Ok(())
 }
 

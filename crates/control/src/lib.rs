@@ -16,4 +16,5 @@ pub use self::admin::guard::TrustedProxy;
 pub use self::audit::AuditLog;
 pub use self::folder::{DocumentFolder, FileDocument, ReadDocuments};
 pub use self::serve::{App, Serving, serve, serve_with};
+pub use quotagate_operate::watch::RulesSighting;
 pub use quotagate_operate::{MAX_DOMAINS, PublishedRules, ReadRules, RuleFileSummary};

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use quotagate_operate::api::DocumentText;
+use quotagate_operate::watch::RulesSighting;
 use quotagate_operate::{Fault, PublishedRules, ReadRules};
 use quotagate_protocol::dials::DocumentVersion;
 use quotagate_store::server::{
@@ -159,6 +160,11 @@ impl Serving {
     pub fn metrics(&self) -> String {
         let Control { store, operate, metrics, .. } = &*self.control;
         metrics.render(&**store, operate, Format::Plain)
+    }
+
+    /// Tells operators which rules are in force in all domains of this service.
+    pub fn rules_in_force(&self, rules: Vec<RulesSighting>) {
+        self.control.operate.watch.rules_in_force(rules);
     }
 
     /// What rate limit services should have in this domain; `None` while that is not known.

@@ -24,7 +24,7 @@ pub use crate::change::author::Author;
 pub use self::dial::{ClearDial, DialEntry, SetDial};
 pub use self::document::{
     DocumentKind, DocumentRecord, DocumentState, DocumentText, ProxyDocument, PublishDocument,
-    PublishedDocuments, SilentDocument, TakenUp, WithdrawDocument, WorkerDocument,
+    PublishedDocuments, ServiceRules, SilentDocument, TakenUp, WithdrawDocument, WorkerDocument,
 };
 pub use self::domain::{
     Board, DocumentInfo, DocumentsInForce, DomainInfo, ForgetDomain, PolicyInfo,

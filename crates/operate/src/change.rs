@@ -5,6 +5,7 @@ pub mod author;
 pub mod counters;
 mod current;
 pub mod dials;
+pub mod document_content;
 pub mod document_replies;
 pub mod documents;
 pub mod domains;

@@ -13,8 +13,8 @@
 //! * A store also reads what proxies publish for its metrics ([`proxies`]).
 //!
 //! Bounds: 256 publishers; of each 48 partitions in each list (24 of those that would be refused),
-//! the requests of 52 policies, 8 parts of documents and 84 KiB; of a proxy also the totals of
-//! about 700 policies, in 64 KiB more. What cannot be read is ignored item by item.
+//! the requests of 49 policies, 8 parts of documents, 3 of rules and 96 KiB; of a proxy also the
+//! totals of about 700 policies, in 64 KiB more. What cannot be read is ignored item by item.
 
 mod identity;
 mod index;
@@ -25,6 +25,7 @@ mod others;
 mod proxies;
 mod publish;
 mod requests;
+mod services;
 mod status;
 
 use std::cmp::Reverse;
@@ -40,7 +41,10 @@ use self::proxies::NativeProxies;
 use self::publish::PicturePublisher;
 pub use self::requests::{PolicySteps, Requests};
 pub(crate) use self::status::DocumentStatus;
-use crate::api::{DocumentInfo, DocumentsInForce, MinuteRequests, PublisherKind, Refused, Top};
+use crate::api::{
+    DocumentInfo, DocumentRecord, DocumentsInForce, MinuteRequests, PublisherKind, Refused,
+    ServiceRules, Top,
+};
 use crate::control::ControlHandle;
 use crate::record::documents::NamedDocuments;
 use crate::watch::{
@@ -267,6 +271,25 @@ impl FleetSight<'_> {
         DocumentStatus::of(&sightings, self.silent(domain, &sightings), published, now)
     }
 
+    /// What the rate limit services of a domain made of its published rule file, as of `now` of the
+    /// backend's clock. `published` is unknown if its record is lost.
+    pub(crate) fn service_rules(
+        &self,
+        domain: &str,
+        published: Option<&DocumentRecord>,
+        now: Duration,
+    ) -> Vec<ServiceRules> {
+        let since = self.others.at.elapsed();
+        let theirs = self.others.pictures.iter().flat_map(|(publisher, age_ms, picture)| {
+            let age = Duration::from_millis(*age_ms).saturating_add(since);
+            picture.rules.iter().map(move |rules| (publisher.clone(), rules.aged(age.as_secs())))
+        });
+        let own = self.fleet.watch.rules.seen(Instant::now()).into_iter();
+        let own = own.map(|rules| (self.fleet.me.publisher(), rules));
+        let of_domain = own.chain(theirs).filter(|(_, rules)| rules.domain == domain);
+        services::services(of_domain.collect(), published, now)
+    }
+
     /// What proxies reported, to any process, within the last minute, by domain.
     fn documents(&self) -> BTreeMap<String, Vec<DocumentSighting>> {
         let theirs = self.aged().into_iter().flat_map(|(age_ms, picture)| {
@@ -348,6 +371,7 @@ mod tests {
     use super::*;
     use crate::api::Publisher;
     use crate::fleet::item::Picture;
+    use crate::watch::RulesSighting;
 
     fn sight_of(fleet: &Fleet, others: Reading) -> FleetSight<'_> {
         let (listed, documents) = (OnceLock::new(), OnceLock::new());
@@ -376,6 +400,38 @@ mod tests {
         let in_force = sight_of(&fleet, others).in_force();
         let shop = &in_force["shop"];
         assert_eq!((shop.silent, shop.proxies, shop.documents.len()), (1, 0, 0));
+    }
+
+    #[tokio::test]
+    async fn services_of_all_processes_are_listed_with_the_rules_of_the_domain() {
+        let store = quotagate_store::open(&"memory:".parse().unwrap(), "qg");
+        let fleet = Fleet::new(ControlHandle::new(store), Arc::default(), PublisherKind::Store);
+        let rules = |domain: &str, number: u64| RulesSighting {
+            domain: domain.to_owned(),
+            number,
+            digest: if number == 0 { String::new() } else { "0123456789ab".to_owned() },
+            follows: true,
+            ..RulesSighting::default()
+        };
+        let pulse = fleet.watch.pulse();
+        fleet.watch.rules_in_force(vec![rules("shop", 2), rules("ai", 0)]);
+        assert_ne!(fleet.watch.pulse(), pulse, "others hear of it soon");
+        let picture = Picture { rules: vec![rules("shop", 1)], ..Picture::default() };
+        let publisher = Publisher { id: "1".repeat(16), ..fleet.me.publisher() };
+        let others = Reading {
+            at: Instant::now(),
+            pictures: vec![(publisher, 9_000, picture)],
+            is_whole: true,
+            incomplete: None,
+            index: None,
+        };
+        let sight = sight_of(&fleet, others);
+        let now = Duration::from_secs(100);
+        let services = sight.service_rules("shop", None, now);
+        let shown: Vec<_> = services.iter().map(|of| (of.number, of.since_ms)).collect();
+        assert_eq!(shown, [(1, 91_000), (2, 100_000)]);
+        assert_eq!(services[1].service, fleet.me.id());
+        assert_eq!(sight.service_rules("other", None, now), []);
     }
 
     #[tokio::test]

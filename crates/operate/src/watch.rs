@@ -14,6 +14,7 @@ mod in_force;
 mod in_force_sightings;
 mod picture;
 mod policy;
+mod rules;
 mod sight;
 mod table;
 mod top;
@@ -39,6 +40,7 @@ pub use self::in_force_sightings::{DocumentSighting, ProxySighting, WorkerSighti
 pub use self::picture::{Pace, PolicyTotals, Series, Sighting, StoreTotals, Wanted};
 use self::policy::{Debt, Families, PolicyMetrics};
 pub use self::policy::{STEP, STEPS};
+pub use self::rules::{OwnRules, RulesSighting};
 pub use self::sight::CallSight;
 pub use self::table::are_alike;
 use self::table::{Observation, Seen, Table};
@@ -79,6 +81,8 @@ pub struct Watch {
     pub documents: RefusedDocuments,
     /// The documents in force.
     pub in_force: ReportedDocuments,
+    /// The rules in force, if this process is a rate limit service.
+    pub rules: OwnRules,
 }
 
 impl Watch {
@@ -274,7 +278,14 @@ impl Watch {
         policies.values().filter_map(|metrics| metrics.totals()).collect()
     }
 
-    /// A number that changes whenever a call was answered or a proxy reported.
+    /// Records the rules of all domains, if this process is a rate limit service.
+    pub fn rules_in_force(&self, rules: Vec<RulesSighting>) {
+        if self.rules.set(rules, Instant::now()) {
+            self.reports.fetch_add(1, Relaxed);
+        }
+    }
+
+    /// A number that changes whenever a call was answered, a proxy reported or rules changed.
     pub fn pulse(&self) -> u64 {
         self.calls.totals().calls.wrapping_add(self.reports.load(Relaxed))
     }

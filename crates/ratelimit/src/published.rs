@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use quotagate_control::{PublishedRules, RuleFileSummary, Serving};
+use quotagate_control::{PublishedRules, RuleFileSummary, RulesSighting, Serving};
 use quotagate_protocol::OnFailure;
 use quotagate_protocol::dials::{DOCUMENT_DIGEST, DocumentVersion};
 use quotagate_quota::config::{Config, Precision, Reach, StoreConfig};
@@ -133,6 +133,22 @@ impl PublishedDomain {
     /// The version and the rules in force; `None` if the service's own are.
     pub(crate) const fn in_force(&self) -> Option<&(DocumentVersion, Arc<RuleDomain>)> {
         self.taken_up.as_ref()
+    }
+
+    /// What operators see of it.
+    pub(crate) fn sighting(&self, name: &Arc<str>, follows: bool) -> RulesSighting {
+        let in_force = self.taken_up.as_ref().map(|(version, _)| version);
+        let refused = self.settled.as_ref().filter(|settled| Some(*settled) != in_force);
+        let DocumentVersion { number, digest } = in_force.cloned().unwrap_or_default();
+        RulesSighting {
+            domain: written_name(name),
+            number,
+            digest,
+            in_force_s: 0,
+            follows,
+            refuses: refused.map_or(0, |refused| refused.number),
+            complaint: self.complaint.clone(),
+        }
     }
 
     /// Takes up what is published for the domain of this name, or logs once why that cannot be.

@@ -218,6 +218,8 @@ impl RuleReading<'_> {
                 self.put_in_force(&self.known());
                 changes.iter().for_each(|change| tracing::info!("{change}"));
             }
+            // Also what could not be put in force.
+            self.show(&self.known());
             // Rules of the source may name further domains.
             let _ = tokio::time::timeout(LOOK, self.taken.notified()).await;
         }
@@ -355,6 +357,17 @@ impl RuleReading<'_> {
             self.service.metrics.follows(numbers.collect());
         }
         self.replace(rules);
+        self.show(known);
+    }
+
+    /// Shows operators which rules are in force.
+    fn show(&self, known: &KnownRules) {
+        let rules = known.own.keys().enumerate().map(|(index, name)| {
+            let follows = self.options.follows_published && index < MAX_DOMAINS;
+            let published = known.published.get(name);
+            published.unwrap_or(&PublishedDomain::default()).sighting(name, follows)
+        });
+        self.serving.rules_in_force(rules.collect());
     }
 
     fn replace(&self, rules: RulesByDomain) {

@@ -21,4 +21,4 @@ pub mod xds;
 pub use envoy::{access_log, edits, prometheus, yaml};
 pub use http::{grpc, http2, jwt};
 pub use quotagate_workspace::{paths, tools};
-pub use redis::{cluster, resp, rights};
+pub use redis::{cluster, resp, rights, sentinel};

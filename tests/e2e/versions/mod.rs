@@ -4,6 +4,7 @@
 //! folder of its parts. Without it, these tests say that they did not run.
 
 mod combinations;
+mod documents;
 mod record;
 mod scenario;
 

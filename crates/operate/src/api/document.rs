@@ -142,6 +142,9 @@ pub struct PublishedDocuments {
     /// How many rows of `proxies` and `silent` are left out.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub left_out: u64,
+    /// The rate limit services whose rules have the domain, those that are behind first.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub services: Vec<ServiceRules>,
     /// What proxies refuse, in sentences.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub refused: Vec<String>,
@@ -183,6 +186,32 @@ pub struct ProxyDocument {
     pub workers: Vec<WorkerDocument>,
 }
 
+/// The rules of the domain that a rate limit service has in force.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ServiceRules {
+    /// The name of its process: 16 hexadecimal digits.
+    pub service: String,
+    /// The name of its host.
+    pub host: String,
+    /// The digest of the published rule file; empty for its own rules.
+    pub digest: String,
+    /// The number of that file; 0 for its own rules.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub number: u64,
+    /// Whether it takes published rule files up, because it runs with `--published`.
+    pub follows: bool,
+    /// What that means.
+    pub state: DocumentState,
+    /// The number of the rule file that it refuses; 0 for none.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub refuses: u64,
+    /// Why it does not have what is published, in a sentence.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub complaint: String,
+    /// Since when it has them, as [`WorkerDocument::since_ms`].
+    pub since_ms: u64,
+}
+
 /// A worker that has some document in force.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct WorkerDocument {
@@ -203,7 +232,7 @@ pub enum DocumentState {
     Unknown,
     /// The published one.
     Published,
-    /// The proxy's own, because it is not live or nothing is published.
+    /// The own one of the proxy, or of the service, because it is not live or nothing is published.
     Own,
 }
 

@@ -6,21 +6,18 @@
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use quotagate_protocol::dials::MAX_DOCUMENT;
 use quotagate_protocol::is_domain;
-use quotagate_quota::config::PublishedDocument;
 use serde_json::Value;
-use tokio::task::spawn_blocking;
 
 use super::author::Author;
 use super::dials::check_time;
+use super::document_content::{DocumentContent, ReadRules};
 use super::history::{History, Made};
 use crate::api::{
     Changed, DocumentKind, DocumentRecord, DocumentText, Event, MAX_REASON, NO_SHARE_OF_RULES,
     NOBODY, PublishDocument, PublishedDocuments, WithdrawDocument,
 };
 use crate::control::ControlHandle;
-use crate::document::unknown_zones;
 use crate::domain::directory::{Directory, clean, clean_text};
 use crate::fleet::{DocumentStatus, FleetSight};
 use crate::record::documents::{LOST_RECORD, LastRecord, PublishedState, last, published, records};
@@ -39,30 +36,6 @@ pub struct Documents {
     history: Arc<History>,
     /// The reader of rule files.
     read_rules: OnceLock<ReadRules>,
-}
-
-/// Reads a rule file as rate limit services do. The error has a line for each fault, with its path
-/// and the remedy.
-pub type ReadRules = fn(&str) -> Result<RuleFileSummary, Vec<String>>;
-
-/// What a rule file says.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct RuleFileSummary {
-    /// Its domain, as counters and commands have it.
-    pub domain: String,
-    /// Its digest: 12 hexadecimal digits.
-    pub digest: String,
-    /// How many rules it has.
-    pub rules: u64,
-}
-
-/// A document as it is published, without faults, and what is recorded of it.
-#[derive(Clone, Debug)]
-pub struct DocumentContent {
-    pub(super) document: Value,
-    pub(super) domain: String,
-    pub(super) digest: String,
-    policies: u64,
 }
 
 /// What is published.
@@ -325,33 +298,7 @@ impl Documents {
     /// # Errors
     /// All its faults.
     pub(super) async fn checked(&self, document: &Value) -> Result<DocumentContent, Fault> {
-        match document {
-            Value::String(text) => self.checked_rules(text).await,
-            document => checked_policies(document),
-        }
-    }
-
-    async fn checked_rules(&self, text: &str) -> Result<DocumentContent, Fault> {
-        let Some(read) = self.read_rules.get().copied() else {
-            let reason = "is a rule file of the rate limit service, which this process cannot \
-                          read: publish it with `quotagate serve`, or at the service itself";
-            return Err(Fault::invalid("document", reason));
-        };
-        let document = Value::from(text);
-        let bytes = document.to_string().len();
-        if bytes > MAX_DOCUMENT {
-            let reason = format!(
-                "has {bytes} bytes as JSON, and a published rule file at most {MAX_DOCUMENT}"
-            );
-            return Err(Fault::invalid("document", reason));
-        }
-        // Aliases may make a short text long to read.
-        let text = text.to_owned();
-        let read = spawn_blocking(move || read(&text)).await;
-        let read = read.unwrap_or_else(|error| Err(vec![error.to_string()]));
-        let RuleFileSummary { domain, digest, rules } =
-            read.map_err(|faults| invalid(&faults.join("\n")))?;
-        Ok(DocumentContent { document, domain, digest, policies: rules })
+        DocumentContent::checked(document, self.read_rules.get().copied()).await
     }
 
     /// The published documents of a domain, and what its proxies made of them.
@@ -365,7 +312,10 @@ impl Documents {
     ) -> Result<PublishedDocuments, Fault> {
         let domain = self.domain(domain).await?;
         let (snapshot, failed) = self.read(&domain).await?;
-        let published = published(&snapshot).map(|of| of.at(snapshot.now));
+        let published = published(&snapshot);
+        let newest = published.as_ref().map(|of| of.newest_at(snapshot.now));
+        let services = sight.service_rules(&domain, newest, snapshot.now);
+        let published = published.as_ref().map(|of| of.at(snapshot.now));
         let lost = published.is_none();
         let DocumentStatus { proxies, silent, left_out, taken_up } =
             sight.document_status(&domain, published.as_ref(), snapshot.now);
@@ -382,6 +332,7 @@ impl Documents {
             proxies,
             silent,
             left_out,
+            services,
             refused: sight.refused_documents(&DomainScope::Some([domain.clone()].into())),
             domain,
         })
@@ -525,33 +476,6 @@ fn check_limits(wish: &PublishDocument) -> Result<(), Fault> {
         Some(field) => Err(Fault::invalid(field, "goes with a document, and not with rollback_to")),
         None => Ok(()),
     }
-}
-
-impl DocumentContent {
-    fn kind(&self) -> DocumentKind {
-        DocumentKind::of(&self.document)
-    }
-}
-
-/// # Errors
-/// All faults of the policy document.
-fn checked_policies(document: &Value) -> Result<DocumentContent, Fault> {
-    let (document, config) =
-        PublishedDocument::check(document).map_err(|faults| invalid(&faults.to_string()))?;
-    let zones: Vec<String> = unknown_zones(&config).iter().map(ToString::to_string).collect();
-    if !zones.is_empty() {
-        return Err(invalid(&zones.join("\n")));
-    }
-    Ok(DocumentContent {
-        document,
-        domain: config.domain.to_string(),
-        digest: config.digest.to_string(),
-        policies: config.policies.len() as u64,
-    })
-}
-
-fn invalid(faults: &str) -> Fault {
-    Fault::invalid("document", format!("has faults:\n{faults}"))
 }
 
 /// The oldest number, if a further document has no room beside it.

@@ -9,7 +9,8 @@ use std::sync::Arc;
 
 use serde_json::Value;
 
-use super::documents::{DocumentContent, Documents};
+use super::document_content::DocumentContent;
+use super::documents::Documents;
 use crate::Fault;
 use crate::api::Changed;
 

@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 use crate::api::{Refused, Usage};
 use crate::watch::{
     Beyond, DocumentSighting, MAX_REFUSED_DOCUMENTS, Pace, PolicyTotals, RefusedDocumentSighting,
-    STEPS, Series, Sighting, StoreTotals, Wanted, Watch,
+    RulesSighting, STEPS, Series, Sighting, StoreTotals, Wanted, Watch,
 };
 
 /// Most partitions in each list of a picture.
@@ -20,17 +20,20 @@ pub const LISTED: usize = 48;
 /// Most partitions in the list of those that would be refused.
 const LET_THROUGH: usize = 24;
 /// Most policies of a picture.
-const POLICIES: usize = MAX_PUBLISHED - 2 * LISTED - LET_THROUGH - IN_FORCE - TOTALS - 4;
+const POLICIES: usize = MAX_PUBLISHED - 2 * LISTED - LET_THROUGH - IN_FORCE - TOTALS - RULES - 4;
 /// Most documents of a picture, or parts of one.
 const IN_FORCE: usize = 8;
 /// Most items with the totals of policies. Each has as many as fit into [`MAX_VALUE`].
 const TOTALS: usize = 16;
+/// Most items with the rules of domains, as many in each.
+const RULES: usize = 3;
 /// Most bytes of all lists, of the requests of all policies, and of the documents.
 const LISTS_BYTES: usize = 32 * 1024;
 const POLICIES_BYTES: usize = 16 * 1024;
 const IN_FORCE_BYTES: usize = IN_FORCE * MAX_VALUE;
 /// Most bytes of a picture.
-const BYTES: usize = LISTS_BYTES + POLICIES_BYTES + IN_FORCE_BYTES + (TOTALS + 1) * MAX_VALUE;
+const BYTES: usize =
+    LISTS_BYTES + POLICIES_BYTES + IN_FORCE_BYTES + (TOTALS + RULES + 1) * MAX_VALUE;
 
 /// What a process saw.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -55,6 +58,8 @@ pub struct Picture {
     pub documents: Vec<RefusedDocumentSighting>,
     /// The documents in force.
     pub in_force: Vec<DocumentSighting>,
+    /// The rules in force; empty from what is no rate limit service.
+    pub rules: Vec<RulesSighting>,
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -70,6 +75,7 @@ enum Item {
     Totals(Vec<PolicyTotals>),
     Documents(Vec<RefusedDocumentSighting>),
     InForce(DocumentSighting),
+    Rules(Vec<RulesSighting>),
 }
 
 impl Picture {
@@ -118,6 +124,7 @@ impl Picture {
             totals: Vec::new(),
             documents,
             in_force,
+            rules: watch.rules.seen(Instant::now()),
         }
     }
 
@@ -146,6 +153,7 @@ impl Picture {
             && self.series.is_empty()
             && self.documents.is_empty()
             && self.in_force.is_empty()
+            && self.rules.is_empty()
     }
 
     /// Its fields: at most [`MAX_PUBLISHED`], and at most [`BYTES`].
@@ -161,7 +169,8 @@ impl Picture {
         let values = values(head, MAX_VALUE)
             .chain(values(lists, LISTS_BYTES))
             .chain(values(self.series.into_iter().map(Item::Series), POLICIES_BYTES))
-            .chain(values(together(self.totals), TOTALS * MAX_VALUE))
+            .chain(values(together(self.totals, Item::Totals, TOTALS), TOTALS * MAX_VALUE))
+            .chain(values(together(self.rules, Item::Rules, RULES), RULES * MAX_VALUE))
             .chain(values(self.in_force.into_iter().map(Item::InForce), IN_FORCE_BYTES));
         let named = values.enumerate().map(|(index, value)| (index.to_string(), value));
         named.take(MAX_PUBLISHED).collect()
@@ -194,6 +203,9 @@ impl Picture {
                 Ok(Item::InForce(sighting)) if sighting.is_sound() => {
                     picture.in_force.push(sighting);
                 }
+                Ok(Item::Rules(rules)) => {
+                    picture.rules.extend(rules.into_iter().filter(RulesSighting::is_sound));
+                }
                 _ => {}
             }
         }
@@ -213,22 +225,22 @@ fn values(items: impl IntoIterator<Item = Item>, bytes: usize) -> impl Iterator<
     })
 }
 
-/// The totals in items of at most [`MAX_VALUE`] bytes.
-fn together(totals: Vec<PolicyTotals>) -> Vec<Item> {
-    // The name of the item, its brackets, and a comma for each entry.
-    const ITEM: usize = r#"{"totals":[]}"#.len();
-    let (mut items, mut some, mut bytes) = (Vec::new(), Vec::new(), ITEM);
-    for of in totals {
+/// The entries in at most so many items of at most [`MAX_VALUE`] bytes.
+fn together<T: Serialize>(all: Vec<T>, item: fn(Vec<T>) -> Item, most: usize) -> Vec<Item> {
+    // The name of an item, its brackets, and a comma for each entry.
+    let empty = serde_json::to_vec(&item(Vec::new())).map_or(0, |value| value.len());
+    let (mut items, mut some, mut bytes) = (Vec::new(), Vec::new(), empty);
+    for of in all {
         let own = serde_json::to_vec(&of).map_or(0, |value| value.len() + 1);
         if bytes + own > MAX_VALUE {
-            items.push(Item::Totals(std::mem::take(&mut some)));
-            bytes = ITEM;
+            items.push(item(std::mem::take(&mut some)));
+            bytes = empty;
         }
         bytes += own;
         some.push(of);
     }
-    items.extend((!some.is_empty()).then_some(Item::Totals(some)));
-    items.truncate(TOTALS);
+    items.extend((!some.is_empty()).then(|| item(some)));
+    items.truncate(most);
     items
 }
 
@@ -371,6 +383,11 @@ mod tests {
         }
     }
 
+    fn rules(domain: &str) -> RulesSighting {
+        let domain = domain.to_owned();
+        RulesSighting { domain, follows: true, ..RulesSighting::default() }
+    }
+
     #[test]
     fn picture_survives_its_fields() {
         let mut sliding = sighting("b");
@@ -392,9 +409,10 @@ mod tests {
             totals: vec![totals("p"), totals("q")],
             documents: vec![refused_document("d", 9)],
             in_force: vec![in_force("d")],
+            rules: vec![rules("d"), rules("e")],
         };
         let fields = picture.clone().fields();
-        assert_eq!(fields.len(), 13);
+        assert_eq!(fields.len(), 14);
         assert!(
             fields.iter().all(|(_, value)| value.starts_with(b"{")),
             "the script reads no other"
@@ -414,6 +432,7 @@ mod tests {
             totals: (0..2000).map(|n| totals(&format!("p{n}"))).collect(),
             documents: vec![refused_document("d", 9); MAX_REFUSED_DOCUMENTS],
             in_force: (0..IN_FORCE).map(|n| in_force(&format!("d{n}"))).collect(),
+            rules: (0..999).map(|n| rules(&format!("d{n}"))).collect(),
             ..Picture::default()
         };
         picture.fullest.insert(0, sighting(&huge));
@@ -428,6 +447,7 @@ mod tests {
             (&["fullest", "refused", "would_refuse"][..], LISTS_BYTES, LISTS_BYTES - 2 * 1200),
             (&["series"], POLICIES_BYTES, POLICIES_BYTES / 2),
             (&["totals"], TOTALS * MAX_VALUE, TOTALS * (MAX_VALUE - 100)),
+            (&["rules"], RULES * MAX_VALUE, RULES * (MAX_VALUE - 200)),
             (&["in_force"], IN_FORCE_BYTES, IN_FORCE_BYTES / 2),
             (&["at_ms", "pace", "documents"], MAX_VALUE, 1),
         ] {
@@ -453,13 +473,15 @@ mod tests {
             series: (0..POLICIES).map(|n| quiet(&short(n))).collect(),
             totals: (0..1200).map(|n| totals(&format!("p{n}"))).collect(),
             in_force: (0..IN_FORCE).map(of_one).collect(),
+            rules: (0..100).map(|n| rules(&short(n))).collect(),
             store: Some(StoreTotals::default()),
             ..Picture::default()
         };
         let (fields, all) = (picture.clone().fields(), picture);
         assert_eq!(fields.len(), MAX_PUBLISHED);
         assert_eq!(Picture::read(&fields), Some(all), "none is left out while all are short");
-        assert_eq!(POLICIES + 2 * LISTED + LET_THROUGH + IN_FORCE + TOTALS + 4, MAX_PUBLISHED);
+        let items = POLICIES + 2 * LISTED + LET_THROUGH + IN_FORCE + TOTALS + RULES + 4;
+        assert_eq!(items, MAX_PUBLISHED);
     }
 
     #[test]
@@ -532,6 +554,7 @@ mod tests {
             json!({"pace": {"per_s": 1e300, "ms": null}}),
             json!({"documents": [refused_document("d!", 0)]}),
             json!({"documents": [refused_document("d", 60_000)]}),
+            json!({"rules": [rules("d!")]}),
             json!({"in_force": in_force("d!")}),
             json!({"in_force": {"domain": "d", "digest": "0123456789ab",
                 "proxies": [{"proxy": "<b>", "workers": []}]}}),

@@ -1,8 +1,6 @@
 //! Shared by several tests: short forms of reservations, and polling.
 #![allow(dead_code, reason = "each test file uses a part of it")]
 
-use std::path::Path;
-use std::process::Command;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -10,9 +8,6 @@ use quotagate_protocol::{Adjustment, Grant, MAX_WINDOW_S, Reservation, Window};
 use quotagate_store::control::Key;
 use quotagate_store::store::{Batch, CheckedReservation, Reserved, Store};
 use quotagate_store::window::Position;
-use quotagate_support::process::Process;
-use quotagate_support::redis::Redis;
-use quotagate_support::{ports, tools};
 
 /// A window that does not end while a test runs.
 pub const LONG: u32 = MAX_WINDOW_S;
@@ -90,23 +85,4 @@ pub async fn open(url: &str) -> Arc<dyn Store> {
     })
     .await;
     store
-}
-
-/// A sentinel that watches `primary`. It ends when dropped.
-pub fn sentinel(primary: &Redis, directory: &Path) -> (Process, u16) {
-    sentinel_with(primary, directory, "")
-}
-
-/// A sentinel that watches `primary`, with more lines in its configuration.
-pub fn sentinel_with(primary: &Redis, directory: &Path, lines: &str) -> (Process, u16) {
-    let port = ports::free().unwrap();
-    let file = directory.join("sentinel.conf");
-    let watched = format!("sentinel monitor mymaster 127.0.0.1 {} 1", primary.port());
-    let quick =
-        "sentinel down-after-milliseconds mymaster 300\nsentinel failover-timeout mymaster 2000";
-    std::fs::write(&file, format!("port {port}\nbind 127.0.0.1\n{watched}\n{quick}\n{lines}\n"))
-        .unwrap();
-    let mut command = Command::new(tools::redis_server().unwrap());
-    command.arg(&file).arg("--sentinel").arg("--dir").arg(directory);
-    (Process::spawn("Sentinel", &mut command, &directory.join("sentinel.log")).unwrap(), port)
 }

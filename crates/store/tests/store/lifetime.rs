@@ -6,10 +6,11 @@ use std::time::{Duration, Instant};
 use quotagate_protocol::ReserveRequest;
 use quotagate_store::server::{CallEndpoint, Connections};
 use quotagate_support::redis::Redis;
+use quotagate_support::sentinel::Sentinel;
 use tokio::runtime::Handle;
 
 use crate::cluster::uncovered;
-use crate::common::{open, sentinel, take, until};
+use crate::common::{open, take, until};
 
 /// Opens a store, makes calls, and drops everything, so many times.
 async fn come_and_go(url: &str, times: usize) {
@@ -75,9 +76,8 @@ async fn memory_sentinels_and_clusters_leave_no_task() {
     let before = Handle::current().metrics().num_alive_tasks();
     come_and_go("memory:", 50).await;
     no_more_tasks_than(before).await;
-    let (redis, directory) = (Redis::start().unwrap(), tempfile::tempdir().unwrap());
-    let (_sentinel, port) = sentinel(&redis, directory.path());
-    come_and_go(&format!("redis-sentinel://127.0.0.1:{port}/mymaster"), 4).await;
+    let redis = Redis::start().unwrap();
+    come_and_go(&Sentinel::start(&redis).unwrap().url(), 4).await;
     no_more_tasks_than(before).await;
     let cluster = uncovered();
     come_and_go(&cluster.url(), 4).await;

@@ -5,12 +5,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::time::{Duration, Instant};
 
-use crate::common::{
-    back, batch, numbers, one, open, sentinel, sentinel_with, take, try_one, until,
-};
+use crate::common::{back, batch, numbers, one, open, take, try_one, until};
 use quotagate_protocol::{MAX_UNITS, Reservation};
 use quotagate_store::store::{Batch, Store, StoreError};
 use quotagate_support::redis::Redis;
+use quotagate_support::sentinel::Sentinel;
 use quotagate_support::{ports, resp};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
@@ -355,7 +354,8 @@ async fn sentinels_may_have_another_password() {
     let directory = tempfile::tempdir().unwrap();
     let lines =
         "requirepass of-the-sentinels\nuser watch on >of-watch +sentinel|get-master-addr-by-name";
-    let (_sentinel, port) = sentinel_with(&primary, directory.path(), lines);
+    let sentinel = Sentinel::start_with(&primary, lines).unwrap();
+    let port = sentinel.port();
     let [default, watch, wrong] = ["of-the-sentinels", "of-watch", "wr0ng"].map(|password| {
         let file = directory.path().join(password);
         std::fs::write(&file, format!("{password}\n")).unwrap();
@@ -387,8 +387,8 @@ async fn sentinels_lead_to_the_new_primary() {
         "0",
     ];
     let replica = Redis::start_with(&follows).unwrap();
-    let directory = tempfile::tempdir().unwrap();
-    let (_sentinel, port) = sentinel(&primary, directory.path());
+    let sentinel = Sentinel::start(&primary).unwrap();
+    let port = sentinel.port();
     // The first sentinel in the list is down.
     let store = open(&format!(
         "redis-sentinel://127.0.0.1:{},127.0.0.1:{port}/mymaster",
@@ -420,9 +420,8 @@ async fn sentinels_lead_to_the_new_primary() {
 #[tokio::test(flavor = "multi_thread")]
 async fn store_follows_the_majority_of_sentinels_although_the_old_primary_answers() {
     let (old, new) = (Redis::start().unwrap(), Redis::start().unwrap());
-    let directories = [(); 3].map(|()| tempfile::tempdir().unwrap());
-    let sentinels = directories.each_ref().map(|directory| sentinel(&old, directory.path()));
-    let ports = sentinels.each_ref().map(|(_, port)| *port);
+    let sentinels = [(); 3].map(|()| Sentinel::start(&old).unwrap());
+    let ports = sentinels.each_ref().map(Sentinel::port);
     for port in ports {
         until("a sentinel answers", Duration::from_secs(10), async || {
             resp::command(port, &["PING"]).ok()
@@ -458,9 +457,9 @@ async fn failover_under_load_counts_every_grant_once() {
     let (own, to) = (primary.port().to_string(), |redis: &Redis| redis.port().to_string());
     let follows = ["--replicaof", "127.0.0.1", &own, "--repl-diskless-sync-delay", "0"];
     let replica = Redis::start_with(&follows).unwrap();
-    let directory = tempfile::tempdir().unwrap();
-    let (_sentinel, port) = sentinel(&primary, directory.path());
-    let store = open(&format!("redis-sentinel://127.0.0.1:{port}/mymaster")).await;
+    let sentinel = Sentinel::start(&primary).unwrap();
+    let port = sentinel.port();
+    let store = open(&sentinel.url()).await;
     until("the replica is connected", Duration::from_secs(30), async || {
         text(&primary, &["INFO", "replication"]).contains("state=online").then_some(())
     })

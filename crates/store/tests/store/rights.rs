@@ -5,13 +5,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::acl::{is_refused, names, nothing_is_refused, without};
-use crate::common::{back, batch, numbers, open, sentinel, take, try_one, until};
+use crate::common::{back, batch, numbers, open, take, try_one, until};
 use crate::in_flight::say;
 use quotagate_store::store::{Store, StoreError};
 use quotagate_support::cluster::{Cluster, SlotMove};
 use quotagate_support::redis::Redis;
 use quotagate_support::resp;
 use quotagate_support::rights::{allow, documented, refused};
+use quotagate_support::sentinel::Sentinel;
 
 /// Waits until the backend is ready, or until Redis denied it a command that it needs for that.
 async fn opened(url: &str, port: u16) -> Option<Arc<dyn Store>> {
@@ -156,8 +157,8 @@ async fn another_database_needs_one_more_right() {
 #[tokio::test(flavor = "multi_thread")]
 async fn sentinel_needs_one_right_of_its_own() {
     let redis = Redis::start().unwrap();
-    let directory = tempfile::tempdir().unwrap();
-    let (_sentinel, port) = sentinel(&redis, directory.path());
+    let sentinel = Sentinel::start(&redis).unwrap();
+    let port = sentinel.port();
     let rights = documented().unwrap();
     let url = format!("redis-sentinel://quotagate:s3cret@127.0.0.1:{port}/mymaster");
     until("the sentinel answers", Duration::from_secs(10), async || {

@@ -4,6 +4,7 @@ pub mod clock;
 pub mod cluster;
 pub mod resp;
 pub mod rights;
+pub mod sentinel;
 
 use std::{path::Path, process::Command, time::Duration};
 

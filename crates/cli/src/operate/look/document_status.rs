@@ -1,8 +1,10 @@
 //! `quotagate document status`: which proxies have the published document, and which refuse it.
 
+use std::collections::BTreeSet;
+
 use quotagate_operate::api::{
-    self, DocumentInfo, DocumentKind, DocumentRecord, DocumentState, PublishedDocuments, TakenUp,
-    WorkerDocument,
+    self, DocumentInfo, DocumentKind, DocumentRecord, DocumentState, PublishedDocuments,
+    ServiceRules, TakenUp, WorkerDocument,
 };
 
 use crate::operate::display::{Table, Weight, say};
@@ -78,11 +80,10 @@ pub(crate) async fn show(session: &Session) -> Result<(), Failure> {
     for sentence in &status.refused {
         session.output.sentence(sentence)?;
     }
-    if rules.is_some() {
-        say(
-            "Rate limit services that run with --published take it up within 10 s. Their logs and \
-             quotagate_rules say which number is in force.",
-        );
+    by_service(&status.services, session)?;
+    if rules.is_some() && !status.services.iter().any(|service| service.follows) {
+        say("No rate limit service has taken it up: each does that runs with --published, within \
+             10 s.");
     }
     if published.is_some() && in_force.documents.iter().all(|of| of.number == 0) {
         say(
@@ -164,6 +165,42 @@ fn by_proxy(status: &PublishedDocuments, session: &Session) -> Result<(), Failur
             "{} left out; --json has 1,024 of each kind",
             count(more, "row is", "rows are")
         ));
+    }
+    Ok(())
+}
+
+/// The rules of each rate limit service, and why it lacks what is published.
+fn by_service(services: &[ServiceRules], session: &Session) -> Result<(), Failure> {
+    if services.is_empty() {
+        return Ok(());
+    }
+    let headings = ["service", "host", "rules", "number", "since (UTC)", ""];
+    let mut table = Table::new(&headings, &[3]);
+    for of in services.iter().take(MAX_ROWS) {
+        let (state, weight) = match of.state {
+            DocumentState::Behind if of.refuses > 0 => {
+                (format!("refuses number {}", of.refuses), Weight::Notable)
+            }
+            DocumentState::Behind => ("behind".to_owned(), Weight::Notable),
+            DocumentState::Unknown => ("-".to_owned(), Weight::Plain),
+            DocumentState::Published => ("published".to_owned(), Weight::Plain),
+            DocumentState::Own if of.follows => ("its own".to_owned(), Weight::Plain),
+            DocumentState::Own => ("its own, without --published".to_owned(), Weight::Plain),
+        };
+        let digest = if of.number == 0 { "-".to_owned() } else { of.digest.clone() };
+        let (service, host) = (of.service.clone(), of.host.clone());
+        let row = [service, host, digest, or_dash(of.number), moment(of.since_ms), state];
+        table.row(weight, row);
+    }
+    session.output.print(&table.render(session.output.colour))?;
+    let more = u64::try_from(services.len().saturating_sub(MAX_ROWS)).unwrap_or(u64::MAX);
+    if more > 0 {
+        say(&format!("{} left out; --json has all", count(more, "service is", "services are")));
+    }
+    // Several services have the same complaint.
+    let complaints = services.iter().map(|of| &*of.complaint).filter(|text| !text.is_empty());
+    for complaint in complaints.collect::<BTreeSet<_>>() {
+        session.output.sentence(complaint)?;
     }
     Ok(())
 }

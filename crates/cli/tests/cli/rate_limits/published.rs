@@ -70,6 +70,23 @@ impl Rig {
             .unwrap();
     }
 
+    /// Waits until the store's status has a row for each of these: the number that a service has in
+    /// force, and what that means. Returns the status.
+    fn wait_for_rows(&self, rows: &[(&str, &str)]) -> String {
+        wait::until(&format!("the services {rows:?}"), PATIENCE, || {
+            let status = self.done(&["status", "--domain", "d"]).out;
+            let table = status.split_once(" service ").map(|(_, table)| table).unwrap_or_default();
+            let mut known = table.lines().skip(1).filter(|line| line.starts_with(' '));
+            let has = |line: &str, (number, state): (&str, &str)| {
+                line.trim_end().ends_with(&format!("  {state}"))
+                    && line.split_whitespace().nth(3) == Some(number)
+            };
+            let all = rows.iter().all(|row| known.next().is_some_and(|line| has(line, *row)));
+            Ok((all && known.next().is_none()).then_some(status))
+        })
+        .unwrap()
+    }
+
     /// The rules in force.
     fn in_force(&self) -> String {
         let log = self.service.process.log();
@@ -118,16 +135,30 @@ fn published_rules_are_enforced_and_counts_of_the_others_go_on() {
     assert!(diff.out.contains("unchanged: same"), "{diff:?}");
     let status = rig.done(&["status", "--domain", "d"]);
     assert!(status.out.contains("number 2 (rules "), "{status:?}");
-    assert!(status.err.contains("quotagate_rules say which"), "{status:?}");
+    let other = Service::start(&redis.url(), &descriptors(50), &[]);
+    rig.wait_for_rows(&[("2", "published"), ("-", "its own, without --published")]);
+    drop(other);
     let back = rig.done(&["rollback", "--domain", "d", "--yes"]);
     assert!(back.out.starts_with("published rule file number 3 ("), "{back:?}");
     rig.wait_for_limit(3);
+
+    // What a newer store could publish, or what was damaged.
+    let record = json!({"number": 4, "digest": "0123456789ab", "kind": "rules", "by": "-",
+        "at_ms": 1, "policies": 2});
+    let (record, text) = (record.to_string(), json!("domain: d\ndescriptors: []\n").to_string());
+    redis.cli(&["HSET", "qg:texts:{d}", "4", &text]).unwrap();
+    redis.cli(&["HSET", "qg:documents:{d}", "4", &record, "#last", &record]).unwrap();
+    redis.cli(&["HINCRBY", "qg:dials:{d}", "#version", "1"]).unwrap();
+    let status = rig.wait_for_rows(&[("3", "refuses number 4")]);
+    assert!(status.contains("number 4 of d have faults, and the rules before stay"), "{status}");
+    assert_eq!(rig.limit(), 3);
 
     let withdrawn = rig.done(&["withdraw", "--domain", "d", "--yes"]);
     assert!(withdrawn.err.contains("Rate limit services that run with --published"));
     rig.wait_for_limit(50);
     assert!(rig.service.passes("k", "v"));
     assert!(!rig.service.passes("same", "v"), "its rule never changed");
+    rig.wait_for_rows(&[("-", "its own")]);
 }
 
 #[test]
