@@ -26,10 +26,10 @@ const MAX_MESSAGE: usize = 1024;
 /// What became of the document of a domain, for one object.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DocumentProgress {
-    /// The first document since which the published ones have what the merge says of the object;
-    /// or why there is none.
+    /// The published document in which the object last changed; or why there is none. Later
+    /// documents have it, too.
     pub published: Result<PublishedNumber, String>,
-    /// The proxies that run it or a later one, or why nobody knows.
+    /// The proxies that run this document or a later one, or why nobody knows.
     pub proxies: Result<ProxyCounts, StoreFault>,
 }
 
@@ -41,13 +41,15 @@ pub enum StoreFault {
     Unreachable,
     /// It answers, and refuses the controller.
     Refused,
+    /// It is not asked, because the controller has no token that it could send.
+    NoToken,
 }
 
 impl StoreFault {
     fn reason(self) -> &'static str {
         match self {
             Self::Unreachable => "StoreUnreachable",
-            Self::Refused => "StoreRefused",
+            Self::Refused | Self::NoToken => "StoreRefused",
         }
     }
 }
@@ -57,6 +59,7 @@ impl fmt::Display for StoreFault {
         f.write_str(match self {
             Self::Unreachable => "the store of the quotas does not answer the controller",
             Self::Refused => "the store of the quotas refuses the controller",
+            Self::NoToken => "the controller has no valid token for the store of the quotas",
         })?;
         f.write_str(": proxies keep what they have. The log of the controller has the cause")
     }
