@@ -380,7 +380,10 @@ fn summary(spec: &QuotaPolicySpec) -> Option<String> {
         (None, None) => String::new(),
     };
     let more = if others.is_empty() { String::new() } else { format!(" +{}", others.len()) };
-    Some(format!("{}/{window}{more}", first.quota))
+    Some(match (first.in_flight, first.quota) {
+        (Some(slots), _) => format!("{slots} in flight{more}"),
+        (None, quota) => format!("{}/{window}{more}", quota.unwrap_or_default()),
+    })
 }
 
 #[cfg(test)]
@@ -403,6 +406,14 @@ mod tests {
             },
         }))
         .unwrap()
+    }
+
+    #[test]
+    fn limit_of_running_requests_is_shown_without_a_window() {
+        let mut spec = object().spec;
+        let policies = &mut spec.policies.as_mut().unwrap().0;
+        policies.insert(0, PolicyRule { in_flight: Some(4), ..PolicyRule::default() });
+        assert_eq!(summary(&spec).as_deref(), Some("4 in flight +2"));
     }
 
     fn outcome(accepted: Reason) -> PolicyOutcome {

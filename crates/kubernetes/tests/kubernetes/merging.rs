@@ -147,6 +147,26 @@ fn policy_of_a_route_counts_what_envoy_calls_its_routes() {
 }
 
 #[test]
+fn limit_of_running_requests_is_written_without_a_window() {
+    let slots = json!([
+        {"name": "q", "partitionBy": [], "inFlight": 4, "maxWait": "2s"},
+        {"name": "none", "partitionBy": [], "inFlight": 0},
+    ]);
+    let merged = merged(&[
+        route("team-a", "checkout", 1),
+        on("HTTPRoute", "team-a", "p", "checkout", json!({"policies": slots})),
+    ]);
+    let limits = policies(&merged).into_iter().map(|policy| {
+        ["quota", "window", "in_flight", "max_wait"].map(|field| policy[field].clone())
+    });
+    let expected = [
+        [Value::Null, Value::Null, json!(4), json!("2s")],
+        [Value::Null, Value::Null, json!(0), Value::Null],
+    ];
+    assert_eq!(limits.collect::<Vec<_>>(), expected);
+}
+
+#[test]
 fn section_names_one_rule_or_listener() {
     let mut two = route("team-a", "r", 2);
     two["spec"]["rules"][1]["name"] = json!("write");
