@@ -35,7 +35,8 @@ mod tests {
     use super::*;
     use crate::controller::fake_api::{FakeApi, until};
     use crate::controller::metrics::ControllerMetrics;
-    use crate::controller::watched::{Watched, WatchedKind};
+    use crate::controller::watched::Watched;
+    use crate::controller::watched_kinds::WatchedKind;
 
     #[tokio::test]
     async fn watch_request_that_is_never_answered_is_begun_anew() {

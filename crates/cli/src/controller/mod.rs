@@ -20,6 +20,7 @@ mod publishing;
 mod retry;
 mod statuses;
 mod watched;
+mod watched_kinds;
 
 use std::collections::BTreeSet;
 use std::env;

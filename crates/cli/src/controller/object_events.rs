@@ -7,7 +7,7 @@ use tokio::task::JoinSet;
 use tokio::time::timeout;
 
 use super::statuses::ANSWER;
-use super::watched::WatchedKind;
+use super::watched_kinds::WatchedKind;
 
 /// Most bytes of the note of an event.
 const MAX_NOTE: usize = 1024;

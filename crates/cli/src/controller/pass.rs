@@ -15,7 +15,8 @@ use super::leadership::Leadership;
 use super::metrics::ControllerMetrics;
 use super::publishing::{Publisher, StoreContact};
 use super::statuses::Statuses;
-use super::watched::{Watched, WatchedKind};
+use super::watched::Watched;
+use super::watched_kinds::WatchedKind;
 
 /// Makes passes.
 pub(super) struct Reconciler {

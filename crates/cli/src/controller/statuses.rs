@@ -23,7 +23,8 @@ use super::object_events::{EventPublisher, ObjectEvent, conditions};
 use super::pass::MergedObjects;
 use super::publishing::Publisher;
 use super::retry::Retries;
-use super::watched::{Watched, WatchedKind};
+use super::watched::Watched;
+use super::watched_kinds::WatchedKind;
 
 /// Who owns the fields of a status.
 const MANAGER: &str = "quotagate-controller";
