@@ -485,6 +485,10 @@ mod tests {
                 DocumentProgress { proxies: Err(StoreFault::Refused), ..progress(7, 0, 0) },
                 "Enforced Unknown StoreRefused",
             ),
+            (
+                DocumentProgress { proxies: Err(StoreFault::NoToken), ..progress(7, 0, 0) },
+                "Enforced Unknown StoreRefused",
+            ),
         ] {
             let status = at(&object(), &outcome(Reason::Accepted), &progress, 0);
             let expected = ["Accepted True Accepted", "Programmed True Programmed", enforced];

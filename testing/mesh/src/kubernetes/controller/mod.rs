@@ -128,7 +128,7 @@ fn on_stage(
     after_clean_up(seen, cleaned.map(drop))
 }
 
-/// What a check saw, if the clean-up after it worked, too. Faults of both are told.
+/// What a check saw, if the clean-up after it worked, too. If both failed, the error names both faults.
 fn after_clean_up(seen: Result<String>, cleaned: Result<()>) -> Result<String> {
     match (seen, cleaned) {
         (Err(fault), Err(second)) => {
@@ -327,8 +327,8 @@ mod tests {
             (fault(), cleaned(), &["no answer"]),
             (fault(), dirty(), &["no answer", "not deleted"]),
         ] {
-            let told = format!("{:#}", after_clean_up(seen, cleaned).unwrap_err());
-            assert!(parts.iter().all(|part| told.contains(part)), "{told}");
+            let error = format!("{:#}", after_clean_up(seen, cleaned).unwrap_err());
+            assert!(parts.iter().all(|part| error.contains(part)), "{error}");
         }
     }
 }
