@@ -128,7 +128,8 @@ fn on_stage(
     after_clean_up(seen, cleaned.map(drop))
 }
 
-/// What a check saw, if the clean-up after it worked, too. If both failed, the error names both faults.
+/// What a check saw, if the clean-up after it worked, too. If both failed, the error names both
+/// faults.
 fn after_clean_up(seen: Result<String>, cleaned: Result<()>) -> Result<String> {
     match (seen, cleaned) {
         (Err(fault), Err(second)) => {
