@@ -26,10 +26,10 @@ const MAX_MESSAGE: usize = 1024;
 /// What became of the document of a domain, for one object.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DocumentProgress {
-    /// The first document since which the published ones have what the merge says of the object;
-    /// or why there is none.
+    /// The published document in which the object last changed; or why there is none. Later
+    /// documents have it, too.
     pub published: Result<PublishedNumber, String>,
-    /// The proxies that run it or a later one, or why nobody knows.
+    /// The proxies that run this document or a later one, or why nobody knows.
     pub proxies: Result<ProxyCounts, StoreFault>,
 }
 
@@ -41,13 +41,15 @@ pub enum StoreFault {
     Unreachable,
     /// It answers, and refuses the controller.
     Refused,
+    /// It is not asked, because the controller has no token that it could send.
+    NoToken,
 }
 
 impl StoreFault {
     fn reason(self) -> &'static str {
         match self {
             Self::Unreachable => "StoreUnreachable",
-            Self::Refused => "StoreRefused",
+            Self::Refused | Self::NoToken => "StoreRefused",
         }
     }
 }
@@ -57,6 +59,7 @@ impl fmt::Display for StoreFault {
         f.write_str(match self {
             Self::Unreachable => "the store of the quotas does not answer the controller",
             Self::Refused => "the store of the quotas refuses the controller",
+            Self::NoToken => "the controller has no valid token for the store of the quotas",
         })?;
         f.write_str(": proxies keep what they have. The log of the controller has the cause")
     }
@@ -377,7 +380,10 @@ fn summary(spec: &QuotaPolicySpec) -> Option<String> {
         (None, None) => String::new(),
     };
     let more = if others.is_empty() { String::new() } else { format!(" +{}", others.len()) };
-    Some(format!("{}/{window}{more}", first.quota))
+    Some(match (first.in_flight, first.quota) {
+        (Some(slots), _) => format!("{slots} in flight{more}"),
+        (None, quota) => format!("{}/{window}{more}", quota.unwrap_or_default()),
+    })
 }
 
 #[cfg(test)]
@@ -400,6 +406,14 @@ mod tests {
             },
         }))
         .unwrap()
+    }
+
+    #[test]
+    fn limit_of_running_requests_is_shown_without_a_window() {
+        let mut spec = object().spec;
+        let policies = &mut spec.policies.as_mut().unwrap().0;
+        policies.insert(0, PolicyRule { in_flight: Some(4), ..PolicyRule::default() });
+        assert_eq!(summary(&spec).as_deref(), Some("4 in flight +2"));
     }
 
     fn outcome(accepted: Reason) -> PolicyOutcome {
@@ -469,6 +483,10 @@ mod tests {
             ),
             (
                 DocumentProgress { proxies: Err(StoreFault::Refused), ..progress(7, 0, 0) },
+                "Enforced Unknown StoreRefused",
+            ),
+            (
+                DocumentProgress { proxies: Err(StoreFault::NoToken), ..progress(7, 0, 0) },
                 "Enforced Unknown StoreRefused",
             ),
         ] {

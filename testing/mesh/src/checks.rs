@@ -9,8 +9,18 @@ use quotagate_workspace::task;
 #[derive(Debug, Default)]
 pub struct Checks {
     outcomes: Vec<Outcome>,
-    /// How the names of those begin that run.
-    only: String,
+    only: Choice,
+}
+
+/// Which checks run.
+#[derive(Debug, Default)]
+enum Choice {
+    #[default]
+    All,
+    /// The one of this name.
+    One(String),
+    /// Those whose names begin like this.
+    Beginning(String),
 }
 
 #[derive(Debug)]
@@ -22,9 +32,25 @@ struct Outcome {
 }
 
 impl Checks {
-    /// Runs only those whose names begin like this.
-    pub fn only(only: &str) -> Self {
-        Self { only: only.to_owned(), ..Self::default() }
+    /// Runs only the check of this name, which a row of this page begins with; or if none has this
+    /// name, those whose names begin like this.
+    pub fn only(only: &str, page: &str) -> Self {
+        let rows = page.lines().filter_map(|line| line.strip_prefix("| ")?.split(" | ").next());
+        let is_name = rows.flat_map(|row| row.split('`')).any(|name| name == only);
+        let only = only.to_owned();
+        let only = if is_name { Choice::One(only) } else { Choice::Beginning(only) };
+        Self { only, ..Self::default() }
+    }
+
+    /// Whether a check of this area can be among those that run. The names of its checks begin with
+    /// its own name and a dot.
+    pub fn may_run(&self, area: &str) -> bool {
+        let begins = format!("{area}.");
+        match &self.only {
+            Choice::All => true,
+            Choice::One(only) => only.starts_with(&begins),
+            Choice::Beginning(only) => only.starts_with(&begins) || begins.starts_with(only),
+        }
     }
 
     /// Runs one check, and notes its outcome. A failed check does not end the run.
@@ -37,7 +63,12 @@ impl Checks {
         claim: &'static str,
         check: impl FnOnce() -> Result<String>,
     ) {
-        if !name.starts_with(&self.only) {
+        let runs = match &self.only {
+            Choice::All => true,
+            Choice::One(only) => name == only,
+            Choice::Beginning(only) => name.starts_with(only),
+        };
+        if !runs {
             return;
         }
         let seen = check().map_err(|error| format!("{error:#}"));
@@ -117,10 +148,31 @@ mod tests {
         let mut checks = Checks::default();
         checks.check("a.bad", "it fails", || bail!("no|\nanswer"));
         checks.check("a.good", "it works", || Ok("100 of 300".to_owned()));
-        Checks::only("b.").check("a.bad", "it does not run", || bail!("it runs"));
         assert_eq!((checks.all(), checks.failed()), (2, 1));
         let rows = "| `a.bad` | it fails | **FAILED**: no  answer |\n\
                     | `a.good` | it works | 100 of 300 |\n";
         assert!(checks.table().ends_with(rows), "{}", checks.table());
+    }
+    #[test]
+    fn choice_takes_one_check_by_its_name_and_several_by_how_they_begin() {
+        let page = "(`a.on`)\n| `a.one`, `a.other` | works |\n| `a.one_more` | so does `b` |\n";
+        for (only, expected, areas) in [
+            ("a.one", &["a.one"][..], ["a"].as_slice()),
+            ("a.o", &["a.one", "a.one_more"], &["a"]),
+            ("a", &["a.one", "a.one_more"], &["a", "ab"]),
+            ("a.none", &[], &["a"]),
+            ("b", &["b.two"], &["b"]),
+        ] {
+            let mut checks = Checks::only(only, page);
+            for name in ["a.one", "a.one_more", "b.two"] {
+                checks.check(name, "it runs", || Ok(String::new()));
+            }
+            let ran: Vec<&str> = checks.outcomes.iter().map(|outcome| outcome.name).collect();
+            assert_eq!(ran, expected, "{only}");
+            let started: Vec<&str> =
+                ["a", "ab", "b"].into_iter().filter(|area| checks.may_run(area)).collect();
+            assert_eq!(started, areas, "{only}");
+        }
+        assert!(Checks::default().may_run("a"));
     }
 }

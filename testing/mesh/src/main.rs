@@ -15,7 +15,7 @@ mod kubernetes;
 mod supervision;
 
 use std::{
-    env,
+    env, fs,
     path::PathBuf,
     process::{self, Command, ExitCode},
     time::Instant,
@@ -23,7 +23,7 @@ use std::{
 
 use anyhow::{Result, bail};
 use clap::{Parser, ValueEnum};
-use quotagate_workspace::task;
+use quotagate_workspace::{paths, task};
 
 use binaries::Binaries;
 use checks::Checks;
@@ -41,9 +41,10 @@ struct Cli {
     /// A work tree of istio/istio at the version that this task names, to build istiod from
     #[arg(long, value_name = "DIR")]
     istio_source: Option<PathBuf>,
-    /// Run only the checks whose names begin like this, such as kubernetes.controller
-    #[arg(long, value_name = "NAME", default_value = "")]
-    only: String,
+    /// Run only the check of this name, such as kubernetes.controller; or if there is none, those
+    /// whose names begin like this
+    #[arg(long, value_name = "NAME")]
+    only: Option<String>,
     /// The process that waits for this one
     #[arg(long, hide = true)]
     supervisor: Option<u32>,
@@ -59,6 +60,20 @@ enum Area {
     /// istiod with its injector, pilot-agent and mTLS: envoy/istio
     Istio,
 }
+
+impl Area {
+    /// How the names of its checks begin, before the dot.
+    fn name(self) -> &'static str {
+        match self {
+            Self::Kubernetes => "kubernetes",
+            Self::Eg => "eg",
+            Self::Istio => "istio",
+        }
+    }
+}
+
+/// The page with a row for each check.
+const TABLE: &str = "docs/operate/mesh.md";
 
 fn main() -> ExitCode {
     task::ended(perform(&Cli::parse()))
@@ -78,13 +93,22 @@ fn run(cli: &Cli) -> Result<()> {
     let start = Instant::now();
     let areas = if cli.areas.is_empty() { Area::value_variants() } else { &cli.areas };
     let binaries = Binaries::new(cli.bin.clone(), cli.istio_source.clone());
-    let mut checks = Checks::only(&cli.only);
+    let mut checks = match &cli.only {
+        Some(only) => Checks::only(only, &fs::read_to_string(paths::root().join(TABLE))?),
+        None => Checks::default(),
+    };
     for area in areas {
+        if !checks.may_run(area.name()) {
+            continue;
+        }
         match area {
             Area::Kubernetes => kubernetes::run(&binaries, &mut checks)?,
             Area::Eg => gateway::run(&binaries, &mut checks)?,
             Area::Istio => istio::run(&binaries, &mut checks)?,
         }
+    }
+    if let (0, Some(only)) = (checks.all(), &cli.only) {
+        bail!("no check of these control planes has the name {only}, or one that begins so");
     }
     print!("{}", checks.table());
     let (failed, all) = (checks.failed(), checks.all());

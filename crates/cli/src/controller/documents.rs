@@ -24,8 +24,8 @@ pub(crate) const NOTE: &str = "quotagate controller of ";
 /// How often another document may take the place of the controller's before it waits with its own.
 /// Each one drops the oldest of 64 to which operators can roll back.
 const CONTESTS: u32 = 2;
-/// How much longer than after failures it waits then.
-const PATIENCE: u32 = 60;
+/// How much longer it waits then than after as many failures.
+const CONTEST_FACTOR: u32 = 60;
 /// How often others may publish while the controller does.
 const ATTEMPTS: usize = 3;
 
@@ -235,6 +235,8 @@ impl DocumentStore {
     fn failed(&self, domain: &str, wish: &DocumentWish, failure: &Failure) -> Settled {
         let fault = match failure {
             Failure::Unreachable(_) => StoreFault::Unreachable,
+            // What this process sends is wrong, so it did not send it.
+            Failure::Usage(_) => StoreFault::NoToken,
             _ => StoreFault::Refused,
         };
         let text = failure.to_string();
@@ -336,7 +338,7 @@ impl KnownDomain {
 
     /// Whether it waits, because others have put their document in the place of this one too often.
     fn waits(&self, digest: &str) -> bool {
-        let wait = pause(self.contests.saturating_sub(CONTESTS)) * PATIENCE;
+        let wait = pause(self.contests.saturating_sub(CONTESTS)) * CONTEST_FACTOR;
         self.own.as_deref() == Some(digest) && self.contested.is_some_and(|at| at.elapsed() < wait)
     }
 
@@ -345,7 +347,7 @@ impl KnownDomain {
         let Some(published) = published else { return self.lineage.clear() };
         self.lineage.found(published, listed);
         self.own = Some(published.digest.clone());
-        if self.contested.is_some_and(|at| at.elapsed() > pause(u32::MAX) * PATIENCE) {
+        if self.contested.is_some_and(|at| at.elapsed() > pause(u32::MAX) * CONTEST_FACTOR) {
             self.contests = 0;
         }
     }
@@ -473,7 +475,7 @@ mod tests {
         assert_eq!(known.next("shop", MARK, &other, &wish()), NextStep::Change);
         known.published_anew(&wish());
         assert!(is_blocked(&known.next("shop", MARK, &other, &wish()), "Stop one of the two"));
-        known.contested = known.contested.and_then(|at| at.checked_sub(pause(1) * PATIENCE));
+        known.contested = known.contested.and_then(|at| at.checked_sub(pause(1) * CONTEST_FACTOR));
         assert_eq!(known.next("shop", MARK, &other, &wish()), NextStep::Change);
         // A change of the objects is no contest.
         known.contested = Some(Instant::now());

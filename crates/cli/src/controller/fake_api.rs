@@ -2,15 +2,23 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::convert::Infallible;
+use std::fmt::Debug;
 use std::future::pending;
+use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use http_body_util::{BodyExt as _, Full};
-use hyper::body::Bytes;
+use hyper::body::{Body as HttpBody, Bytes};
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
 use hyper::{Method, Request, Response};
+use hyper_util::rt::TokioIo;
 use kube::client::Body;
 use serde_json::{Value, json};
+use tokio::net::TcpListener;
 use tokio::sync::Notify;
+use tokio::time::{Instant, sleep};
 
 /// All copies are one server.
 #[derive(Clone, Default)]
@@ -34,28 +42,50 @@ struct FakeObjects {
 impl FakeApi {
     pub(super) fn client(&self) -> kube::Client {
         let api = self.clone();
-        let service = tower::service_fn(move |request: Request<Body>| {
-            let api = api.clone();
-            async move {
-                let (head, body) = request.into_parts();
-                if let Some(answer) = api.listed(&head.uri).await {
-                    return Ok(Response::new(Full::new(Bytes::from(answer.to_string() + "\n"))));
-                }
-                let body = body.collect().await.unwrap().to_bytes();
-                let body = serde_json::from_slice(&body).unwrap_or_default();
-                let (status, answer) =
-                    api.0.lock().unwrap().answer(&head.method, head.uri.path(), body);
-                let mut response = Response::new(Full::new(Bytes::from(answer.to_string())));
-                *response.status_mut() = status.try_into().unwrap();
-                Ok::<_, Infallible>(response)
+        let service = tower::service_fn(move |request: Request<Body>| api.clone().respond(request));
+        kube::Client::new(service, "default")
+    }
+
+    /// Serves it at this address, for clients whose connections matter.
+    pub(super) async fn serve(&self) -> SocketAddr {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let api = self.clone();
+        tokio::spawn(async move {
+            loop {
+                let (stream, _) = listener.accept().await.unwrap();
+                let api = api.clone();
+                let service = service_fn(move |request| api.clone().respond(request));
+                tokio::spawn(http1::Builder::new().serve_connection(TokioIo::new(stream), service));
             }
         });
-        kube::Client::new(service, "default")
+        address
+    }
+
+    async fn respond<B>(self, request: Request<B>) -> Result<Response<Full<Bytes>>, Infallible>
+    where
+        B: HttpBody<Data = Bytes, Error: Debug>,
+    {
+        let (head, body) = request.into_parts();
+        if let Some(answer) = self.listed(&head.uri).await {
+            return Ok(Response::new(Full::new(Bytes::from(answer.to_string() + "\n"))));
+        }
+        let body = body.collect().await.unwrap().to_bytes();
+        let body = serde_json::from_slice(&body).unwrap_or_default();
+        let (status, answer) = self.0.lock().unwrap().answer(&head.method, head.uri.path(), body);
+        let mut response = Response::new(Full::new(Bytes::from(answer.to_string())));
+        *response.status_mut() = status.try_into().unwrap();
+        Ok(response)
     }
 
     /// Answers calls whose path has this part with an error of this status.
     pub(super) fn refuses(&self, part: &str, status: u16) {
         self.0.lock().unwrap().refused.push((part.to_owned(), status));
+    }
+
+    /// Refuses nothing any more.
+    pub(super) fn refuses_nothing(&self) {
+        self.0.lock().unwrap().refused.clear();
     }
 
     /// Lets these kinds be listed and watched. A watch tells nothing but that it has expired.
@@ -64,13 +94,14 @@ impl FakeApi {
         self.0.lock().unwrap().served.extend(plurals);
     }
 
-    /// Answers no list of this kind any more, or answers them again.
-    pub(super) fn hangs(&self, plural: &str, is_hanging: bool) {
-        let mut objects = self.0.lock().unwrap();
-        match is_hanging {
-            true => objects.hanging.insert(plural.to_owned()),
-            false => objects.hanging.remove(plural),
-        };
+    /// Answers no list of this kind any more.
+    pub(super) fn hangs(&self, plural: &str) {
+        self.0.lock().unwrap().hanging.insert(plural.to_owned());
+    }
+
+    /// Answers lists of this kind again.
+    pub(super) fn answers(&self, plural: &str) {
+        self.0.lock().unwrap().hanging.remove(plural);
     }
 
     /// Answers one watch of this kind, the one that is open or the next, with 410 Gone.
@@ -119,6 +150,15 @@ impl FakeApi {
         let objects = self.0.lock().unwrap();
         let calls = objects.calls.iter();
         calls.filter(|call| call.starts_with(method) && call.contains(part)).count()
+    }
+}
+
+/// Waits until this holds.
+pub(super) async fn until(what: &str, holds: impl Fn() -> bool) {
+    let end = Instant::now() + Duration::from_secs(30);
+    while !holds() {
+        assert!(Instant::now() < end, "{what}");
+        sleep(Duration::from_millis(5)).await;
     }
 }
 

@@ -26,8 +26,9 @@ const RENEWAL: Duration = Duration::from_secs(4);
 /// cost the lead.
 const ANSWER: Duration = Duration::from_secs(3);
 const AFTER_FAILURE: Duration = Duration::from_secs(1);
-/// For how long a leader that cannot do its work leaves the Lease to others.
-const LEAVE: Duration = Duration::from_secs(10);
+/// For how long a leader that cannot do its work leaves the Lease to others: so long that another
+/// one finds the Lease expired, also if it could not be released.
+const LEAVE: Duration = HOLDS.saturating_add(RENEWAL).saturating_add(ANSWER);
 
 /// Whether this controller is the one that acts.
 #[derive(Clone)]
@@ -256,7 +257,10 @@ impl Candidate {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::controller::fake_api::FakeApi;
+    use crate::controller::fake_api::{FakeApi, until};
+
+    /// Where the API server has the Lease.
+    const LEASE: &str = "/apis/coordination.k8s.io/v1/namespaces/platform/leases/controller";
 
     fn candidate(api: &FakeApi, holder: &str) -> (Candidate, Leadership) {
         let leases = Api::namespaced(api.client(), "platform");
@@ -308,34 +312,64 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn leader_that_leaves_comes_back_only_if_nobody_else_leads() {
+    async fn lease_that_could_not_be_released_is_taken_before_its_holder_comes_back() {
         let api = FakeApi::default();
-        let begin = |holder: &str| {
-            let (mut candidate, leads) = candidate(&api, holder);
-            candidate.renewal = Duration::from_millis(5);
-            candidate.away = Duration::from_millis(100);
-            let (stop, stopped) = oneshot::channel();
-            (leads, stop, tokio::spawn(candidate.run(stopped)))
-        };
-        let until = async |leads: &Leadership, acts: bool| {
-            while leads.acts() != acts {
-                sleep(Duration::from_millis(1)).await;
-            }
-        };
-        let (first, _stop, _task) = begin("first");
-        until(&first, true).await;
-        first.leave();
-        until(&first, false).await;
-        until(&first, true).await;
+        let (mut first, leads) = candidate(&api, "first");
+        let (mut second, stands_by) = candidate(&api, "second");
+        first.renew().await.unwrap();
+        second.renew().await.unwrap();
+        api.refuses("leases", 500);
+        first.release().await;
+        api.refuses_nothing();
+        second.renew().await.unwrap();
+        assert!(!leads.acts() && !stands_by.acts());
+        // The last look of the second one before the first one would come back.
+        let (version, since) = second.seen.clone().unwrap();
+        second.seen = Some((version, since - (LEAVE - RENEWAL - ANSWER)));
+        second.renew().await.unwrap();
+        assert!(stands_by.acts());
+        first.renew().await.unwrap();
+        assert!(!leads.acts());
+    }
 
-        let (second, stop, task) = begin("second");
-        first.leave();
-        until(&second, true).await;
-        sleep(Duration::from_millis(300)).await;
-        assert!(second.acts() && !first.acts());
-        drop(stop);
-        task.await.unwrap();
-        until(&first, true).await;
+    /// Runs a candidate that stays away for so long once it leaves.
+    fn run(api: &FakeApi, away: Duration) -> (Leadership, oneshot::Sender<()>) {
+        let (mut candidate, leads) = candidate(api, "first");
+        (candidate.renewal, candidate.away) = (Duration::from_millis(5), away);
+        let (stop, stopped) = oneshot::channel();
+        tokio::spawn(candidate.run(stopped));
+        (leads, stop)
+    }
+
+    #[tokio::test]
+    async fn leader_that_leaves_comes_back_if_nobody_else_leads() {
+        let api = FakeApi::default();
+        let away = Duration::from_millis(50);
+        let (leads, _stop) = run(&api, away);
+        until("the first lead", || leads.acts()).await;
+        let left = Instant::now();
+        leads.leave();
+        // It was released, and acquired a second time.
+        let transitions = || api.get(LEASE)["spec"]["leaseTransitions"].clone();
+        until("the second lead", || transitions() == 2 && leads.acts()).await;
+        assert!(left.elapsed() >= away, "{:?}", left.elapsed());
+    }
+
+    #[tokio::test]
+    async fn leader_that_leaves_lets_another_one_lead() {
+        let api = FakeApi::default();
+        let (leads, _stop) = run(&api, Duration::from_secs(3600));
+        until("the first lead", || leads.acts()).await;
+        let (mut second, stands_by) = candidate(&api, "second");
+        second.renew().await.unwrap();
+        assert!(!stands_by.acts());
+        leads.leave();
+        until("a Lease without a holder", || {
+            api.get(LEASE)["spec"].get("holderIdentity").is_none_or(serde_json::Value::is_null)
+        })
+        .await;
+        second.renew().await.unwrap();
+        assert!(stands_by.acts() && !leads.acts());
     }
 
     #[tokio::test]

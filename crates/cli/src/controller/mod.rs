@@ -6,23 +6,24 @@
 //! merged anew, documents that differ are published, and statuses that differ are written. So
 //! nothing that was missed stays missed, and a fault of one object or of one domain stops no other.
 
+mod cluster;
 mod documents;
 #[cfg(test)]
 mod fake_api;
 mod leadership;
 mod lineage;
 mod metrics;
-mod news;
+mod object_events;
 mod pass;
 mod patience;
 mod publishing;
 mod retry;
 mod statuses;
 mod watched;
+mod watched_kinds;
 
 use std::collections::BTreeSet;
 use std::env;
-use std::error::Error;
 use std::hash::{BuildHasher as _, Hasher as _, RandomState};
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -31,7 +32,6 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
 
-use kube::{Client as ClusterClient, Config as ClusterConfig};
 use quotagate_kubernetes::{Domains, Objects, merge};
 use quotagate_ratelimit::settings::LogFormat;
 use tokio::runtime::Builder;
@@ -60,9 +60,6 @@ const LONGEST_BURST: Duration = Duration::from_secs(2);
 const LOOK: Duration = Duration::from_secs(5);
 /// How long a controller that acts once waits for the objects, and for the Lease.
 const WAIT: Duration = Duration::from_secs(30);
-/// How long a connection to the API server may be silent while an answer is due. The API server
-/// ends a watch after 290 s.
-const SILENCE: Duration = Duration::from_secs(300);
 
 /// The flags of `quotagate controller`.
 #[derive(clap::Args)]
@@ -195,17 +192,8 @@ async fn of_folder(
     Ok(if is_whole { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-/// A client whose requests fail if the API server takes them and never answers.
-async fn cluster_client() -> Result<ClusterClient, Box<dyn Error>> {
-    let mut config = ClusterConfig::infer().await?;
-    config.read_timeout = Some(SILENCE);
-    // Without this, the time would begin before a request is sent on an idle connection.
-    config.reset_reader_on_write = true;
-    Ok(ClusterClient::try_from(config)?)
-}
-
 async fn of_cluster(args: &ControllerArgs, domains: Domains) -> Result<ExitCode, String> {
-    let cluster = cluster_client().await;
+    let cluster = cluster::client().await;
     let cluster =
         cluster.map_err(|error| format!("no Kubernetes cluster is configured: {error}"))?;
     let mut stop = until_signal()?;
@@ -291,7 +279,7 @@ async fn once(
     }
     let seen = *watched.changes().borrow();
     let end = reconciler.pass(seen, &leadership).await;
-    // Each answer has a limit, and news are no reason to wait longer.
+    // Each answer has a limit, and events are no reason to wait longer.
     let _ = timeout(WAIT, reconciler.finish()).await;
     let refusals = reconciler.refusals();
     refusals.iter().for_each(|refusal| tracing::warn!("{refusal}"));
@@ -351,6 +339,9 @@ async fn lead(
                     StoreContact::Answered => patience.works(),
                     StoreContact::Unreachable => {
                         leave_if_over(&mut patience, &leadership, "the store does not answer");
+                    }
+                    StoreContact::NoToken => {
+                        leave_if_over(&mut patience, &leadership, "the token of the store cannot be read");
                     }
                     StoreContact::None => {}
                 }

@@ -15,7 +15,8 @@ use super::leadership::Leadership;
 use super::metrics::ControllerMetrics;
 use super::publishing::{Publisher, StoreContact};
 use super::statuses::Statuses;
-use super::watched::{Watched, WatchedKind};
+use super::watched::Watched;
+use super::watched_kinds::WatchedKind;
 
 /// Makes passes.
 pub(super) struct Reconciler {
@@ -112,7 +113,7 @@ impl Reconciler {
 
     /// Waits until the events of its passes are published.
     pub(super) async fn finish(&mut self) {
-        self.statuses.newsroom.done().await;
+        self.statuses.events.done().await;
     }
 
     /// A line for each object that is not accepted, or not in force.
@@ -179,6 +180,7 @@ fn fingerprints(merged: &MergedDocument) -> BTreeMap<ObjectName, u64> {
 #[cfg(test)]
 mod tests {
     use std::io::{Read as _, Write as _};
+    use std::path::PathBuf;
     use std::sync::Mutex;
     use std::time::Duration;
 
@@ -303,6 +305,101 @@ mod tests {
         assert!(matches!(wish(&scene), DocumentWish::Faulty(_)));
     }
 
+    /// A route that a Gateway has accepted, with that Gateway.
+    async fn accept(scene: &Scene, gateway: &str, route: &str) {
+        let group = "gateway.networking.k8s.io";
+        let of = json!({"kind": "Gateway", "namespace": "g", "name": gateway});
+        let gateway = json!({
+            "apiVersion": format!("{group}/v1"), "kind": "Gateway",
+            "metadata": {"namespace": "g", "name": gateway},
+            "spec": {"gatewayClassName": "any", "listeners": [
+                {"name": "http", "port": 80, "protocol": "HTTP"},
+            ]},
+        });
+        let route = json!({
+            "apiVersion": format!("{group}/v1"), "kind": "HTTPRoute",
+            "metadata": {"namespace": "team-a", "name": route},
+            "spec": {"hostnames": ["r.example.com"], "rules": [{}]},
+            "status": {"parents": [{
+                "parentRef": of,
+                "controllerName": "gateway.envoyproxy.io/gatewayclass-controller",
+                "conditions": [{"type": "Accepted", "status": "True"}],
+            }]},
+        });
+        scene.watched.apply(WatchedKind::Gateway, gateway).await;
+        scene.watched.apply(WatchedKind::HttpRoute, route).await;
+    }
+
+    #[tokio::test]
+    async fn domain_without_a_list_withdraws_its_document_when_its_objects_have_no_gateway() {
+        let mut scene = Scene::new().await;
+        accept(&scene, "public", "r").await;
+        accept(&scene, "inner", "other").await;
+        scene.apply(policy("good", 2)).await;
+        let wish = |scene: &Scene| scene.reconciler.merge().domains.remove(0).wish;
+        assert!(matches!(wish(&scene), DocumentWish::Document { .. }));
+        let gateway = |name: &str| {
+            json!({
+                "apiVersion": "gateway.networking.k8s.io/v1", "kind": "Gateway",
+                "metadata": {"namespace": "g", "name": name},
+            })
+        };
+        scene.watched.delete(WatchedKind::Gateway, gateway("public")).await;
+        assert!(matches!(wish(&scene), DocumentWish::Nothing));
+        // A domain that lists it keeps its document.
+        let listed = json!({"domains": [
+            {"domain": "shop", "gateways": ["g/public"], "store": {"cluster": "c"}},
+        ]});
+        let without_list =
+            std::mem::replace(&mut scene.reconciler.domains, Domains::read(&listed).unwrap());
+        assert!(matches!(wish(&scene), DocumentWish::Faulty(_)));
+        // So does one whose last Gateway is gone.
+        scene.reconciler.domains = without_list;
+        scene.watched.delete(WatchedKind::Gateway, gateway("inner")).await;
+        assert!(matches!(wish(&scene), DocumentWish::Faulty(_)));
+    }
+
+    #[tokio::test]
+    async fn fingerprint_changes_with_the_policies_and_identities_of_the_object_alone() {
+        let mut scene = Scene::new().await;
+        accept(&scene, "public", "r").await;
+        let domains = |header: &str| {
+            let caller = json!([{"header": {"name": header}}]);
+            let domain = json!({
+                "domain": "shop", "store": {"cluster": "c"}, "identities": {"caller": caller},
+            });
+            Domains::read(&json!({"domains": [domain]})).unwrap()
+        };
+        let object = |name: &str, quota: u64, entry: &str, header: &str| {
+            let mut object = policy(name, quota);
+            object["spec"]["identities"] = json!({name: [{"header": {"name": header}}]});
+            object["spec"]["policies"][0]["partitionBy"] = json!([entry]);
+            object
+        };
+        scene.reconciler.domains = domains("x-caller");
+        scene.apply(object("a", 1, "a", "x-a")).await;
+        scene.apply(object("b", 1, "platform/caller", "x-b")).await;
+        scene.apply(object("c", 1, "platform/caller", "x-c")).await;
+        let fingerprints = |scene: &Scene| {
+            let found = scene.reconciler.merge().domains.remove(0).fingerprints;
+            ["a", "b", "c"].map(|of| found[&name(of)])
+        };
+        // Which of the three change.
+        let mut last = fingerprints(&scene);
+        let mut changed = |scene: &Scene| {
+            let new = fingerprints(scene);
+            let old = std::mem::replace(&mut last, new);
+            [old[0] != new[0], old[1] != new[1], old[2] != new[2]]
+        };
+        assert_eq!(changed(&scene), [false, false, false], "nothing has changed");
+        scene.apply(object("b", 2, "platform/caller", "x-b")).await;
+        assert_eq!(changed(&scene), [false, true, false], "a quota");
+        scene.apply(object("a", 1, "a", "x-other")).await;
+        assert_eq!(changed(&scene), [true, false, false], "a source of an own identity");
+        scene.reconciler.domains = domains("x-other-caller");
+        assert_eq!(changed(&scene), [false, true, true], "an identity of the platform");
+    }
+
     #[tokio::test]
     async fn domain_that_takes_too_long_is_tried_again_and_stops_no_status() {
         let mut scene = Scene::new().await;
@@ -390,6 +487,18 @@ mod tests {
         let end = scene.pass().await;
         assert!(!end.is_whole);
         assert_eq!(end.contact, StoreContact::Answered);
+    }
+
+    #[tokio::test]
+    async fn store_is_not_asked_with_a_token_that_cannot_be_read() {
+        let mut scene = Scene::new().await;
+        let (address, asked) = store_that_answers("403 Forbidden", Duration::ZERO);
+        let missing = Some(PathBuf::from("/there/is/no/token"));
+        scene.reconciler.publisher.store =
+            DocumentStore::new(address, missing, "test".to_owned(), "cluster 1");
+        let end = scene.pass().await;
+        assert!(!end.is_whole && asked.lock().unwrap().is_empty());
+        assert_eq!(end.contact, StoreContact::NoToken);
     }
 
     #[tokio::test]

@@ -47,6 +47,9 @@ pub(super) struct Published {
 pub(super) enum StoreContact {
     /// It was not asked.
     None,
+    /// It was not asked, because this controller has no token that it could send. Another one may
+    /// have one.
+    NoToken,
     /// It was asked, and did not answer.
     Unreachable,
     /// It answered for a domain, even if it refused. It would refuse another controller, too.
@@ -118,6 +121,7 @@ impl Publisher {
             }
             done.contact = done.contact.max(match settled.end {
                 SettleEnd::Failed(StoreFault::Unreachable, _) => StoreContact::Unreachable,
+                SettleEnd::Failed(StoreFault::NoToken, _) => StoreContact::NoToken,
                 _ => StoreContact::Answered,
             });
             is_slow |= asked.elapsed() >= SLOW;

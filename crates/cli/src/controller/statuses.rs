@@ -19,11 +19,12 @@ use tokio::time::{Instant, timeout};
 use super::leadership::Leadership;
 use super::lineage::DomainProgress;
 use super::metrics::{AcceptedLabel, ControllerMetrics};
-use super::news::{News, Newsroom, conditions};
+use super::object_events::{EventPublisher, ObjectEvent, conditions};
 use super::pass::MergedObjects;
 use super::publishing::Publisher;
 use super::retry::Retries;
-use super::watched::{Watched, WatchedKind};
+use super::watched::Watched;
+use super::watched_kinds::WatchedKind;
 
 /// Who owns the fields of a status.
 const MANAGER: &str = "quotagate-controller";
@@ -43,12 +44,12 @@ pub(super) struct Statuses {
     client: Client,
     watched: Arc<Watched>,
     metrics: Arc<ControllerMetrics>,
-    pub(super) newsroom: Newsroom,
+    pub(super) events: EventPublisher,
     /// Objects whose status could not be written.
     pub(super) retries: Retries<ObjectName>,
     /// When the progress of an object was written, if that is not long ago.
     progress_written: BTreeMap<ObjectName, Instant>,
-    /// The first number of a document since which an object is as it is, by domain.
+    /// The number of the document in which an object last changed, by domain.
     since: BTreeMap<ObjectName, BTreeMap<String, Since>>,
     /// When statuses are compared again, although nothing has changed.
     pub(super) due: Instant,
@@ -74,7 +75,7 @@ impl Statuses {
             client: client.clone(),
             watched,
             metrics,
-            newsroom: Newsroom::new(Recorder::new(client.clone(), reporter)),
+            events: EventPublisher::new(Recorder::new(client.clone(), reporter)),
             retries: Retries::default(),
             progress_written: BTreeMap::new(),
             since: BTreeMap::new(),
@@ -105,13 +106,13 @@ impl Statuses {
             .iter()
             .map(|wanted| async move { (wanted, leadership.during(this.patch(wanted)).await) });
         let written: Vec<_> = stream::iter(patches).buffer_unordered(AT_ONCE).collect().await;
-        let mut news = Vec::new();
+        let mut events = Vec::new();
         for (Wanted { name, uid, old, new }, written) in written {
             match written {
                 Some(Ok(PatchEnd::Gone)) => self.retries.succeeded(name),
                 Some(Ok(PatchEnd::Written)) => {
                     self.retries.succeeded(name);
-                    news.extend(News::of(name, uid.clone(), old.as_ref(), new));
+                    events.extend(ObjectEvent::of(name, uid.clone(), old.as_ref(), new));
                 }
                 Some(Err(why)) => {
                     tracing::warn!("{why}");
@@ -122,7 +123,7 @@ impl Statuses {
                 None => is_whole = false,
             }
         }
-        self.newsroom.publish(news);
+        self.events.publish(events);
         self.due = self.retries.next().map_or(self.due, |retry| retry.min(self.due));
         is_whole
     }
@@ -204,8 +205,8 @@ impl Statuses {
         (wanted, is_whole)
     }
 
-    /// The number of the first document since which an object is as it is. So a change of one
-    /// object changes no status of another one.
+    /// The number of the document in which an object last changed. So a change of one object
+    /// changes no status of another one.
     fn since(
         &mut self,
         name: &ObjectName,

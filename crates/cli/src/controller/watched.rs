@@ -9,101 +9,27 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use futures_util::{Stream, StreamExt as _};
-use kube::api::{Api, ApiResource, DynamicObject, PartialObjectMeta};
+use kube::api::{Api, DynamicObject, PartialObjectMeta};
 use kube::runtime::watcher::{self, Event, watcher};
 use kube::{Client, ResourceExt};
 use quotagate_kubernetes::{ObjectName, Objects, QuotaPolicyStatus};
 use serde::Serialize;
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, timeout};
 
 use super::metrics::{ControllerMetrics, KindLabel};
 use super::retry::pause;
+use super::watched_kinds::{GATEWAY_API, WatchedKind};
 
-const GATEWAY_API: &str = "gateway.networking.k8s.io";
 /// After so many failures in a row, a kind counts as unknown, and one that the API server does not
 /// serve as absent.
 const MANY: u32 = 4;
-/// How long the API server may take for a part of a list. The client has no limit.
+/// How long the API server may take for a part of a list. The limit of the client is longer.
 const LIST: Duration = Duration::from_secs(30);
 /// A watch without a failure for so long works, also if it has nothing to tell.
 const CALM: Duration = Duration::from_secs(300);
-
-/// A kind of objects that a merge reads.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum WatchedKind {
-    QuotaPolicy,
-    Gateway,
-    HttpRoute,
-    GrpcRoute,
-    Service,
-    Namespace,
-}
-
-impl WatchedKind {
-    const ALL: [Self; 6] = [
-        Self::QuotaPolicy,
-        Self::Gateway,
-        Self::HttpRoute,
-        Self::GrpcRoute,
-        Self::Service,
-        Self::Namespace,
-    ];
-
-    pub(super) fn resource(self) -> ApiResource {
-        let (group, version, kind, plural) = match self {
-            Self::QuotaPolicy => ("quotagate.io", "v1alpha1", "QuotaPolicy", "quotapolicies"),
-            Self::Gateway => (GATEWAY_API, "v1", "Gateway", "gateways"),
-            Self::HttpRoute => (GATEWAY_API, "v1", "HTTPRoute", "httproutes"),
-            Self::GrpcRoute => (GATEWAY_API, "v1", "GRPCRoute", "grpcroutes"),
-            Self::Service => ("", "v1", "Service", "services"),
-            Self::Namespace => ("", "v1", "Namespace", "namespaces"),
-        };
-        let api_version =
-            if group.is_empty() { version.to_owned() } else { format!("{group}/{version}") };
-        ApiResource {
-            group: group.to_owned(),
-            version: version.to_owned(),
-            api_version,
-            kind: kind.to_owned(),
-            plural: plural.to_owned(),
-        }
-    }
-
-    /// What a merge reads of an object.
-    fn kept(self, object: &Value) -> Value {
-        let resource = self.resource();
-        let names = ["name", "namespace", "labels", "creationTimestamp", "generation", "uid"];
-        let of = |part: &Value, names: &[&str]| -> Map<String, Value> {
-            let found = names.iter().filter_map(|name| Some((*name, part.get(name)?)));
-            found.map(|(name, value)| (name.to_owned(), value.clone())).collect()
-        };
-        let parts: &[&str] = match self {
-            Self::Gateway => &["spec"],
-            Self::QuotaPolicy | Self::HttpRoute | Self::GrpcRoute => &["spec", "status"],
-            Self::Service | Self::Namespace => &[],
-        };
-        let mut kept = of(object, parts);
-        let metadata = object.get("metadata").map_or_else(Map::new, |part| of(part, &names));
-        kept.insert("apiVersion".to_owned(), resource.api_version.into());
-        kept.insert("kind".to_owned(), resource.kind.into());
-        kept.insert("metadata".to_owned(), metadata.into());
-        kept.into()
-    }
-
-    /// Whether a merge of the two would differ.
-    fn differ(self, old: Option<&Value>, new: &Value) -> bool {
-        let Some(old) = old else { return true };
-        match self {
-            Self::QuotaPolicy => {
-                ["metadata", "spec"].iter().any(|part| old.get(part) != new.get(part))
-            }
-            _ => old != new,
-        }
-    }
-}
 
 /// Objects of one kind.
 #[derive(Debug, Default)]
@@ -123,6 +49,19 @@ struct KindObjects {
     is_absent: bool,
 }
 
+/// How patient watches are.
+#[derive(Clone, Copy)]
+struct WatchPace {
+    /// How long the API server may take for a part of a list.
+    list: Duration,
+    /// How long a watch rests after so many failures in a row.
+    rest: fn(u32) -> Duration,
+}
+
+impl WatchPace {
+    const USUAL: Self = Self { list: LIST, rest: pause };
+}
+
 /// All objects.
 pub(super) struct Watched {
     client: Client,
@@ -130,39 +69,28 @@ pub(super) struct Watched {
     /// Changes by one with each change that a merge would see.
     changes: watch::Sender<u64>,
     metrics: Arc<ControllerMetrics>,
-    /// How long the API server may take for a part of a list.
-    limit: Duration,
+    pace: WatchPace,
     tasks: Mutex<JoinSet<()>>,
 }
 
 impl Watched {
     /// Begins to watch.
     pub(super) fn start(client: Client, metrics: Arc<ControllerMetrics>) -> Arc<Self> {
-        let watched = Self::new(client, metrics, LIST);
+        let watched = Self::new(client, metrics, WatchPace::USUAL);
         watched.relist();
         watched
     }
 
-    fn new(client: Client, metrics: Arc<ControllerMetrics>, limit: Duration) -> Arc<Self> {
+    fn new(client: Client, metrics: Arc<ControllerMetrics>, pace: WatchPace) -> Arc<Self> {
         let kinds = WatchedKind::ALL.map(|kind| (kind, Mutex::default())).into();
         let changes = watch::Sender::new(0);
-        Arc::new(Self { client, kinds, changes, metrics, limit, tasks: Mutex::default() })
+        Arc::new(Self { client, kinds, changes, metrics, pace, tasks: Mutex::default() })
     }
 
     /// One that watches nothing.
     #[cfg(test)]
     pub(super) fn of(api: &super::fake_api::FakeApi, metrics: Arc<ControllerMetrics>) -> Arc<Self> {
-        Self::new(api.client(), metrics, LIST)
-    }
-
-    /// One that watches all kinds that this server has, which may take so long for a list.
-    #[cfg(test)]
-    pub(super) fn all_of(api: &super::fake_api::FakeApi, limit: Duration) -> Arc<Self> {
-        let plurals = WatchedKind::ALL.map(|kind| kind.resource().plural);
-        api.serves(&plurals.each_ref().map(String::as_str));
-        let watched = Self::new(api.client(), Arc::new(ControllerMetrics::new()), limit);
-        watched.relist();
-        watched
+        Self::new(api.client(), metrics, WatchPace::USUAL)
     }
 
     /// Takes an object as its watch would tell it, once all were listed.
@@ -171,6 +99,13 @@ impl Watched {
         self.lock(kind).unwrap().is_ready = true;
         let object: DynamicObject = serde_json::from_value(object).unwrap();
         self.take(kind, Ok(Event::Apply(object))).await;
+    }
+
+    /// Takes it that this object was deleted.
+    #[cfg(test)]
+    pub(super) async fn delete(&self, kind: WatchedKind, object: Value) {
+        let object: DynamicObject = serde_json::from_value(object).unwrap();
+        self.take(kind, Ok(Event::Delete(object))).await;
     }
 
     /// Reads everything anew, and watches from there: a watch that hangs does not say that it is
@@ -280,15 +215,15 @@ impl Watched {
                     self.lock(kind).is_some_and(|objects| objects.is_ready && !objects.is_listing);
                 let event = match is_quiet {
                     true => Ok(stream.next().await),
-                    false => timeout(self.limit, stream.next()).await,
+                    false => timeout(self.pace.list, stream.next()).await,
                 };
                 match event {
                     Ok(Some(event)) => sleep(self.take(kind, event).await).await,
                     Ok(None) => break,
                     Err(_) => {
                         let why = "the API server does not answer a list";
-                        let rest = self.lock(kind).map(|mut of| of.fail(kind, why, false));
-                        sleep(rest.unwrap_or_default()).await;
+                        let failures = self.lock(kind).map(|mut of| of.fail(kind, why, false));
+                        sleep((self.pace.rest)(failures.unwrap_or_default())).await;
                         break;
                     }
                 }
@@ -303,12 +238,12 @@ impl Watched {
         kind: WatchedKind,
         event: watcher::Result<Event<K>>,
     ) -> Duration {
-        let (mut is_changed, rest) =
+        let (mut is_changed, failures) =
             self.lock(kind).map_or_else(Default::default, |mut objects| match event {
-                Ok(event) => (objects.take(kind, event), Duration::ZERO),
+                Ok(event) => (objects.take(kind, event), 0),
                 Err(error) => (false, objects.fail(kind, &error.to_string(), is_absent(&error))),
             });
-        if kind == WatchedKind::GrpcRoute && !rest.is_zero() && self.has_no_grpc_routes().await {
+        if kind == WatchedKind::GrpcRoute && failures > 0 && self.has_no_grpc_routes().await {
             is_changed |= self.lock(kind).is_some_and(|mut objects| objects.are_none(kind));
         }
         let label = KindLabel { kind: kind.resource().plural };
@@ -317,7 +252,7 @@ impl Watched {
         if is_changed {
             self.changes.send_modify(|changes| *changes += 1);
         }
-        rest
+        (self.pace.rest)(failures)
     }
 
     /// Whether the API server serves HTTPRoutes, and no GRPCRoutes: not every Gateway API has them.
@@ -403,8 +338,8 @@ impl KindObjects {
         (self.failures, self.absences, self.failed, self.is_absent) = (0, 0, None, false);
     }
 
-    /// Notes that the watch failed, and says how long it should rest.
-    fn fail(&mut self, kind: WatchedKind, why: &str, is_absent: bool) -> Duration {
+    /// Notes that the watch failed, and says how often in a row it has.
+    fn fail(&mut self, kind: WatchedKind, why: &str, is_absent: bool) -> u32 {
         if self.failed.as_ref().is_some_and(|(at, _)| at.elapsed() > CALM) {
             self.works();
         }
@@ -414,7 +349,7 @@ impl KindObjects {
         self.failures = self.failures.saturating_add(1);
         self.absences = if is_absent { self.absences.saturating_add(1) } else { 0 };
         self.failed = Some((Instant::now(), why.to_owned()));
-        pause(self.failures)
+        self.failures
     }
 
     /// Failures in a row of a kind that should be there.
@@ -452,7 +387,7 @@ mod tests {
     use kube::core::Status;
 
     use super::*;
-    use crate::controller::fake_api::FakeApi;
+    use crate::controller::fake_api::{FakeApi, until};
 
     fn watched(api: &FakeApi) -> Arc<Watched> {
         Watched::of(api, Arc::new(ControllerMetrics::new()))
@@ -559,24 +494,29 @@ mod tests {
         watched.objects(WatchedKind::QuotaPolicy).into_iter().map(|(name, _)| name.name).collect()
     }
 
-    /// Waits until this holds. Watches rest for a second after a failure, and for two after the
-    /// next one.
-    async fn until(what: &str, holds: impl Fn() -> bool) {
-        let end = Instant::now() + Duration::from_secs(30);
-        while !holds() {
-            assert!(Instant::now() < end, "{what}");
-            sleep(Duration::from_millis(5)).await;
-        }
+    /// Watches all kinds of this server, with hardly a rest after failures.
+    fn watching(api: &FakeApi) -> Arc<Watched> {
+        let plurals = WatchedKind::ALL.map(|kind| kind.resource().plural);
+        api.serves(&plurals.each_ref().map(String::as_str));
+        let pace =
+            WatchPace { list: Duration::from_millis(250), rest: |_| Duration::from_millis(5) };
+        let watched = Watched::new(api.client(), Arc::new(ControllerMetrics::new()), pace);
+        watched.relist();
+        watched
+    }
+
+    async fn ready(watched: &Watched) {
+        timeout(Duration::from_secs(30), watched.ready()).await.unwrap();
     }
 
     #[tokio::test]
     async fn first_list_that_hangs_is_begun_anew() {
         let api = FakeApi::default();
-        api.hangs("gateways", true);
-        let watched = Watched::all_of(&api, Duration::from_millis(10));
+        api.hangs("gateways");
+        let watched = watching(&api);
         until("a second list", || api.calls("LIST", "gateways") > 1).await;
         assert!(!watched.is_ready());
-        api.hangs("gateways", false);
+        api.answers("gateways");
         until("the list", || watched.is_ready()).await;
     }
 
@@ -584,31 +524,31 @@ mod tests {
     async fn watch_that_has_expired_is_begun_anew_with_a_list() {
         let api = FakeApi::default();
         put_policy(&api, "first");
-        let watched = Watched::all_of(&api, LIST);
-        watched.ready().await;
+        let watched = watching(&api);
+        ready(&watched).await;
         assert_eq!(names(&watched), ["first"]);
         // No watch tells of it.
         put_policy(&api, "second");
         api.expires("quotapolicies");
         until("the second object", || names(&watched) == ["first", "second"]).await;
         assert!(watched.is_ready() && watched.unknown().is_empty());
-        assert_eq!(api.calls("LIST", "quotapolicies"), 2);
+        assert!(api.calls("LIST", "quotapolicies") > 1);
     }
 
     #[tokio::test]
     async fn list_that_hangs_after_an_expired_watch_keeps_what_was_known_and_is_begun_anew() {
         let api = FakeApi::default();
         put_policy(&api, "first");
-        let watched = Watched::all_of(&api, Duration::from_millis(10));
-        watched.ready().await;
+        let watched = watching(&api);
+        ready(&watched).await;
         put_policy(&api, "second");
-        api.hangs("quotapolicies", true);
+        api.hangs("quotapolicies");
         api.expires("quotapolicies");
         // The first of them was answered.
         until("lists that are begun anew", || api.calls("LIST", "quotapolicies") > 2).await;
         assert!(watched.is_ready(), "passes go on");
         assert_eq!(names(&watched), ["first"]);
-        api.hangs("quotapolicies", false);
+        api.answers("quotapolicies");
         until("the second object", || names(&watched) == ["first", "second"]).await;
     }
 

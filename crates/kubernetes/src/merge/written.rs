@@ -137,21 +137,17 @@ pub(crate) fn policy(
     identities: &DocumentIdentities,
     own: &BTreeMap<String, String>,
 ) -> Result<Value, String> {
-    let window = match (&rule.window, &rule.calendar) {
-        (Some(window), None) => json!(window),
-        (None, Some(calendar)) => {
-            json!({"calendar": word(&calendar.unit), "time_zone": calendar.time_zone})
-        }
-        _ => return Err("window: give window or calendar, and not both".to_owned()),
-    };
+    let window = window(rule)?;
     let mut written = json!({
         "name": placement.name,
         "partition_by": identities.entries(&rule.partition_by, own)?,
         "on_missing": word(&rule.on_missing),
-        "quota": rule.quota,
-        "window": window,
         "mode": word(&rule.mode),
     });
+    put(&mut written, "quota", rule.quota);
+    put(&mut written, "window", window);
+    put(&mut written, "in_flight", rule.in_flight);
+    put(&mut written, "max_wait", rule.max_wait.as_ref());
     let conditions = conditions(rule.conditions.as_ref(), placement)?;
     put(&mut written, "match", (conditions != json!({})).then_some(conditions));
     put(&mut written, "sliding", rule.sliding);
@@ -182,6 +178,41 @@ pub(crate) fn policy(
         put(&mut written, "lease", Some(json!({"max": lease.max})));
     }
     Ok(written)
+}
+
+/// The window of a policy. `None`: it limits how many requests run at once.
+fn window(rule: &PolicyRule) -> Result<Option<Value>, String> {
+    if rule.quota.is_some() == rule.in_flight.is_some() {
+        return Err("quota: give quota or inFlight, and not both".to_owned());
+    }
+    let window = match (&rule.window, &rule.calendar) {
+        (None, None) if rule.in_flight.is_some() => None,
+        (Some(window), None) => Some(json!(window)),
+        (None, Some(calendar)) => {
+            Some(json!({"calendar": word(&calendar.unit), "time_zone": calendar.time_zone}))
+        }
+        _ => return Err("window: give window or calendar, and not both".to_owned()),
+    };
+    let is_slots = rule.in_flight.is_some();
+    let wrong = [
+        (
+            is_slots && window.is_some(),
+            "inFlight: inFlight has no window, so leave window and calendar out",
+        ),
+        (
+            is_slots && rule.sliding == Some(true),
+            "sliding: inFlight has no window that could slide",
+        ),
+        (
+            is_slots && rule.lease.is_some(),
+            "lease: inFlight takes no lease, because each request holds its own slot",
+        ),
+        (!is_slots && rule.max_wait.is_some(), "maxWait: maxWait needs inFlight"),
+    ];
+    match wrong.iter().find(|(is_wrong, _)| *is_wrong) {
+        Some((_, why)) => Err((*why).to_owned()),
+        None => Ok(window),
+    }
 }
 
 fn conditions(own: Option<&RequestConditions>, placement: &Placement) -> Result<Value, String> {

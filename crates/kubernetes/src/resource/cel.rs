@@ -131,7 +131,24 @@ pub(crate) fn policy() -> Value {
         telling(condition, &format!("'policy ' + self.name + ': {message}'"))
     };
     json!([
-        named("has(self.window) != has(self.calendar)", "give window or calendar, and not both"),
+        named("has(self.quota) != has(self.inFlight)", "give quota or inFlight, and not both"),
+        named(
+            "has(self.inFlight) || has(self.window) != has(self.calendar)",
+            "give window or calendar, and not both",
+        ),
+        named(
+            "!has(self.inFlight) || (!has(self.window) && !has(self.calendar))",
+            "inFlight has no window, so leave window and calendar out",
+        ),
+        named(
+            "!has(self.inFlight) || !has(self.sliding) || !self.sliding",
+            "inFlight has no window that could slide",
+        ),
+        named(
+            "!has(self.inFlight) || !has(self.lease)",
+            "inFlight takes no lease, because each request holds its own slot",
+        ),
+        named("has(self.inFlight) || !has(self.maxWait)", "maxWait needs inFlight"),
         named(
             "!(has(self.sliding) && self.sliding && has(self.calendar))",
             "sliding needs a window, not a calendar",
@@ -145,9 +162,14 @@ pub(crate) fn policy() -> Value {
             "onMissing Deny needs an identity in partitionBy",
         ),
         named(
-            "!has(self.cost) || !has(self.cost.fixed) || self.quota == 0 || \
+            "!has(self.cost) || !has(self.cost.fixed) || !has(self.quota) || self.quota == 0 || \
              self.cost.fixed <= self.quota",
             "no request could ever pass, because cost.fixed is above quota",
+        ),
+        named(
+            "!has(self.cost) || !has(self.cost.fixed) || !has(self.inFlight) || \
+             self.inFlight == 0 || self.cost.fixed <= self.inFlight",
+            "no request could ever pass, because cost.fixed is above inFlight",
         ),
         named(
             "!has(self.overrides) || size(self.overrides) == 0 || size(self.partitionBy) > 0",

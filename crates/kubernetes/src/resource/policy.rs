@@ -16,12 +16,15 @@ const MOST: u64 = 9_007_199_254_740_991;
 /// The pattern of names of policies.
 #[cfg(feature = "schema")]
 const NAME: &str = "^[a-z0-9]([a-z0-9-]*[a-z0-9])?$";
+/// The pattern of times to wait, up to 5 seconds.
+#[cfg(feature = "schema")]
+const WAIT: &str = "^(5s|[0-4]s([0-9]{1,3}ms)?|[1-4][0-9]{3}ms|5000ms|[0-9]{1,3}ms)$";
 /// The pattern of windows: each unit once, the largest first.
 #[cfg(feature = "schema")]
 const WINDOW: &str = "^([0-9]{1,9}w)?([0-9]{1,9}d)?([0-9]{1,9}h)?([0-9]{1,9}m)?([0-9]{1,9}s)?\
                       ([0-9]{1,9}ms)?$";
 
-/// One quota: who it counts, how many units, in which window.
+/// One quota: who it counts, how many units, in which window; or how many at once.
 #[derive(Clone, Debug, Default, Deserialize, Serialize)]
 #[cfg_attr(feature = "schema", derive(JsonSchema))]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
@@ -45,9 +48,21 @@ pub struct PolicyRule {
     /// What happens to a request that has no value for an entry of `partitionBy`.
     #[serde(default)]
     pub on_missing: MissingValue,
-    /// Units in a window. 0 admits nobody.
+    /// Units in a window. 0 admits nobody. Give this or `inFlight`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "schema", schemars(range(max = MOST)))]
-    pub quota: u64,
+    pub quota: Option<u64>,
+    /// Instead of `quota` and a window: the most units that running requests hold at once, on all
+    /// proxies. A request holds its `cost` until its stream ends. 0 admits nobody. `tiers` and
+    /// `overrides` replace this number.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "schema", schemars(range(max = MOST)))]
+    pub in_flight: Option<u64>,
+    /// How long a request waits for others to end, in order of arrival, before it is refused: up
+    /// to `5s`. Only with `inFlight`. Left out, it does not wait.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "schema", schemars(length(max = 16), regex(pattern = WAIT)))]
+    pub max_wait: Option<String>,
     /// The length of a window, such as `1m` or `1h30m`. Give this or `calendar`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "schema", schemars(
@@ -188,8 +203,9 @@ pub struct ClaimTiers {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "schema", schemars(length(min = 1, max = 128)))]
     pub payload: Option<String>,
-    /// The quota of each value. Callers with another value have `quota`. If the claim is a list,
-    /// the first of its values by the alphabet wins, because maps of objects have no order.
+    /// The quota of each value. Callers with another value have `quota` or `inFlight`. If the
+    /// claim is a list, the first of its values by the alphabet wins, because maps of objects have
+    /// no order.
     #[cfg_attr(feature = "schema", schemars(extend("minProperties" = 1, "maxProperties" = 32)))]
     pub quotas: BTreeMap<String, TierQuota>,
 }

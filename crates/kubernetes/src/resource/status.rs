@@ -72,13 +72,14 @@ pub struct DocumentStatus {
     /// Its domain.
     #[cfg_attr(feature = "schema", schemars(length(min = 1, max = 64)))]
     pub domain: String,
-    /// The number of the first document since which the published ones have the object as it is.
+    /// The number of the published document in which the object last changed. Later documents have
+    /// it, too.
     #[cfg_attr(feature = "schema", schemars(range(min = 1)))]
     pub number: i64,
     /// Its digest.
     #[cfg_attr(feature = "schema", schemars(regex(pattern = "^[0-9a-f]{12}$")))]
     pub digest: String,
-    /// The proxies that run it or a later one.
+    /// The proxies that run this document or a later one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub proxies: Option<ProxyCounts>,
     /// The policies of the object.

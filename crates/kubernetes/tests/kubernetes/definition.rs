@@ -44,8 +44,6 @@ const LEFT_OUT: &[(&str, &str)] = &[
     ("policies.count", "not in v1alpha1: counting by answer holds units while requests run"),
     ("policies.count_denied", "not in v1alpha1"),
     ("policies.lease.ahead", "the platform knows how busy a worker is"),
-    ("policies.in_flight", "not in v1alpha1: slots are held while requests run"),
-    ("policies.max_wait", "beside in_flight"),
     ("policies.stagger", "not in v1alpha1"),
     ("policies.on_failure", "the platform decides what happens while the store fails"),
     ("identities.metadata", "the platform knows which filter to trust"),

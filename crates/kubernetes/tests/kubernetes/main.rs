@@ -2,7 +2,10 @@
 
 #![cfg(test)]
 
+mod bounds;
 mod cases;
 mod definition;
+mod merged;
 mod merging;
 mod scene;
+mod traffic;

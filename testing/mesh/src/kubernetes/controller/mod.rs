@@ -26,37 +26,37 @@ pub fn run(helm: &Helm<'_>, checks: &mut Checks) {
     checks.check(
         "kubernetes.controller",
         "the controller publishes what good QuotaPolicies make, tells owners of bad ones, and goes on after it was killed",
-        || set(helm, "ctl", lifecycle::objects),
+        || on_stage(helm, "ctl", lifecycle::objects),
     );
     checks.check(
         "kubernetes.controller_outages",
         "one of two controllers acts, and goes on where the other one was killed, the store was away, or the API server was",
-        || set(helm, "out", lifecycle::outages),
+        || on_stage(helm, "out", lifecycle::outages),
     );
     checks.check(
         "kubernetes.controller_leaves",
         "a leader that cannot reach its store lets another controller lead",
-        || set(helm, "hand", lifecycle::leaves),
+        || on_stage(helm, "hand", lifecycle::leaves),
     );
     checks.check(
         "kubernetes.controller_once",
         "--once publishes the documents of two domains and ends; SIGTERM ends a controller at once and frees its Lease",
-        || set(helm, "once", once::two_domains),
+        || on_stage(helm, "once", once::two_domains),
     );
     checks.check(
         "kubernetes.controller_without_grpc",
         "where the API server has no GRPCRoutes, the controller says so once and works",
-        || set(helm, "grpc", once::without_grpc),
+        || on_stage(helm, "grpc", once::without_grpc),
     );
     checks.check(
         "kubernetes.controller_many",
         "500 QuotaPolicies in 50 namespaces: each has its status, a change is published and writes one status",
-        || set(helm, "many", many::run),
+        || on_stage(helm, "many", many::run),
     );
     checks.check(
         "kubernetes.walk",
         "a quota of an object refuses a request at an Envoy; how long a changed quota takes, three ways",
-        || set(helm, "walk", walk::run),
+        || on_stage(helm, "walk", walk::run),
     );
 }
 
@@ -111,8 +111,8 @@ impl Controller {
     }
 }
 
-/// Makes a stage for a check, and takes its objects away again.
-fn set(
+/// Runs a check on a stage of its own, and takes its objects away again.
+fn on_stage(
     helm: &Helm<'_>,
     name: &'static str,
     judge: fn(&Stage<'_>) -> Result<String>,
@@ -124,8 +124,19 @@ fn set(
     stage.api.apply(&stage.gateway("public").to_string())?;
     let seen = judge(&stage);
     // The next check needs none, whatever happened.
-    stage.api.run(&["delete", "crd/quotapolicies.quotagate.io"])?;
-    seen
+    let cleaned = stage.api.run(&["delete", "crd/quotapolicies.quotagate.io"]);
+    after_clean_up(seen, cleaned.map(drop))
+}
+
+/// What a check saw, if the clean-up after it worked, too. If both failed, the error names both
+/// faults.
+fn after_clean_up(seen: Result<String>, cleaned: Result<()>) -> Result<String> {
+    match (seen, cleaned) {
+        (Err(fault), Err(second)) => {
+            Err(fault.context(format!("its clean-up failed as well ({second:#})")))
+        }
+        (seen, cleaned) => seen.and_then(|seen| cleaned.map(|()| seen)),
+    }
 }
 
 fn documents(store: &StoreProcess) -> Result<Value> {
@@ -298,5 +309,27 @@ impl Stage<'_> {
                 ],
             },
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use anyhow::anyhow;
+
+    use super::*;
+
+    #[test]
+    fn failed_clean_up_hides_no_fault() {
+        let (seen, fault) = (|| Ok("seen".to_owned()), || Err(anyhow!("no answer")));
+        let (cleaned, dirty) = (|| Ok(()), || Err(anyhow!("not deleted")));
+        assert_eq!(after_clean_up(seen(), cleaned()).unwrap(), "seen");
+        for (seen, cleaned, parts) in [
+            (seen(), dirty(), &["not deleted"][..]),
+            (fault(), cleaned(), &["no answer"]),
+            (fault(), dirty(), &["no answer", "not deleted"]),
+        ] {
+            let error = format!("{:#}", after_clean_up(seen, cleaned).unwrap_err());
+            assert!(parts.iter().all(|part| error.contains(part)), "{error}");
+        }
     }
 }

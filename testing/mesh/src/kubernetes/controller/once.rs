@@ -6,7 +6,7 @@ use anyhow::{Result, ensure};
 use quotagate_support::store::StoreProcess;
 use serde_json::{Value, json};
 
-use super::{Stage, documents_of, quotas_of};
+use super::{Stage, after_clean_up, documents_of, quotas_of};
 use crate::kubernetes::api_server::output;
 
 /// Two domains, each with a Gateway of its own.
@@ -88,9 +88,11 @@ pub(super) fn without_grpc(stage: &Stage<'_>) -> Result<String> {
     definition["status"] = Value::Null;
     api.run(&["delete", "crd", GRPC])?;
     let seen = works(stage);
-    api.apply(&definition.to_string())?;
-    api.run(&["wait", "--for=condition=Established", &format!("crd/{GRPC}"), "--timeout=60s"])?;
-    seen
+    let established = ["wait", "--for=condition=Established", &format!("crd/{GRPC}")];
+    let restored = api
+        .apply(&definition.to_string())
+        .and_then(|_| api.run(&[&established[..], &["--timeout=60s"]].concat()));
+    after_clean_up(seen, restored.map(drop))
 }
 
 fn works(stage: &Stage<'_>) -> Result<String> {

@@ -7,26 +7,26 @@ use tokio::task::JoinSet;
 use tokio::time::timeout;
 
 use super::statuses::ANSWER;
-use super::watched::WatchedKind;
+use super::watched_kinds::WatchedKind;
 
 /// Most bytes of the note of an event.
 const MAX_NOTE: usize = 1024;
 
-/// News of an object.
-pub(super) struct News {
+/// A Kubernetes event about an object.
+pub(super) struct ObjectEvent {
     event: Event,
     object: ObjectReference,
 }
 
-impl News {
-    /// What people should hear of, if anything.
+impl ObjectEvent {
+    /// The event about a status that says something new, if it does.
     pub(super) fn of(
         name: &ObjectName,
         uid: Option<String>,
         old: Option<&QuotaPolicyStatus>,
         new: &QuotaPolicyStatus,
     ) -> Option<Self> {
-        let (type_, reason, note) = words(old, new)?;
+        let (type_, reason, note) = newly_said(old, new)?;
         let event = Event {
             type_,
             reason,
@@ -48,25 +48,25 @@ impl News {
 }
 
 /// Publishes events beside the passes: the statuses say the same, and must not wait for them.
-pub(super) struct Newsroom {
+pub(super) struct EventPublisher {
     recorder: Recorder,
     tasks: JoinSet<()>,
 }
 
-impl Newsroom {
+impl EventPublisher {
     pub(super) fn new(recorder: Recorder) -> Self {
         Self { recorder, tasks: JoinSet::new() }
     }
 
     /// Begins to publish these, one after the other.
-    pub(super) fn publish(&mut self, news: Vec<News>) {
+    pub(super) fn publish(&mut self, events: Vec<ObjectEvent>) {
         while self.tasks.try_join_next().is_some() {}
-        if news.is_empty() {
+        if events.is_empty() {
             return;
         }
         let recorder = self.recorder.clone();
         self.tasks.spawn(async move {
-            for News { event, object } in news {
+            for ObjectEvent { event, object } in events {
                 // An API server that is away hears of it by the statuses, later.
                 match timeout(ANSWER, recorder.publish(&event, &object)).await {
                     Ok(Ok(())) => {}
@@ -96,8 +96,8 @@ pub(super) fn conditions<'s>(
         .collect()
 }
 
-/// What is news: the object is refused, or in the document again.
-fn words(
+/// What a status newly says: that the object is refused, or that it is in the document again.
+fn newly_said(
     old: Option<&QuotaPolicyStatus>,
     new: &QuotaPolicyStatus,
 ) -> Option<(EventType, String, String)> {
