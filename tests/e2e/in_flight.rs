@@ -1,6 +1,7 @@
 //! Policies that limit how many requests run at once, on all proxies.
 
 mod outages;
+mod replaced;
 
 use std::time::{Duration, Instant};
 

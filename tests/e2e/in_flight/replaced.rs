@@ -1,0 +1,110 @@
+//! Configurations, listeners and processes that are replaced while streams are open.
+
+use std::thread;
+use std::time::Duration;
+
+use anyhow::Result;
+use quotagate_support::envoy::{self, Envoy, EnvoyOptions, ListenerFile, edits};
+use quotagate_support::http::{self, Client};
+use quotagate_support::redis::Redis;
+use quotagate_support::store::StoreProcess;
+use quotagate_support::upstream::Upstream;
+use quotagate_support::{ports, wait};
+use serde_json::json;
+
+use super::{at_once, echo, open, until_held};
+use crate::around_the_filter::{discovers, publish};
+
+/// What is replaced drains for so long, in seconds.
+const DRAIN_S: u32 = 40;
+/// Slots that nobody says any more are free after 9 s.
+const EXPIRED: Duration = Duration::from_secs(10);
+
+/// What proxies need.
+struct Backends {
+    upstream: Upstream,
+    store: StoreProcess,
+    redis: Redis,
+}
+
+impl Backends {
+    fn start() -> Result<Self> {
+        let redis = Redis::start()?;
+        let store = StoreProcess::start(&redis.url(), &[])?;
+        Ok(Self { upstream: Upstream::start()?, store, redis })
+    }
+
+    /// A proxy with these response headers, by which configurations differ.
+    fn options(&self, headers: &str) -> EnvoyOptions {
+        let options = EnvoyOptions::new(self.upstream.port(), self.store.port());
+        let mut document = at_once(2);
+        document["response"]["headers"] = json!([headers]);
+        let options = options.redis(&self.redis.url()).drain(DRAIN_S).concurrency(2);
+        options.document(document).edit(edits::websocket)
+    }
+
+    /// Two WebSockets were opened under an old configuration, and this port is served by a new one:
+    /// they hold their slots until they are closed.
+    fn hold(&self, port: u16, mut clients: Vec<Client>) -> Result<()> {
+        let status = || Ok::<_, anyhow::Error>(http::get(port, "/")?.status);
+        wait::until_true("the new configuration to serve", Duration::from_secs(20), || {
+            let refused = http::get(port, "/")?;
+            assert_eq!(refused.status, 429);
+            Ok(refused.header("x-concurrency-limit") == Some("2"))
+        })?;
+        thread::sleep(EXPIRED);
+        assert_eq!(status()?, 429, "after the slots could have expired");
+        echo(&mut clients)?;
+        until_held(&self.store, &[2])?;
+        drop(clients);
+        wait::until_true("the slots to be free", Duration::from_secs(5), || Ok(status()? == 200))
+    }
+}
+
+fn connected(port: u16) -> Result<Vec<Client>> {
+    let mut clients = vec![Client::connect(port)?, Client::connect(port)?];
+    open(&mut clients)?;
+    Ok(clients)
+}
+
+#[test]
+fn stream_of_a_listener_that_drains_holds_its_slot() -> Result<()> {
+    let backends = Backends::start()?;
+    let file = ListenerFile::new()?;
+    file.publish("1", &backends.options("ietf").config()?)?;
+    let envoy = Envoy::start(&backends.options("ietf").edit(file.edit()))?;
+    let clients = connected(envoy.port())?;
+    file.publish("2", &backends.options("concurrency").config()?)?;
+    backends.hold(envoy.port(), clients)
+}
+
+#[test]
+fn stream_of_a_replaced_filter_holds_its_slot() -> Result<()> {
+    let backends = Backends::start()?;
+    let directory = tempfile::tempdir()?;
+    let file = directory.path().join("quotagate.json");
+    let filter = |headers: &str| {
+        let mut config = backends.options(headers).config()?;
+        envoy::filter(&mut config).cloned()
+    };
+    publish(&file, &filter("ietf")?)?;
+    let envoy = Envoy::start(&backends.options("ietf").edit(discovers(&file)?))?;
+    let clients = connected(envoy.port())?;
+    publish(&file, &filter("concurrency")?)?;
+    backends.hold(envoy.port(), clients)
+}
+
+#[test]
+fn stream_of_a_process_that_was_hot_restarted_holds_its_slot() -> Result<()> {
+    let backends = Backends::start()?;
+    let mut options = backends.options("ietf");
+    options.port = ports::free()?;
+    let mut old = Envoy::start(&options)?;
+    let clients = connected(old.port())?;
+    let mut newer = backends.options("concurrency");
+    newer.port = options.port;
+    let new = old.successor(&newer)?;
+    old.check()?;
+    backends.hold(new.port(), clients)?;
+    old.check()
+}
