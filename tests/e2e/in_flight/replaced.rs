@@ -12,7 +12,7 @@ use quotagate_support::upstream::Upstream;
 use quotagate_support::{ports, wait};
 use serde_json::json;
 
-use super::{at_once, echo, open, until_held};
+use super::{all_at_once, at_once, echo, open, until_held};
 use crate::around_the_filter::{discovers, publish};
 
 /// What is replaced drains for so long, in seconds.
@@ -68,7 +68,11 @@ fn connected(port: u16) -> Result<Vec<Client>> {
 }
 
 #[test]
-fn stream_of_a_listener_that_drains_holds_its_slot() -> Result<()> {
+fn stream_of_a_replaced_listener_filter_or_process_holds_its_slot() -> Result<()> {
+    all_at_once(&[listener_is_updated, filter_is_updated, process_is_hot_restarted])
+}
+
+fn listener_is_updated() -> Result<()> {
     let backends = Backends::start()?;
     let file = ListenerFile::new()?;
     file.publish("1", &backends.options("ietf").config()?)?;
@@ -78,8 +82,7 @@ fn stream_of_a_listener_that_drains_holds_its_slot() -> Result<()> {
     backends.hold(envoy.port(), clients)
 }
 
-#[test]
-fn stream_of_a_replaced_filter_holds_its_slot() -> Result<()> {
+fn filter_is_updated() -> Result<()> {
     let backends = Backends::start()?;
     let directory = tempfile::tempdir()?;
     let file = directory.path().join("quotagate.json");
@@ -94,8 +97,7 @@ fn stream_of_a_replaced_filter_holds_its_slot() -> Result<()> {
     backends.hold(envoy.port(), clients)
 }
 
-#[test]
-fn stream_of_a_process_that_was_hot_restarted_holds_its_slot() -> Result<()> {
+fn process_is_hot_restarted() -> Result<()> {
     let backends = Backends::start()?;
     let mut options = backends.options("ietf");
     options.port = ports::free()?;
@@ -107,4 +109,20 @@ fn stream_of_a_process_that_was_hot_restarted_holds_its_slot() -> Result<()> {
     old.check()?;
     backends.hold(new.port(), clients)?;
     old.check()
+}
+
+#[test]
+fn slots_of_a_process_that_ends_after_a_hot_restart_are_free_within_ten_seconds() -> Result<()> {
+    let backends = Backends::start()?;
+    let mut options = backends.options("ietf").drain(1);
+    options.port = ports::free()?;
+    let mut old = Envoy::start(&options)?;
+    let _clients = connected(old.port())?;
+    let new = old.successor(&options)?;
+    wait::until_true("the old process to end", Duration::from_secs(20), || {
+        Ok(old.check().is_err())
+    })?;
+    wait::until_true("its slots to be free", EXPIRED + Duration::from_secs(1), || {
+        Ok(http::get(new.port(), "/")?.status == 200)
+    })
 }
