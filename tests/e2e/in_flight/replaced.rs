@@ -3,7 +3,7 @@
 use std::thread;
 use std::time::Duration;
 
-use anyhow::Result;
+use anyhow::{Context, Result};
 use quotagate_support::envoy::{self, Envoy, EnvoyOptions, ListenerFile, edits};
 use quotagate_support::http::{self, Client};
 use quotagate_support::redis::Redis;
@@ -45,7 +45,7 @@ impl Backends {
 
     /// Two WebSockets were opened under an old configuration, and this port is served by a new one:
     /// they hold their slots until they are closed.
-    fn hold(&self, port: u16, mut clients: Vec<Client>) -> Result<()> {
+    fn hold(&self, what: &str, port: u16, mut clients: Vec<Client>) -> Result<()> {
         let status = || Ok::<_, anyhow::Error>(http::get(port, "/")?.status);
         wait::until_true("the new configuration to serve", Duration::from_secs(20), || {
             let refused = http::get(port, "/")?;
@@ -57,7 +57,9 @@ impl Backends {
         echo(&mut clients)?;
         until_held(&self.store, &[2])?;
         drop(clients);
+        // Long before they expire: the last message of what was replaced is not cut with it.
         wait::until_true("the slots to be free", Duration::from_secs(5), || Ok(status()? == 200))
+            .context(what.to_owned())
     }
 }
 
@@ -79,7 +81,7 @@ fn listener_is_updated() -> Result<()> {
     let envoy = Envoy::start(&backends.options("ietf").edit(file.edit()))?;
     let clients = connected(envoy.port())?;
     file.publish("2", &backends.options("concurrency").config()?)?;
-    backends.hold(envoy.port(), clients)
+    backends.hold("listener", envoy.port(), clients)
 }
 
 fn filter_is_updated() -> Result<()> {
@@ -94,7 +96,7 @@ fn filter_is_updated() -> Result<()> {
     let envoy = Envoy::start(&backends.options("ietf").edit(discovers(&file)?))?;
     let clients = connected(envoy.port())?;
     publish(&file, &filter("concurrency")?)?;
-    backends.hold(envoy.port(), clients)
+    backends.hold("filter", envoy.port(), clients)
 }
 
 fn process_is_hot_restarted() -> Result<()> {
@@ -107,7 +109,7 @@ fn process_is_hot_restarted() -> Result<()> {
     newer.port = options.port;
     let new = old.successor(&newer)?;
     old.check()?;
-    backends.hold(new.port(), clients)?;
+    backends.hold("process", new.port(), clients)?;
     old.check()
 }
 
