@@ -4,6 +4,7 @@ mod operated;
 mod outages;
 mod replaced;
 mod shapes;
+mod waiting;
 
 use std::thread;
 use std::time::{Duration, Instant};

@@ -1,9 +1,12 @@
 //! Internal redirects: Envoy serves the request a second time, and each policy counts it once.
 
-use anyhow::Result;
+use std::thread;
+use std::time::Duration;
+
+use anyhow::{Context, Result};
 use quotagate_support::envoy::{self, EnvoyOptions, Form, edits};
 use quotagate_support::http::Request;
-use quotagate_support::yaml;
+use quotagate_support::{wait, yaml};
 use serde_json::{Value, json};
 
 use crate::inspect;
@@ -104,6 +107,29 @@ fn admission_of_a_redirected_request_serves_no_other_request() -> Result<()> {
         assert_eq!(rig.statuses(&again)?, [429; 10], "{way}");
     }
     Ok(())
+}
+
+/// A redirected request may come back within 10 s, so its slot waits for it. The rest is for a busy
+/// machine.
+#[test]
+fn slot_of_a_redirected_request_is_free_when_it_comes_back_or_never_does() -> Result<()> {
+    let cases = [("/around", 302), ("/denied", 403), ("/second", 302)];
+    let case = |(way, status): (&str, u16)| -> Result<()> {
+        let policies = document(json!([{"name": "all", "partition_by": [], "in_flight": 1}]));
+        let rig = Rig::start_with(policies, keeping_ids)?;
+        assert_eq!(rig.statuses(&[redirected_to(way)])?, [status], "both passes need one slot");
+        wait::until_true("the slot to be free", Duration::from_secs(15), || {
+            Ok(rig.statuses(&[Request::get("/x")])? == [200])
+        })
+        .context(way.to_owned())?;
+        let free = |_| Ok(rig.statuses(&[Request::get("/x")])? == [200]);
+        assert!((0..3).map(free).collect::<Result<Vec<_>>>()?.iter().all(|free| *free), "{way}");
+        Ok(())
+    };
+    thread::scope(|scope| {
+        let running: Vec<_> = cases.map(|of| scope.spawn(move || case(of))).into();
+        running.into_iter().try_for_each(|case| case.join().expect("its panic was printed"))
+    })
 }
 
 #[test]
