@@ -46,6 +46,26 @@ fn lowered(lower: impl Fn(&Rig) -> Result<()>) -> Result<()> {
     Ok(())
 }
 
+#[test]
+fn stream_holds_its_slot_while_its_policy_is_withdrawn_and_published_again() -> Result<()> {
+    let mut document = at_once(1);
+    document["live"] = json!(true);
+    let rig = Rig::start_with(document, |options| options.edit(edits::websocket))?;
+    let mut clients = [rig.client()?];
+    open(&mut clients)?;
+    for (policies, status) in [(json!([]), 200), (at_once(1)["policies"].clone(), 429)] {
+        let mut document = at_once(1);
+        document["policies"] = policies;
+        change(&rig, "POST", "/v1/documents", &json!({"document": document, "by": "a test"}))?;
+        wait::until_true("the document to be in force", IN_FORCE, || {
+            Ok(rig.client()?.send(&Request::get("/"))?.status == status)
+        })?;
+    }
+    echo(&mut clients)?;
+    drop(clients);
+    super::admitted_soon(&rig)
+}
+
 /// Sends a change. A store learns of a policy soon after the first request.
 fn change(rig: &Rig, method: &str, path: &str, wish: &Value) -> Result<()> {
     wait::until("the change to be made", IN_FORCE, || {
