@@ -55,28 +55,36 @@ fn at_once(limit: u64) -> Value {
     limited(json!([{"name": "running", "partition_by": [], "in_flight": limit}]))
 }
 
-/// The slots that each proxy holds of everybody's partition, as a store shows them: the proxy with
-/// the most comes first, and proxies without slots are left out.
-fn held(store: &StoreProcess) -> Result<Vec<u64>> {
+/// The slots of a policy that each proxy holds of everybody's partition, as a store shows them: the
+/// proxy with the most comes first, and proxies without slots are left out.
+fn held(store: &StoreProcess, policy: &str) -> Result<Vec<u64>> {
     let usage = match store.operate("GET", "/v1/usage?partition=*", &Value::Null) {
         Err(error) if error.to_string().contains("no policy counts this partition now") => {
             return Ok(Vec::new());
         }
         usage => usage?,
     };
-    let proxies = usage["found"][0]["slots"]["proxies"].as_array().cloned().unwrap_or_default();
+    let found = usage["found"].as_array().context("no rows")?;
+    let row = found.iter().find(|row| row["policy"] == policy).unwrap_or(&Value::Null);
+    let proxies = row["slots"]["proxies"].as_array().cloned().unwrap_or_default();
     let held = proxies.iter().map(|proxy| proxy["held"].as_u64().unwrap_or_default());
     Ok(held.filter(|held| *held > 0).collect())
 }
 
-/// Waits until the proxies hold these slots. What a store knows of policies comes within seconds.
+/// Waits until the proxies hold these slots of [`at_once`]. What a store knows of policies comes
+/// within seconds.
 fn until_held(store: &StoreProcess, slots: &[u64]) -> Result<()> {
+    until_held_of(store, "running", slots)
+}
+
+/// The same for any policy.
+fn until_held_of(store: &StoreProcess, policy: &str, slots: &[u64]) -> Result<()> {
     let mut last = Vec::new();
     wait::until_true("the slots to be held", Duration::from_secs(20), || {
-        last = held(store)?;
+        last = held(store, policy)?;
         Ok(last == slots)
     })
-    .with_context(|| format!("{last:?} are held, not {slots:?}"))
+    .with_context(|| format!("{policy}: {last:?} are held, not {slots:?}"))
 }
 
 /// Runs cases that mostly wait, all at once.

@@ -9,7 +9,10 @@ use quotagate_support::http::Request;
 use quotagate_support::wait;
 use serde_json::{Value, json};
 
-use super::{all_at_once, at_once, echo, open, slow, start, until_held};
+use super::{
+    admitted_soon, all_at_once, at_once, echo, limited, open, slow, start, until_held,
+    until_held_of,
+};
 use crate::rig::Rig;
 use crate::two_proxies::Fleet;
 
@@ -40,7 +43,7 @@ fn lowered(lower: impl Fn(&Rig) -> Result<()>) -> Result<()> {
         refused()?;
     }
     drop(clients);
-    super::admitted_soon(&rig)?;
+    admitted_soon(&rig)?;
     let _running = start(&rig, 1, &slow(2_000))?;
     refused()?;
     Ok(())
@@ -63,7 +66,7 @@ fn stream_holds_its_slot_while_its_policy_is_withdrawn_and_published_again() -> 
     }
     echo(&mut clients)?;
     drop(clients);
-    super::admitted_soon(&rig)
+    admitted_soon(&rig)
 }
 
 /// Sends a change. A store learns of a policy soon after the first request.
@@ -125,16 +128,31 @@ fn release_frees_the_slots_of_a_dead_proxy_and_one_that_lives_takes_its_own_agai
 
 #[test]
 fn only_modes_that_count_hold_slots_and_only_enforce_refuses() -> Result<()> {
-    for (mode, held) in [("shadow", &[1][..]), ("mark", &[1]), ("off", &[])] {
-        let mut document = at_once(1);
-        document["policies"][0]["mode"] = json!(mode);
-        let rig = Rig::start_with(document, |options| options.edit(edits::websocket))?;
-        let mut clients = (0..3).map(|_| rig.client()).collect::<Result<Vec<_>>>()?;
-        open(&mut clients)?;
-        until_held(&rig.store, held)?;
-        echo(&mut clients)?;
-        drop(clients);
-        until_held(&rig.store, &[])?;
+    let modes = [("shadow", &[1][..]), ("mark", &[1]), ("off", &[])];
+    let policy = |(mode, _): (&str, _)| {
+        json!({
+            "name": mode, "match": {"path": {"exact": format!("/{mode}")}}, "partition_by": [],
+            "in_flight": 1, "mode": mode
+        })
+    };
+    let document = limited(json!(modes.map(policy)));
+    let rig = Rig::start_with(document, |options| options.edit(edits::websocket))?;
+    let mut clients = Vec::new();
+    for (mode, _) in modes {
+        for _ in 0..2 {
+            let mut client = rig.client()?;
+            let request = Request::websocket(&format!("/{mode}"));
+            assert_eq!(client.send(&request)?.status, 101, "{mode}");
+            clients.push(client);
+        }
+    }
+    for (mode, held) in modes {
+        until_held_of(&rig.store, mode, held)?;
+    }
+    echo(&mut clients)?;
+    drop(clients);
+    for (mode, _) in modes {
+        until_held_of(&rig.store, mode, &[])?;
     }
     Ok(())
 }

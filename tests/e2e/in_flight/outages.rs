@@ -172,7 +172,7 @@ fn proxy_that_was_paused_admits_nothing_until_its_streams_fit() -> Result<()> {
     assert_eq!(statuses(&fleet)?, [429, 429]);
     clients.truncate(3);
     wait::until_true("a slot to be free", SAID, || Ok(statuses(&fleet)? == [200, 200]))?;
-    assert!(held(&fleet.stores[0])?.iter().sum::<u64>() <= 4);
+    assert!(held(&fleet.stores[0], "running")?.iter().sum::<u64>() <= 4);
     Ok(())
 }
 
