@@ -126,7 +126,7 @@ impl HttpBody for Held {
         self: Pin<&mut Self>,
         _: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
-        // Whoever polls also watches the connection, and drops this when the client leaves.
+        // The connection polls this, and drops it when the client leaves.
         Poll::Pending
     }
 }

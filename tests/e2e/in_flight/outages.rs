@@ -145,7 +145,7 @@ fn limit_holds_again_after_one_heartbeat_when_redis_has_lost_its_content() -> Re
     Ok(())
 }
 
-/// A pause of 9 s is enough; whoever wants can wait longer.
+/// The pause ends when the slots have expired, after 9 s. A longer one shows nothing more.
 #[test]
 fn proxy_that_was_paused_admits_nothing_until_its_streams_fit() -> Result<()> {
     let (mut fleet, mut clients) = full()?;

@@ -34,7 +34,7 @@ impl Backends {
         Ok(Self { upstream: Upstream::start()?, store, redis })
     }
 
-    /// A proxy with these response headers, by which configurations differ.
+    /// A proxy whose configuration differs from others in these response headers.
     fn options(&self, headers: &str) -> EnvoyOptions {
         let options = EnvoyOptions::new(self.upstream.port(), self.store.port());
         let mut document = at_once(2);

@@ -122,7 +122,7 @@ impl Http2Client {
     pub fn close(&mut self, streams: Vec<OpenStream>) {
         self.runtime.block_on(async {
             streams.into_iter().for_each(|stream| drop(stream.body));
-            // Whoever serves the connection now sends that they are over.
+            // The connection now tells the server that they are over.
             for _ in 0..10 {
                 yield_now().await;
             }
