@@ -62,6 +62,7 @@ unsafe extern "C" {
         grpc_status: i32,
     ) -> u32;
     fn proxy_continue_stream(stream_type: u32) -> u32;
+    fn proxy_done() -> u32;
 }
 
 unsafe extern "C" {
@@ -412,6 +413,14 @@ pub fn resume_request() {
     const HTTP_REQUEST: u32 = 0;
     // SAFETY: no pointers. A stream that has ended meanwhile needs no resuming.
     let _ = unsafe { proxy_continue_stream(HTTP_REQUEST) };
+}
+
+/// Lets the host delete the root `root`, which has said in `on_done` that it was not done.
+pub fn done(root: u32) {
+    if enter(root) {
+        // SAFETY: no pointers. A root that is gone needs no deleting.
+        let _ = unsafe { proxy_done() };
+    }
 }
 
 /// Answers the active stream instead of its upstream. `is_grpc` says whether its client speaks

@@ -30,6 +30,8 @@ use crate::{good_documents, host, process};
 const MAX_RESUMES: usize = 32;
 /// Most calls under way. More than these belong to a drained root, and their replies never arrive.
 const MAX_CALLS: usize = 16 * MAX_IN_FLIGHT;
+/// How long a root that was replaced waits for its last calls.
+const LAST_CALLS: Duration = Duration::from_secs(1);
 
 /// A request of a worker.
 #[derive(Clone)]
@@ -62,6 +64,8 @@ pub struct Plugin {
     /// Whether a message was sent whose callback has not come. A tick forgets that, in case the
     /// message was lost.
     callback_pending: Cell<bool>,
+    /// When Envoy may delete the root at the latest, once it wants to.
+    ends_by: Cell<Option<Monotonic>>,
     origin: Instant,
     random: u64,
 }
@@ -91,6 +95,7 @@ impl Plugin {
             calls: RefCell::default(),
             queue: Cell::new(None),
             callback_pending: Cell::new(false),
+            ends_by: Cell::new(None),
             origin: Instant::now(),
             random,
         }
@@ -323,8 +328,33 @@ impl Plugin {
         Some(calls.remove(index).1)
     }
 
+    /// Envoy wants to delete the root, as its last stream has ended. That would cut the calls under
+    /// way, and so keep the slots that this stream held for 9 s. `false`: not yet, and
+    /// [`end_after_calls`](Self::end_after_calls) lets it.
+    pub fn may_end(&self) -> bool {
+        if self.calls.borrow().is_empty() {
+            return true;
+        }
+        self.ends_by.set(Some(self.now() + LAST_CALLS));
+        set_tick(TICK);
+        false
+    }
+
+    /// Lets Envoy delete the root if it wants to, and no call is under way or they take too long.
+    /// Call it last in a callback of the root.
+    pub fn end_after_calls(&self) {
+        let Some(ends_by) = self.ends_by.get() else { return };
+        if self.calls.borrow().is_empty() || self.now() >= ends_by {
+            self.ends_by.set(None);
+            host::done(self.root);
+        }
+    }
+
     /// Stops the ticking after a second without work.
     pub fn rest_when_idle(&self) {
+        if self.ends_by.get().is_some() {
+            return;
+        }
         let mut driver = self.driver.borrow_mut();
         if !driver.needs_next_tick(HostWork::None) {
             set_tick(driver.resting_period().unwrap_or_default());

@@ -44,13 +44,13 @@ impl Context for Root {
         plugin.take_up(carried_out);
         plugin.dispatch();
         plugin.answer();
+        plugin.end_after_calls();
     }
 
     fn on_done(&mut self) -> bool {
-        if let Some(plugin) = &self.plugin {
-            plugin.flush_statistics();
-        }
-        true
+        let Some(plugin) = &self.plugin else { return true };
+        plugin.flush_statistics();
+        plugin.may_end()
     }
 }
 
@@ -107,6 +107,7 @@ impl RootContext for Root {
         plugin.answer();
         plugin.flush_statistics();
         plugin.rest_when_idle();
+        plugin.end_after_calls();
     }
 
     fn create_http_context(&self, id: u32) -> Option<Box<dyn HttpContext>> {

@@ -3,7 +3,7 @@
 use crate::document::{DENY, document, grant, policy};
 use crate::host::{
     CONTINUE, PAUSE, ROOT, STOP_ALL, WATERMARK, active, body_and_trailers, call, configure, crowd,
-    fifth_call, headers, host, queue, reply, request, response, tick,
+    dials, fifth_call, headers, host, queue, reply, request, response, stop, tick,
 };
 
 /// The status of a null or nested-null property, which the SDK does not expect.
@@ -209,4 +209,25 @@ fn idle_worker_stops_ticking_and_starts_again() {
     assert!(!host(|h| h.ticking));
     request(3);
     assert!(host(|h| h.ticking));
+}
+
+#[test]
+fn root_ends_after_the_calls_that_are_under_way() {
+    start();
+    request(2);
+    dials(0, "");
+    assert!(!stop(), "Envoy would cut the call");
+    tick();
+    assert!(!host(|h| h.done));
+    reply(1, 200, &grant(1, 1));
+    assert!(host(|h| h.done));
+}
+
+#[test]
+fn root_without_calls_ends_at_once() {
+    start();
+    request(2);
+    dials(0, "");
+    reply(1, 200, &grant(1, 1));
+    assert!(stop());
 }

@@ -80,6 +80,8 @@ pub struct Host {
     pub messages: usize,
     /// Envoy has no queue any more.
     pub queue_is_gone: bool,
+    /// The root said that it was done, after it had said that it was not.
+    pub done: bool,
 }
 
 /// Names and values, in order.
@@ -298,10 +300,11 @@ pub fn end(id: u32) {
     host(|h| h.dead.insert(id));
 }
 
-/// Ends the plugin, as Envoy does when another configuration replaces it.
-pub fn stop() {
+/// Ends the plugin, as Envoy does when another configuration replaces it. `false`: it says later
+/// that it is done.
+pub fn stop() -> bool {
     host(|h| h.active = ROOT);
-    unsafe { proxy_on_done(ROOT) };
+    unsafe { proxy_on_done(ROOT) }
 }
 
 /// The store answers the call `token`. Tokens start at 1. A status of 0 is a reset without headers.

@@ -337,6 +337,15 @@ unsafe extern "C" fn proxy_continue_stream(_kind: u32) -> u32 {
 }
 
 #[unsafe(no_mangle)]
+extern "C" fn proxy_done() -> u32 {
+    called(|h| {
+        assert_eq!(h.active, ROOT);
+        h.done = true;
+    });
+    OK
+}
+
+#[unsafe(no_mangle)]
 unsafe extern "C" fn proxy_send_local_response(
     status: u32,
     details: *const u8,
@@ -455,7 +464,7 @@ macro_rules! not_called {
 
 not_called! {
     proxy_cancel_grpc_call proxy_cancel_grpc_stream proxy_close_grpc_stream proxy_close_stream
-    proxy_done proxy_get_current_time_nanoseconds
+    proxy_get_current_time_nanoseconds
     proxy_get_log_level proxy_get_metric proxy_get_status
     proxy_grpc_call proxy_grpc_cancel proxy_grpc_close proxy_grpc_send proxy_grpc_stream
     proxy_record_metric proxy_resolve_shared_queue proxy_set_buffer_bytes

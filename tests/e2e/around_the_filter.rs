@@ -21,7 +21,7 @@ const ROUTE: &str = "/route_config/virtual_hosts/0/routes/0";
 const EXTENSIONS: &str = "type.googleapis.com/envoy.extensions.filters.http";
 
 /// Sets a field of the first route's action.
-fn routed(field: &'static str, value: Value) -> impl Fn(&mut Value) -> Result<()> {
+pub fn routed(field: &'static str, value: Value) -> impl Fn(&mut Value) -> Result<()> {
     move |config| {
         let action = yaml::at(envoy::manager(config)?, &format!("{ROUTE}/route"))?;
         action[field] = value.clone();
@@ -30,11 +30,11 @@ fn routed(field: &'static str, value: Value) -> impl Fn(&mut Value) -> Result<()
 }
 
 /// Three retries of each response with a 5xx status.
-fn retries() -> impl Fn(&mut Value) -> Result<()> {
+pub fn retries() -> impl Fn(&mut Value) -> Result<()> {
     routed("retry_policy", json!({"retry_on": "5xx", "num_retries": 3}))
 }
 
-fn failing() -> Request {
+pub fn failing() -> Request {
     Request::get("/").header("x-answer-status", "503")
 }
 

@@ -1,16 +1,23 @@
 //! Policies that limit how many requests run at once, on all proxies.
 
+mod operated;
+mod outages;
+mod replaced;
+mod shapes;
+mod waiting;
+
+use std::thread;
 use std::time::{Duration, Instant};
 
-use anyhow::Result;
+use anyhow::{Context, Result, ensure};
 use quotagate_support::envoy::edits;
 use quotagate_support::http::{Client, Request};
+use quotagate_support::store::StoreProcess;
 use quotagate_support::upstream::DELAY_HEADER;
 use quotagate_support::wait;
 use serde_json::{Value, json};
 
 use crate::rig::{Rig, document, per_caller};
-use crate::two_proxies::Fleet;
 
 /// At most two requests of everybody at once.
 fn two_at_once() -> Value {
@@ -43,6 +50,68 @@ fn start(rig: &Rig, requests: u64, request: &Request) -> Result<Vec<Client>> {
     Ok(clients)
 }
 
+/// At most so many requests of everybody at once, on all proxies.
+fn at_once(limit: u64) -> Value {
+    limited(json!([{"name": "running", "partition_by": [], "in_flight": limit}]))
+}
+
+/// The slots of a policy that each proxy holds of everybody's partition, as a store shows them: the
+/// proxy with the most comes first, and proxies without slots are left out.
+fn held(store: &StoreProcess, policy: &str) -> Result<Vec<u64>> {
+    let usage = match store.operate("GET", "/v1/usage?partition=*", &Value::Null) {
+        Err(error) if error.to_string().contains("no policy counts this partition now") => {
+            return Ok(Vec::new());
+        }
+        usage => usage?,
+    };
+    let found = usage["found"].as_array().context("no rows")?;
+    let row = found.iter().find(|row| row["policy"] == policy).unwrap_or(&Value::Null);
+    let proxies = row["slots"]["proxies"].as_array().cloned().unwrap_or_default();
+    let held = proxies.iter().map(|proxy| proxy["held"].as_u64().unwrap_or_default());
+    Ok(held.filter(|held| *held > 0).collect())
+}
+
+/// Waits until the proxies hold these slots of [`at_once`]. What a store knows of policies comes
+/// within seconds.
+fn until_held(store: &StoreProcess, slots: &[u64]) -> Result<()> {
+    until_held_of(store, "running", slots)
+}
+
+/// The same for any policy.
+fn until_held_of(store: &StoreProcess, policy: &str, slots: &[u64]) -> Result<()> {
+    let mut last = Vec::new();
+    wait::until_true("the slots to be held", Duration::from_secs(20), || {
+        last = held(store, policy)?;
+        Ok(last == slots)
+    })
+    .with_context(|| format!("{policy}: {last:?} are held, not {slots:?}"))
+}
+
+/// Runs cases that mostly wait, all at once.
+fn all_at_once(cases: &[fn() -> Result<()>]) -> Result<()> {
+    thread::scope(|scope| {
+        let running: Vec<_> = cases.iter().map(|case| scope.spawn(case)).collect();
+        running.into_iter().try_for_each(|case| case.join().expect("its panic was printed"))
+    })
+}
+
+/// Opens a WebSocket for each client.
+fn open(clients: &mut [Client]) -> Result<()> {
+    for client in clients {
+        let status = client.send(&Request::websocket("/chat"))?.status;
+        ensure!(status == 101, "answered {status}");
+    }
+    Ok(())
+}
+
+/// Whether these WebSockets are open.
+fn echo(clients: &mut [Client]) -> Result<()> {
+    for client in clients {
+        ensure!(client.exchange(b"still here")? == b"still here", "no echo");
+    }
+    Ok(())
+}
+
 /// Waits until a request is admitted.
 fn admitted_soon(rig: &Rig) -> Result<()> {
     let mut client = rig.client()?;
@@ -73,13 +142,9 @@ fn third_request_at_once_is_refused_without_retry_after_until_one_is_answered() 
 
 #[test]
 fn client_that_resets_and_upstream_that_is_late_free_their_slots() -> Result<()> {
-    let timeout = |config: &mut Value| -> Result<()> {
-        let text = serde_json::to_string(config)?;
-        anyhow::ensure!(text.contains("virtual_hosts"), "no routes");
-        set_timeout(config);
-        Ok(())
-    };
-    let rig = Rig::start_with(limited(json!([two_at_once()])), |options| options.edit(timeout))?;
+    let rig = Rig::start_with(limited(json!([two_at_once()])), |options| {
+        options.edit(edits::route_timeout("1s"))
+    })?;
     // Their clients leave.
     drop(start(&rig, 2, &slow(9_000))?);
     admitted_soon(&rig)?;
@@ -89,20 +154,6 @@ fn client_that_resets_and_upstream_that_is_late_free_their_slots() -> Result<()>
         assert_eq!(client.finish()?.status, 504);
     }
     admitted_soon(&rig)
-}
-
-/// Routes give their upstream one second.
-fn set_timeout(config: &mut Value) {
-    match config {
-        Value::Object(members) => {
-            if let Some(route) = members.get_mut("route").filter(|it| it.get("cluster").is_some()) {
-                route["timeout"] = json!("1s");
-            }
-            members.values_mut().for_each(set_timeout);
-        }
-        Value::Array(elements) => elements.iter_mut().for_each(set_timeout),
-        _ => {}
-    }
 }
 
 #[test]
@@ -141,49 +192,22 @@ fn waiting_request_is_served_when_one_ends_or_refused_with_retry_after() -> Resu
 
 #[test]
 fn websocket_holds_its_slot_as_long_as_it_is_open() -> Result<()> {
-    let document = limited(json!([two_at_once()]));
-    let rig = Rig::start_with(document, |options| options.edit(edits::websocket))?;
-    let mut open = vec![rig.client()?, rig.client()?];
-    for client in &mut open {
-        assert_eq!(client.send(&Request::websocket("/chat"))?.status, 101);
-    }
-    let begun = Instant::now();
-    while begun.elapsed() < Duration::from_secs(12) {
-        assert_eq!(rig.client()?.send(&Request::get("/"))?.status, 429);
-        std::thread::sleep(Duration::from_millis(1_500));
-    }
-    // Without traffic, too.
-    std::thread::sleep(Duration::from_secs(11));
-    assert_eq!(rig.client()?.send(&Request::get("/"))?.status, 429);
-    for client in &mut open {
-        assert_eq!(client.exchange(b"still here")?, b"still here");
-    }
-    drop(open);
-    admitted_soon(&rig)
+    all_at_once(&[|| websocket_holds(true), || websocket_holds(false)])
 }
 
-#[test]
-fn slots_of_a_killed_proxy_are_free_within_ten_seconds_and_those_of_the_other_stay() -> Result<()> {
-    let policy = json!({"name": "running", "partition_by": [], "in_flight": 4});
-    let mut fleet = Fleet::start_with(&limited(json!([policy])), edits::websocket)?;
-    let mut clients = fleet.clients(4)?;
-    for client in &mut clients {
-        assert_eq!(client.send(&Request::websocket("/chat"))?.status, 101);
-    }
-    let port = fleet.envoys[0].port();
-    assert_eq!(Client::connect(port)?.send(&Request::websocket("/chat"))?.status, 429);
-    fleet.envoys[1].kill()?;
-    let killed = Instant::now();
-    let mut opened = Vec::new();
-    wait::until_true("the slots of the killed proxy", Duration::from_secs(12), || {
-        let mut client = Client::connect(port)?;
-        if client.send(&Request::websocket("/chat"))?.status == 101 {
-            opened.push(client);
+fn websocket_holds(with_traffic: bool) -> Result<()> {
+    let rig = Rig::start_with(at_once(2), |options| options.edit(edits::websocket))?;
+    let mut clients = [rig.client()?, rig.client()?];
+    open(&mut clients)?;
+    let begun = Instant::now();
+    while begun.elapsed() < Duration::from_secs(11) {
+        if with_traffic {
+            assert_eq!(rig.client()?.send(&Request::get("/"))?.status, 429);
         }
-        Ok(opened.len() == 2)
-    })?;
-    assert!(killed.elapsed() < Duration::from_secs(11), "{:?}", killed.elapsed());
-    assert_eq!(Client::connect(port)?.send(&Request::websocket("/chat"))?.status, 429);
-    assert_eq!(clients[0].exchange(b"still here")?, b"still here");
-    Ok(())
+        thread::sleep(Duration::from_millis(1_500));
+    }
+    assert_eq!(rig.client()?.send(&Request::get("/"))?.status, 429);
+    echo(&mut clients)?;
+    drop(clients);
+    admitted_soon(&rig)
 }

@@ -74,6 +74,24 @@ fn request_beyond_its_quota_takes_the_route_of_the_mark() -> Result<()> {
 }
 
 #[test]
+fn request_beyond_a_concurrency_limit_takes_the_route_of_the_mark() -> Result<()> {
+    let rig = start(json!([
+        {"name": "budget", "partition_by": [], "in_flight": 1, "mode": "mark"}
+    ]))?;
+    let mut running = rig.client()?;
+    running.start(&Request::get("/").header("x-answer-delay-ms", "2000"))?;
+    wait::until_true("the request to run", Duration::from_secs(20), || {
+        Ok(rig.upstream.requests() == 1)
+    })?;
+    let mut client = rig.client()?;
+    assert_eq!(went(&client.send(&Request::get("/"))?), OVERFLOW);
+    assert_eq!(went(&running.finish()?), MAIN);
+    wait::until_true("the slot to be free", Duration::from_secs(5), || {
+        Ok(went(&client.send(&Request::get("/"))?) == MAIN)
+    })
+}
+
+#[test]
 fn known_spent_counter_marks_at_once() -> Result<()> {
     let rig = start(json!([budget(0, json!({}))]))?;
     let mut client = rig.client()?;

@@ -11,12 +11,12 @@ use serde_json::{Value, json};
 
 use crate::rig::{Rig, document, one_each, per_caller};
 
-fn call(client: &mut Http2Client, path: &str) -> Result<Answer> {
+pub fn call(client: &mut Http2Client, path: &str) -> Result<Answer> {
     client.send(&Request::post(path, b"").header("content-type", "application/grpc"))
 }
 
 /// Asserts that a gRPC client reads this one status from an answer that has only headers.
-fn assert_grpc(answer: &Answer, status: &str, message: &str) {
+pub fn assert_grpc(answer: &Answer, status: &str, message: &str) {
     assert_eq!((answer.response.status, answer.grpc_status()), (200, Some(status)));
     assert!(answer.headers_only && answer.response.body.is_empty(), "{answer:?}");
     let said = answer.response.header("grpc-message").unwrap_or_default();

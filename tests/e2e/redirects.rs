@@ -1,9 +1,12 @@
 //! Internal redirects: Envoy serves the request a second time, and each policy counts it once.
 
-use anyhow::Result;
+use std::thread;
+use std::time::Duration;
+
+use anyhow::{Context, Result};
 use quotagate_support::envoy::{self, EnvoyOptions, Form, edits};
 use quotagate_support::http::Request;
-use quotagate_support::yaml;
+use quotagate_support::{wait, yaml};
 use serde_json::{Value, json};
 
 use crate::inspect;
@@ -104,6 +107,31 @@ fn admission_of_a_redirected_request_serves_no_other_request() -> Result<()> {
         assert_eq!(rig.statuses(&again)?, [429; 10], "{way}");
     }
     Ok(())
+}
+
+/// A redirected request may come back within 10 s, so its slot waits for it. The rest is for a busy
+/// machine.
+#[test]
+fn slot_of_a_redirected_request_is_free_when_it_comes_back_or_never_does() -> Result<()> {
+    let rig = &Rig::start_with(
+        document(json!([{"name": "each", "partition_by": ["tenant"], "in_flight": 1}])),
+        keeping_ids,
+    )?;
+    let case = |(way, status): (&'static str, u16)| -> Result<()> {
+        // Each case has a slot of its own.
+        let redirected = redirected_to(way).header("x-tenant", way);
+        assert_eq!(rig.statuses(&[redirected])?, [status], "both passes need one slot");
+        let next = Request::get("/x").header("x-tenant", way);
+        wait::until_true("the slot to be free", Duration::from_secs(15), || {
+            Ok(rig.statuses(std::slice::from_ref(&next))? == [200])
+        })
+        .context(way)
+    };
+    thread::scope(|scope| {
+        let cases = [("/around", 302), ("/denied", 403), ("/second", 302)];
+        let running: Vec<_> = cases.map(|of| scope.spawn(move || case(of))).into();
+        running.into_iter().try_for_each(|case| case.join().expect("its panic was printed"))
+    })
 }
 
 #[test]

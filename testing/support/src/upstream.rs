@@ -1,26 +1,28 @@
 //! The sample upstream: answers every request with 200 and one line, or with what headers of the
 //! request ask for, and echoes what comes over a WebSocket. It speaks HTTP/1.1 and, for trailers,
-//! HTTP/2.
+//! HTTP/2. It knows how many requests ran at once.
 
 use std::{
     collections::BTreeMap,
     convert::Infallible,
     future::ready,
     net::{Ipv4Addr, SocketAddr, TcpListener as StdListener},
+    pin::Pin,
     sync::{
-        Arc, Mutex, PoisonError,
+        Arc, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicU64, Ordering},
     },
+    task::{Context, Poll},
     thread::{self, JoinHandle},
     time::Duration,
 };
 
-use anyhow::{Context, Result};
+use anyhow::{Context as _, Result};
 use bytes::Bytes;
 use http_body_util::{BodyExt, Full, combinators::BoxBody};
 use hyper::{
     HeaderMap, Request, Response, StatusCode,
-    body::Incoming,
+    body::{Body as HttpBody, Frame, Incoming},
     header::{CONNECTION, HeaderValue, UPGRADE},
     service::service_fn,
 };
@@ -44,7 +46,12 @@ pub const BODY_HEADER: &str = "x-answer-body";
 /// The longest delay of an answer.
 pub const MAX_DELAY: Duration = Duration::from_secs(10);
 
-/// The upstream also counts requests with this header by its value, see [`Upstream::tally`].
+/// The upstream answers a request with this header with headers at once. The body has no bytes, and
+/// ends only when the client leaves.
+pub const HOLD_HEADER: &str = "x-answer-hold";
+
+/// The upstream also counts requests with this header by its value, see [`Upstream::tally`] and
+/// [`Upstream::order`].
 pub const TALLY_HEADER: &str = "x-tally";
 
 /// Headers with this prefix come back in the answer without it: `x-answer-header-etag: 1` gives
@@ -61,16 +68,66 @@ type Body = BoxBody<Bytes, Infallible>;
 #[derive(Debug, Default)]
 struct Requests {
     all: AtomicU64,
-    tally: Mutex<BTreeMap<String, u64>>,
+    running: AtomicU64,
+    peak: AtomicU64,
+    tally: Mutex<Tally>,
+}
+
+/// Requests by the value of their [`TALLY_HEADER`].
+#[derive(Debug, Default)]
+struct Tally {
+    counts: BTreeMap<String, u64>,
+    /// The values in the order in which they came first.
+    order: Vec<String>,
 }
 
 impl Requests {
-    fn count(&self, headers: &HeaderMap) {
+    fn count(self: &Arc<Self>, headers: &HeaderMap) -> Running {
         self.all.fetch_add(1, Ordering::Relaxed);
+        let running = self.running.fetch_add(1, Ordering::Relaxed) + 1;
+        self.peak.fetch_max(running, Ordering::Relaxed);
         if let Some(name) = headers.get(TALLY_HEADER).and_then(|value| value.to_str().ok()) {
-            let mut tally = self.tally.lock().unwrap_or_else(PoisonError::into_inner);
-            *tally.entry(name.to_owned()).or_default() += 1;
+            let mut tally = self.tally();
+            let Tally { counts, order } = &mut *tally;
+            let count = counts.entry(name.to_owned()).or_default();
+            *count += 1;
+            if *count == 1 {
+                order.push(name.to_owned());
+            }
         }
+        Running(Arc::clone(self))
+    }
+
+    fn tally(&self) -> MutexGuard<'_, Tally> {
+        self.tally.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// A request that has reached the upstream, until its answer is made or its client has left.
+#[derive(Debug)]
+struct Running(Arc<Requests>);
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        self.0.running.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+/// A body without bytes that does not end.
+struct Held {
+    _running: Running,
+}
+
+impl HttpBody for Held {
+    type Data = Bytes;
+    type Error = Infallible;
+
+    fn poll_frame(
+        self: Pin<&mut Self>,
+        _: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
+        // The connection polls this, and drops it when the client leaves.
+        Poll::Pending
     }
 }
 
@@ -142,7 +199,20 @@ impl Upstream {
     /// How many requests have reached it, by the value of their [`TALLY_HEADER`].
     #[must_use]
     pub fn tally(&self) -> BTreeMap<String, u64> {
-        self.requests.tally.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.requests.tally().counts.clone()
+    }
+
+    /// The values of the [`TALLY_HEADER`] in the order in which they came first.
+    #[must_use]
+    pub fn order(&self) -> Vec<String> {
+        self.requests.tally().order.clone()
+    }
+
+    /// The most requests that ran at once: each from its arrival until its answer was made. A
+    /// WebSocket runs until it is closed.
+    #[must_use]
+    pub fn peak(&self) -> u64 {
+        self.requests.peak.load(Ordering::Relaxed)
     }
 }
 
@@ -178,12 +248,21 @@ async fn answer(
     mut request: Request<Incoming>,
     count: Arc<Requests>,
 ) -> Result<Response<Body>, hyper::Error> {
-    count.count(request.headers());
+    let running = count.count(request.headers());
     if let Some(protocol) = request.headers().get(UPGRADE).cloned() {
-        tokio::spawn(echo(hyper::upgrade::on(&mut request)));
+        let upgraded = hyper::upgrade::on(&mut request);
+        tokio::spawn(async move {
+            echo(upgraded).await;
+            drop(running);
+        });
         return Ok(switching(protocol));
     }
     let (parts, body) = request.into_parts();
+    if parts.headers.contains_key(HOLD_HEADER) {
+        let mut response = Response::new(Held { _running: running }.boxed());
+        response.headers_mut().extend(prefixed(&parts.headers, HEADER_PREFIX));
+        return Ok(response);
+    }
     body.collect().await?;
     sleep(delay(&parts.headers)).await;
     let given = parts.headers.get(BODY_HEADER).map(|text| Bytes::copy_from_slice(text.as_bytes()));
@@ -199,6 +278,7 @@ async fn answer(
         .and_then(|value| StatusCode::from_bytes(value.as_bytes()).ok());
     *response.status_mut() = status.unwrap_or(StatusCode::OK);
     response.headers_mut().extend(prefixed(&parts.headers, HEADER_PREFIX));
+    drop(running);
     Ok(response)
 }
 
@@ -240,7 +320,10 @@ async fn echo(upgraded: hyper::upgrade::OnUpgrade) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::http::{Client, Request};
+    use crate::{
+        http::{Client, Request},
+        wait,
+    };
     use std::time::Instant;
 
     #[test]
@@ -261,6 +344,22 @@ mod tests {
         slow.and_then(|()| client.finish()).unwrap();
         assert!(asked.elapsed() >= Duration::from_millis(50));
         assert_eq!(upstream.tally(), BTreeMap::from([("slow".to_owned(), 1)]));
+        assert_eq!((upstream.order(), upstream.peak()), (vec!["slow".to_owned()], 1));
+    }
+
+    #[test]
+    fn upstream_knows_how_many_requests_ran_at_once() {
+        let upstream = Upstream::start().unwrap();
+        let mut clients = [(); 3].map(|()| Client::connect(upstream.port()).unwrap());
+        let [left, held, switched] = &mut clients;
+        left.start(&Request::get("/").header(DELAY_HEADER, "9000")).unwrap();
+        held.start(&Request::get("/").header(HOLD_HEADER, "")).unwrap();
+        assert_eq!(held.finish_without_body().unwrap().status, 200);
+        assert_eq!(switched.send(&Request::websocket("/chat")).unwrap().status, 101);
+        assert_eq!(upstream.peak(), 3);
+        drop(clients);
+        let running = || upstream.requests.running.load(Ordering::Relaxed);
+        wait::until_true("all to have ended", MAX_DELAY / 2, || Ok(running() == 0)).unwrap();
     }
 
     #[test]

@@ -149,6 +149,14 @@ pub fn idle_timeout(duration: &'static str) -> impl Fn(&mut Value) -> Result<()>
     }
 }
 
+/// Gives responses of the first route so long to end; `0s` is no bound.
+pub fn route_timeout(duration: &'static str) -> impl Fn(&mut Value) -> Result<()> + Copy {
+    move |config| {
+        let route = "/route_config/virtual_hosts/0/routes/0/route";
+        set(yaml::at(envoy::manager(config)?, route)?, "timeout", json!(duration))
+    }
+}
+
 /// Adds this HTTP filter right before the filter under test.
 pub fn before_filter(filter: Value) -> impl Fn(&mut Value) -> Result<()> {
     move |config| {

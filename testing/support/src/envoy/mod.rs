@@ -26,6 +26,7 @@ use crate::{http, paths, process::Process, prometheus::Samples, tools};
 
 pub use form::{Form, document, filter, is_filter, manager, plugin, position};
 pub use listeners::ListenerFile;
+use options::DRAIN_S;
 pub use options::{EnvoyOptions, LOG_LEVELS, StoreAddress};
 
 const START: Duration = Duration::from_secs(90);
@@ -58,6 +59,7 @@ enum Epoch {
 /// How a process starts, besides its configuration.
 struct Start<'a> {
     concurrency: u32,
+    drain_s: u32,
     log_levels: &'a str,
     /// The folder of the native module.
     modules: &'a Path,
@@ -69,8 +71,9 @@ struct Start<'a> {
 
 impl<'a> Start<'a> {
     fn of(options: &'a EnvoyOptions) -> Self {
-        let EnvoyOptions { concurrency, log_levels, modules, .. } = options;
-        Self { concurrency: *concurrency, log_levels, modules, under: &[], limit: START }
+        let EnvoyOptions { concurrency, drain_s, log_levels, modules, .. } = options;
+        let (concurrency, drain_s) = (*concurrency, *drain_s);
+        Self { concurrency, drain_s, log_levels, modules, under: &[], limit: START }
     }
 }
 
@@ -108,7 +111,8 @@ impl Envoy {
     /// When there is no Envoy, or it refuses the configuration; the message ends with its log.
     pub fn start_config(config: &Value, concurrency: u32, log_levels: &str) -> Result<Self> {
         let modules = &paths::parts();
-        let start = Start { concurrency, log_levels, modules, under: &[], limit: START };
+        let drain_s = DRAIN_S;
+        let start = Start { concurrency, drain_s, log_levels, modules, under: &[], limit: START };
         Self::launch(config, &start, &Epoch::First)
     }
 
@@ -124,12 +128,13 @@ impl Envoy {
         limit: Duration,
     ) -> Result<Self> {
         let modules = &paths::parts();
-        let start = Start { concurrency: 1, log_levels, modules, under, limit };
+        let drain_s = DRAIN_S;
+        let start = Start { concurrency: 1, drain_s, log_levels, modules, under, limit };
         Self::launch(config, &start, &Epoch::First)
     }
 
     fn launch(config: &Value, start: &Start<'_>, epoch: &Epoch) -> Result<Self> {
-        let Start { concurrency, log_levels, modules, under, limit } = start;
+        let Start { concurrency, drain_s, log_levels, modules, under, limit } = start;
         let directory = tempfile::tempdir()?;
         let config = write(config, directory.path())?;
         let admin_file = directory.path().join("admin");
@@ -147,7 +152,8 @@ impl Envoy {
         }
         command.args(["--log-level", "warn", "--component-log-level", log_levels]);
         // Do not wait for a predecessor, nor at the end for open connections.
-        command.args(["--drain-time-s", "1", "--parent-shutdown-time-s", "2"]);
+        command.args(["--drain-time-s", &drain_s.to_string()]);
+        command.args(["--parent-shutdown-time-s", &(drain_s + 1).to_string()]);
         command.args(["--file-flush-interval-msec", FLUSH_MS]);
         let mut process =
             Process::spawn("Envoy", &mut command, &directory.path().join("envoy.log"))?;

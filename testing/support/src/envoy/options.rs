@@ -16,6 +16,8 @@ use crate::{paths, yaml};
 /// The store's cluster in the shipped configuration, which the native one does not need.
 const STORE: &str = "quota_store";
 const UPSTREAM: &str = "upstream";
+/// Few tests wait for what drains.
+pub(super) const DRAIN_S: u32 = 1;
 /// How long Envoy waits for a connection in tests.
 const PATIENT: &str = "60s";
 
@@ -69,6 +71,9 @@ pub struct EnvoyOptions {
     pub document: Option<Value>,
     /// Workers.
     pub concurrency: u32,
+    /// For how many seconds connections may go on after their listener was replaced, and for one
+    /// more after their process was.
+    pub drain_s: u32,
     /// Without the filter.
     pub bare: bool,
     /// Log levels of components, as Envoy's `--component-log-level` takes them.
@@ -92,6 +97,7 @@ impl EnvoyOptions {
             modules: paths::parts(),
             document: None,
             concurrency: 1,
+            drain_s: DRAIN_S,
             bare: false,
             log_levels: LOG_LEVELS.to_owned(),
             edits: Vec::new(),
@@ -154,6 +160,13 @@ impl EnvoyOptions {
     #[must_use]
     pub fn concurrency(mut self, workers: u32) -> Self {
         self.concurrency = workers;
+        self
+    }
+
+    /// Connections may go on for so many seconds after their listener or process was replaced.
+    #[must_use]
+    pub fn drain(mut self, seconds: u32) -> Self {
+        self.drain_s = seconds;
         self
     }
 

@@ -6,9 +6,12 @@ use std::{net::Ipv4Addr, time::Duration};
 use anyhow::{Context, Result};
 use bytes::Bytes;
 use http_body_util::{BodyExt, Full};
-use hyper::{body::Body, client::conn::http2};
+use hyper::{
+    body::{Body, Incoming},
+    client::conn::http2,
+};
 use hyper_util::rt::{TokioExecutor, TokioIo};
-use tokio::{net::TcpStream, runtime::Runtime, time::timeout};
+use tokio::{net::TcpStream, runtime::Runtime, task::yield_now, time::timeout};
 
 use crate::http::{Request, Response};
 
@@ -30,6 +33,14 @@ pub struct Answer {
     pub trailers: Vec<(String, Vec<u8>)>,
     /// The headers were the whole answer: gRPC's `Trailers-Only`.
     pub headers_only: bool,
+}
+
+/// A response whose headers have come, and whose body may still go on.
+#[derive(Debug)]
+pub struct OpenStream {
+    head: Response,
+    /// The stream is open for as long as this lives.
+    body: Incoming,
 }
 
 impl Http2Client {
@@ -76,6 +87,55 @@ impl Http2Client {
             .context("no whole answer in time")?
         })
     }
+
+    /// Sends a request so many times, at once, and waits for the headers of all answers.
+    ///
+    /// # Errors
+    /// When HTTP/2 cannot carry the request, or an answer does not begin within 90 s.
+    pub fn open(&mut self, streams: usize, request: &Request) -> Result<Vec<OpenStream>> {
+        let request = request.for_http2()?;
+        let Self { runtime, sender } = self;
+        runtime.block_on(async {
+            timeout(TIMEOUT, async {
+                let mut answers = Vec::new();
+                for _ in 0..streams {
+                    sender.ready().await?;
+                    answers.push(sender.send_request(request.clone()));
+                }
+                let mut open = Vec::new();
+                for answer in answers {
+                    let (head, body) = answer.await?.into_parts();
+                    let (status, headers) = (head.status.as_u16(), pairs(&head.headers));
+                    open.push(OpenStream {
+                        head: Response { status, headers, body: Vec::new() },
+                        body,
+                    });
+                }
+                Ok(open)
+            })
+            .await
+            .context("not all answers in time")?
+        })
+    }
+
+    /// Leaves these streams. The connection stays.
+    pub fn close(&mut self, streams: Vec<OpenStream>) {
+        self.runtime.block_on(async {
+            streams.into_iter().for_each(|stream| drop(stream.body));
+            // The connection now tells the server that they are over.
+            for _ in 0..10 {
+                yield_now().await;
+            }
+        });
+    }
+}
+
+impl OpenStream {
+    /// Its headers, without a body.
+    #[must_use]
+    pub fn head(&self) -> &Response {
+        &self.head
+    }
 }
 
 impl Answer {
@@ -108,6 +168,19 @@ mod tests {
         let answer = client.send(&request.header("host", "a.example")).unwrap();
         assert_eq!(answer.trailers, [("grpc-status".to_owned(), b"16".to_vec())]);
         assert!(!answer.headers_only && answer.response.header("grpc-status").is_none());
+    }
+
+    #[test]
+    fn streams_are_open_until_they_are_closed() {
+        let upstream = Upstream::start().unwrap();
+        let mut client = Http2Client::connect(upstream.port()).unwrap();
+        let held = Request::get("/").header("x-answer-hold", "");
+        let open = client.open(20, &held).unwrap();
+        assert!(open.iter().all(|stream| stream.head().status == 200));
+        assert_eq!(upstream.peak(), 20);
+        client.close(open);
+        let open = client.open(20, &held).unwrap();
+        assert_eq!((open.len(), upstream.peak()), (20, 20));
     }
 
     #[test]
