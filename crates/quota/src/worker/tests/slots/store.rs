@@ -24,12 +24,12 @@ struct Field {
 impl ModelStore {
     /// Carries out one reservation. Quotas have one window that never ends.
     pub(super) fn reserve(&mut self, asked: &Reservation, now: u64) -> Grant {
-        let Reservation { quota, want, min, .. } = *asked;
+        let Reservation { quota, want, min, spare, .. } = *asked;
         let key = asked.key.to_string();
         let Some(holding) = asked.holding.as_ref().filter(|_| asked.kind == Kind::InFlight) else {
             let used = self.used.entry(key).or_default();
             let free = quota.saturating_sub(*used);
-            let granted = if free < min { 0 } else { want.min(free) };
+            let granted = if free < min { 0 } else { (want + spare).min(free) };
             *used += granted;
             let (used, reset_ms) = (*used, 60_000);
             return Grant { granted, used, quota, reset_ms, window: 9, ..Grant::default() };
