@@ -1,6 +1,7 @@
 //! Policies with `in_flight`: what a worker says of its slots, and whom it admits.
 
 mod model;
+mod search;
 mod store;
 
 use quotagate_protocol::Reservation;
