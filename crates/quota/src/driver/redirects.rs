@@ -14,8 +14,8 @@ use crate::time::Monotonic;
 /// policy decides on its units as for a client that left.
 const MAX: usize = 64;
 /// How long a redirected request with slots is expected back. Envoy makes its second stream at
-/// once, and filters before this one may take some time.
-const EXPECTED: Duration = Duration::from_secs(10);
+/// once, and filters before this one may take some time. A later pass only counts anew.
+const EXPECTED: Duration = Duration::from_secs(2);
 
 /// The redirected requests of one worker that have not come back.
 #[derive(Debug)]
@@ -61,5 +61,25 @@ impl<K: PartialEq> Redirects<K> {
     /// Whether no request is expected back.
     pub(super) fn is_empty(&self) -> bool {
         self.0.is_empty()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::decision::HeldSlot;
+
+    #[test]
+    fn redirected_request_that_does_not_come_back_within_two_seconds_is_late_if_it_holds_slots() {
+        let at = |ms| Monotonic::new(Duration::from_millis(ms));
+        let mut admission = Admission::default();
+        let key = "d:a:{x}".into();
+        admission.slots.push(HeldSlot { policy: 0, key, units: 1, since: at(0), worker: 1 });
+        let mut redirects = Redirects::default();
+        assert!(redirects.keep(1, Admission::default(), at(0)).is_none());
+        assert!(redirects.keep(2, admission.clone(), at(0)).is_none());
+        assert_eq!(redirects.take_late(at(1_999)), None);
+        assert_eq!(redirects.take_late(at(2_000)), Some(admission));
+        assert_eq!(redirects.take_late(at(60_000)), None, "units of quotas block nobody");
     }
 }

@@ -331,11 +331,19 @@ impl<W> Worker<W> {
     /// that are under way.
     pub fn cancel(&mut self, ticket: Ticket, now: Monotonic) {
         let Some(ticket) = self.cancel_slots(ticket, now) else { return };
-        let (wants, slots) = self.requests.cancel(ticket);
+        let (wants, admission) = self.requests.cancel(ticket);
+        if wants.is_empty() {
+            // Its slots came with a call, but all its units from leases.
+            let granted =
+                admission.standings.iter().filter(|it| it.granted && !it.counter.is_slots());
+            for taken in granted.filter(|taken| taken.counts_until > now) {
+                self.leases.undo(&taken.counter, taken.cost.get());
+            }
+        }
         for mut want in wants {
             self.release(&mut want, now);
         }
-        self.free(slots, now);
+        self.free(admission.slots, now);
     }
 
     /// Refunds units held by requests whose answer does not count. Pass each `Held` only once.

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use super::slots::TakenSlots;
 use super::{MAX_WAITING, Ticket};
 use crate::config::Config;
-use crate::decision::{Balance, Decision, GrantedUnits, HeldSlots, Outcome};
+use crate::decision::{Admission, Balance, Decision, GrantedUnits, HeldSlots, Outcome};
 use crate::evaluate::Check;
 use crate::time::Monotonic;
 
@@ -199,19 +199,18 @@ impl<W> PendingRequests<W> {
         }
     }
 
-    /// Forgets a request. Returns what it wanted, and may have taken, and the slots that it holds.
-    pub(super) fn cancel(&mut self, ticket: Ticket) -> (Vec<Want>, HeldSlots) {
+    /// Forgets a request. Returns what it wanted, and may have taken, and its admission: that of a
+    /// request which still waits has its slots alone.
+    pub(super) fn cancel(&mut self, ticket: Ticket) -> (Vec<Want>, Admission) {
         if let Some(waiter) = self.waiting.remove(&ticket) {
             let slots = waiter.slots.map_or_else(HeldSlots::default, |taken| taken.into_held());
-            return (waiter.wants, slots);
+            return (waiter.wants, Admission { slots, ..Admission::default() });
         }
         let index = self.decided.iter().position(|decided| decided.ticket == ticket);
         match index.and_then(|index| self.decided.remove(index)) {
-            Some(Decided { wants, decision: Decision::Admit(admission), .. }) => {
-                (wants, admission.slots)
-            }
-            Some(decided) => (decided.wants, HeldSlots::default()),
-            None => (Vec::new(), HeldSlots::default()),
+            Some(Decided { wants, decision: Decision::Admit(admission), .. }) => (wants, admission),
+            Some(decided) => (decided.wants, Admission::default()),
+            None => (Vec::new(), Admission::default()),
         }
     }
 

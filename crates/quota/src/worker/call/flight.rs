@@ -132,10 +132,11 @@ impl<W> Worker<W> {
         for (counter, units) in refunds {
             self.send_back(&counter, units, now);
         }
-        self.slots_answered(slots, of_slots, now);
         // Failed reservations say nothing about the others: a part of the store may be down.
         let change = self.calls.breaker.succeeded(now);
         self.telemetry.notices.changed(change, now);
+        // After that, since requests with slots go on to their quotas, which a call may serve now.
+        self.slots_answered(slots, of_slots, now);
     }
 
     /// A call failed as a whole.

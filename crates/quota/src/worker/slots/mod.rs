@@ -89,7 +89,8 @@ impl<W> Slots<W> {
         if self.pools.len() >= MAX_POOLS && !self.pools.contains_key(key) {
             return None;
         }
-        Some(self.pools.entry(Arc::clone(key)).or_insert_with(SlotPool::new))
+        let seed = self.life.wrapping_add(self.pools.len() as u64);
+        Some(self.pools.entry(Arc::clone(key)).or_insert_with(|| SlotPool::new(seed)))
     }
 
     /// Something has changed: puts the next message of the counter on the agenda, or forgets it.

@@ -10,6 +10,10 @@
 //! What is confirmed lasts for [`LASTS`] from the dispatch of the last answered message. Requests
 //! that still run after that are debt: they count, and nothing new is admitted until the store
 //! grants again.
+//!
+//! Requests of one counter may have different limits, by a tier or `quota_from`. A message carries
+//! one limit and asks only for requests that have it; their turns follow each other. What it brings
+//! goes to these requests alone.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -20,6 +24,7 @@ use quotagate_protocol::{Grant, HOLDING, Holding, Kind, MAX_UNITS, Reservation};
 use crate::decision::Balance;
 use crate::time::Monotonic;
 use crate::worker::Ticket;
+use crate::worker::call::breaker::SILENCE;
 
 /// How long confirmed slots last: a little less than in the store, whose clock may be faster.
 const LASTS: Duration = HOLDING.saturating_sub(Duration::from_millis(500));
@@ -31,8 +36,16 @@ pub(super) const EARLY: Duration = Duration::from_secs(1);
 const FRESH: Duration = Duration::from_secs(1);
 /// A worker keeps at most the free slots divided by this: other workers hardly miss them.
 const KEPT: u64 = 16;
-/// How often a worker asks again for requests that wait.
-const ASKS_AGAIN: Duration = Duration::from_millis(50);
+/// When a worker first asks again for requests that wait. Each answer that grants nothing doubles
+/// the pause, so it is never much longer than the time that the first of them has waited.
+const FIRST_PAUSE: Duration = Duration::from_millis(50);
+/// The longest of these pauses while requests of other workers wait as well. A claim that is a
+/// second old does not count, so one message may be lost.
+const LONGEST_PAUSE: Duration = Duration::from_millis(500);
+/// The longest of them while no other worker asks: a single one costs little.
+const LONGEST_ALONE: Duration = Duration::from_millis(100);
+/// How long a refusal holds for further requests. A flood costs at most 50 calls per second.
+const REMEMBERED: Duration = Duration::from_millis(20);
 /// How long a worker waits after a failed message that no request waited for.
 const PAUSE: Duration = Duration::from_millis(250);
 /// How long after its dispatch a message may still be counted: until then it is carried out or
@@ -56,6 +69,8 @@ pub(super) struct SlotPool {
     expires: Monotonic,
     /// The last answer.
     heard: Option<Heard>,
+    /// What it refused.
+    refused: Option<Refused>,
     /// Requests that want slots, in the order of arrival.
     pub(super) queue: VecDeque<Queued>,
     under_way: Option<UnderWay>,
@@ -68,6 +83,12 @@ pub(super) struct SlotPool {
     claimed: u64,
     /// When the last message left.
     said: Monotonic,
+    /// The pause before the next one that asks again for requests that wait.
+    pause: Duration,
+    /// When that one leaves.
+    asks_at: Monotonic,
+    /// For the jitter of pauses.
+    random: u64,
     /// No message that no request waits for leaves earlier.
     pause_until: Monotonic,
     /// When it is on the agenda.
@@ -84,8 +105,12 @@ pub(super) struct Queued {
     pub(super) until: Monotonic,
     /// Whether the policy may refuse it.
     pub(super) enforced: bool,
-    /// Whether a message has asked for it.
-    asked: bool,
+    /// Its limit, without runtime overrides.
+    limit: u64,
+    /// Whether that may differ from the policy's.
+    own_quota: bool,
+    /// The last message that asked for it, or that a request before it waited for. 0: none.
+    asked: u64,
     /// Whether the store has said that there are too few slots for it.
     answered: bool,
 }
@@ -95,11 +120,11 @@ impl Queued {
     pub(super) const fn new(
         ticket: Ticket,
         cost: u64,
-        arrived: Monotonic,
-        until: Monotonic,
+        (arrived, until): (Monotonic, Monotonic),
         enforced: bool,
     ) -> Self {
-        Self { ticket, cost, arrived, until, enforced, asked: false, answered: false }
+        let (limit, own_quota) = (0, false);
+        Self { ticket, cost, arrived, until, enforced, limit, own_quota, asked: 0, answered: false }
     }
 }
 
@@ -107,7 +132,9 @@ impl Queued {
 #[derive(Clone, Copy, Debug)]
 struct UnderWay {
     serial: u64,
+    limit: u64,
     held: u64,
+    want: u64,
     waiting: u64,
     sent: Monotonic,
 }
@@ -117,12 +144,29 @@ struct UnderWay {
 struct Heard {
     /// When the message that it answered was sent.
     sent: Monotonic,
-    /// The limit in force.
+    /// The limit that it carried.
+    limit: u64,
+    /// The limit in force for it: the same, or that of a runtime override.
     quota: u64,
     /// Units that other workers held.
     others: u64,
     /// Units that others asked for in vain.
     waiting: u64,
+}
+
+impl Heard {
+    /// The limit in force for requests with this one.
+    const fn quota_of(&self, limit: u64) -> u64 {
+        if self.quota == self.limit { limit } else { self.quota }
+    }
+}
+
+/// A refusal that holds for a moment.
+#[derive(Clone, Copy, Debug)]
+struct Refused {
+    until: Monotonic,
+    limit: u64,
+    cost: u64,
 }
 
 /// What becomes of a queued request.
@@ -132,15 +176,16 @@ pub(super) enum Served {
     Taken(Balance),
     /// There are too few, and it waits on.
     Waits(Balance),
-    /// There are too few.
-    Refused(Balance),
+    /// There are too few. If its message waited, or did not ask for it, the store did not count
+    /// that.
+    Refused { balance: Balance, by_store: bool },
     /// The store did not answer.
     Failed,
 }
 
 impl SlotPool {
-    /// A pool without slots.
-    pub(super) fn new() -> Self {
+    /// A pool without slots. `seed` varies its pauses.
+    pub(super) fn new(seed: u64) -> Self {
         let start = Monotonic::default();
         Self {
             limit: 0,
@@ -150,12 +195,16 @@ impl SlotPool {
             confirmed: 0,
             expires: start,
             heard: None,
+            refused: None,
             queue: VecDeque::new(),
             under_way: None,
             is_unsure: false,
             known_until: start,
             claimed: 0,
             said: start,
+            pause: FIRST_PAUSE,
+            asks_at: start,
+            random: seed | 1,
             pause_until: start,
             due: None,
         }
@@ -192,10 +241,11 @@ impl SlotPool {
     }
 
     /// Takes idle slots without a message, if that takes them from nobody.
-    fn take_idle(&mut self, cost: u64, now: Monotonic) -> bool {
+    fn take_idle(&mut self, cost: u64, limit: u64, now: Monotonic) -> bool {
         let live = self.live.saturating_add(cost);
         let may = self.undisputed(now).is_some_and(|heard| {
-            live.saturating_add(heard.others) <= heard.quota && live <= self.confirmed(now)
+            let all = live.saturating_add(heard.others);
+            all <= heard.quota_of(limit) && live <= self.confirmed(now)
         });
         if may {
             self.hold(cost, now);
@@ -207,7 +257,34 @@ impl SlotPool {
     pub(super) fn take_at_once(&mut self, cost: u64, limit: u64, now: Monotonic) -> bool {
         self.queue.is_empty()
             && self.live.saturating_add(cost) <= limit
-            && self.take_idle(cost, now)
+            && self.take_idle(cost, limit, now)
+    }
+
+    /// Whether the store refused such a request a moment ago, and no slot of this worker has become
+    /// free since.
+    pub(super) fn refuses(&self, cost: u64, limit: u64, now: Monotonic) -> bool {
+        let holds = |it: &Refused| now < it.until && it.limit >= limit && it.cost <= cost;
+        self.refused.as_ref().is_some_and(holds)
+    }
+
+    /// A request wants slots. Returns what is left if it waits without a message of its own: behind
+    /// another one, or since such a request was refused a moment ago.
+    pub(super) fn join(&mut self, queued: Queued, now: Monotonic) -> Option<Balance> {
+        let (limit, own_quota) = (self.limit, self.own_quota);
+        let mut queued = Queued { limit, own_quota, ..queued };
+        let ahead = self.queue.iter().find(|it| it.limit == limit && it.until > now);
+        let asked = match ahead {
+            Some(ahead) if ahead.answered => Some(ahead.asked),
+            Some(_) => None,
+            None => self.refuses(queued.cost, limit, now).then_some(1),
+        };
+        let is_heard = self.heard.is_some_and(|heard| now < heard.sent + SILENCE);
+        let joins = asked.filter(|_| is_heard && queued.until > now);
+        if let Some(asked) = joins {
+            (queued.asked, queued.answered) = (asked, true);
+        }
+        self.queue.push_back(queued);
+        joins.map(|_| self.balance(limit, now))
     }
 
     /// Whether the requests of this worker alone leave too few slots. `limit` is the one in force.
@@ -230,11 +307,14 @@ impl SlotPool {
                 self.begun.remove(&begun);
             }
         }
+        self.refused = None;
+        self.pause = FIRST_PAUSE;
+        self.asks_at = self.asks_at.min(self.said + FIRST_PAUSE);
     }
 
-    /// What is left, as far as the worker knows.
-    pub(super) fn balance(&self, now: Monotonic) -> Balance {
-        let (quota, others) = self.heard.map_or((self.limit, 0), |it| (it.quota, it.others));
+    /// What is left of a limit, as far as the worker knows.
+    pub(super) fn balance(&self, limit: u64, now: Monotonic) -> Balance {
+        let (quota, others) = self.heard.map_or((limit, 0), |it| (it.quota_of(limit), it.others));
         let remaining = quota.saturating_sub(others).saturating_sub(self.live);
         Balance { quota, remaining, resets: now, window_s: 0 }
     }
@@ -243,10 +323,10 @@ impl SlotPool {
     pub(super) fn serve_idle(&mut self, now: Monotonic) -> Vec<(Ticket, Served)> {
         let mut served = Vec::new();
         while let Some(first) = self.queue.front().copied()
-            && self.take_idle(first.cost, now)
+            && self.take_idle(first.cost, first.limit, now)
         {
             self.queue.pop_front();
-            served.push((first.ticket, Served::Taken(self.balance(now))));
+            served.push((first.ticket, Served::Taken(self.balance(first.limit, now))));
         }
         served
     }
@@ -270,10 +350,10 @@ impl SlotPool {
         if self.under_way.is_some() {
             return None;
         }
-        let asks = if self.queue.iter().any(|queued| !queued.asked) {
+        let asks = if self.queue.iter().any(|queued| queued.asked == 0) {
             Some(now)
         } else {
-            self.queue.front().map(|_| self.said + ASKS_AGAIN)
+            self.queue.front().map(|_| self.asks_at)
         };
         let withdraws = self.queue.is_empty() && self.claimed > 0;
         let frees = if self.surplus(now) > 0 || self.is_unsure || withdraws {
@@ -301,26 +381,35 @@ impl SlotPool {
         now: Monotonic,
     ) -> Reservation {
         let held = self.live.saturating_add(self.keeps(now)).min(MAX_UNITS);
+        // The requests whose turn it is: those with the limit that was asked for longest ago.
+        let next = self.queue.iter().min_by_key(|queued| queued.asked);
+        let (limit, own_quota) =
+            next.map_or((self.limit, self.own_quota), |queued| (queued.limit, queued.own_quota));
+        let asks = || self.queue.iter().filter(|queued| queued.limit == limit);
         let patient = |queued: &&Queued| queued.until > now;
         let units = |all: u64, queued: &Queued| all.saturating_add(queued.cost).min(MAX_UNITS);
-        let want = self.queue.iter().fold(0, units);
-        let waiting = self.queue.iter().filter(patient).fold(0, units);
-        let first = self.queue.iter().find(patient);
+        let want = asks().fold(0, units);
+        let waiting = asks().filter(patient).fold(0, units);
+        let first = asks().find(patient);
         // Nobody overtakes a request that waits. Without one, any request that fits may go.
-        let min = first.or_else(|| self.queue.iter().min_by_key(|queued| queued.cost));
+        let min = first.or_else(|| asks().min_by_key(|queued| queued.cost));
         let min = min.map_or(0, |queued| queued.cost);
-        let shadow = !self.queue.is_empty() && !self.queue.iter().any(|queued| queued.enforced);
+        let shadow = want > 0 && !asks().any(|queued| queued.enforced);
         let waited_ms = first.map_or(0, |queued| millis(now, queued.arrived));
         let longest_ms = self.begun.keys().next().map_or(0, |begun| millis(now, *begun));
-        for queued in &mut self.queue {
-            queued.asked = true;
+        if !asks().any(|queued| queued.answered) {
+            self.pause = FIRST_PAUSE;
+        }
+        for queued in self.queue.iter_mut().filter(|queued| queued.limit == limit) {
+            queued.asked = serial;
         }
         if held > 0 || want > 0 {
             self.known_until = now + FORGOTTEN;
         }
         self.confirmed = self.confirmed.min(held);
         self.said = now;
-        self.under_way = Some(UnderWay { serial, held, waiting, sent: now });
+        self.asks_at = now + FIRST_PAUSE;
+        self.under_way = Some(UnderWay { serial, limit, held, want, waiting, sent: now });
         let worker = Arc::clone(worker);
         let holding = Holding { worker, serial, held, waiting, waited_ms, longest_ms };
         Reservation {
@@ -328,22 +417,21 @@ impl SlotPool {
             kind: Kind::InFlight,
             window_s: 0,
             offset_s: 0,
-            quota: self.limit,
+            quota: limit,
             want,
             min: min.min(want),
             spare: 0,
             count_denied: false,
             shadow,
-            own_quota: self.own_quota,
+            own_quota,
             holding: Some(holding),
         }
     }
 
     /// The store answered the message under way. Returns what becomes of requests that wait.
     pub(super) fn answered(&mut self, grant: &Grant, now: Monotonic) -> Vec<(Ticket, Served)> {
-        let Some(UnderWay { serial, held, waiting, sent }) = self.under_way else {
-            return Vec::new();
-        };
+        let Some(message) = self.under_way else { return Vec::new() };
+        let UnderWay { serial, limit, held, want, waiting, sent } = message;
         if grant.window != serial || grant.reset_ms == 0 {
             // The store knows a newer message, so it took nothing from this one.
             return self.failed(now);
@@ -354,32 +442,71 @@ impl SlotPool {
         self.confirmed = held.saturating_add(grant.granted);
         self.expires = sent + LASTS;
         let others = grant.used.saturating_sub(self.confirmed);
-        self.heard = Some(Heard { sent, quota: grant.quota, others, waiting: grant.waiting });
-        self.serve(now)
+        let Grant { quota, waiting: elsewhere, .. } = *grant;
+        self.heard = Some(Heard { sent, limit, quota, others, waiting: elsewhere });
+        if grant.granted > 0 {
+            self.pause = FIRST_PAUSE;
+        }
+        if want > 0 {
+            self.asks_at = sent + self.jittered(self.pause);
+            let longest = if elsewhere > 0 { LONGEST_PAUSE } else { LONGEST_ALONE };
+            self.pause = (self.pause * 2).min(longest);
+        }
+        let counts = waiting == 0 && grant.granted < want;
+        self.serve(message, counts, now)
     }
 
-    /// Gives the slots that are confirmed to the requests that wait.
-    fn serve(&mut self, now: Monotonic) -> Vec<(Ticket, Served)> {
-        let quota = self.heard.map_or(self.limit, |heard| heard.quota);
+    /// A pause, or up to a quarter less, so that workers do not ask all at once.
+    fn jittered(&mut self, pause: Duration) -> Duration {
+        self.random ^= self.random << 13;
+        self.random ^= self.random >> 7;
+        self.random ^= self.random << 17;
+        let quarter = pause.as_micros() as u64 / 4;
+        pause.saturating_sub(Duration::from_micros(self.random % (quarter + 1)))
+    }
+
+    /// Gives the slots that are confirmed to the requests that the message under way asked for.
+    /// `by_store`: the store counted it as refused.
+    fn serve(
+        &mut self,
+        UnderWay { limit, .. }: UnderWay,
+        by_store: bool,
+        now: Monotonic,
+    ) -> Vec<(Ticket, Served)> {
+        let quota = self.heard.map_or(limit, |heard| heard.quota);
         let (mut served, mut waits) = (Vec::new(), VecDeque::new());
         let mut is_blocked = false;
+        let mut refused: Option<u64> = None;
         for queued in std::mem::take(&mut self.queue) {
+            if queued.limit != limit {
+                waits.push_back(queued);
+                continue;
+            }
             let fits = self.live.saturating_add(queued.cost) <= self.confirmed(now);
             if fits && !is_blocked {
                 self.hold(queued.cost, now);
-                served.push((queued.ticket, Served::Taken(self.balance(now))));
-            } else if !queued.asked {
+                served.push((queued.ticket, Served::Taken(self.balance(limit, now))));
+                continue;
+            }
+            if queued.asked == 0 {
                 is_blocked |= queued.until > now;
                 waits.push_back(queued);
-            } else if queued.until > now && queued.cost <= quota {
+                continue;
+            }
+            refused = Some(refused.map_or(queued.cost, |least| least.min(queued.cost)));
+            let balance = self.balance(limit, now);
+            if queued.until > now && queued.cost <= quota {
                 is_blocked = true;
-                served.push((queued.ticket, Served::Waits(self.balance(now))));
+                served.push((queued.ticket, Served::Waits(balance)));
                 waits.push_back(Queued { answered: true, ..queued });
             } else {
-                served.push((queued.ticket, Served::Refused(self.balance(now))));
+                served.push((queued.ticket, Served::Refused { balance, by_store }));
             }
         }
         self.queue = waits;
+        // An idle slot became free while the message was under way.
+        let refused = refused.filter(|_| self.idle(now) == 0);
+        self.refused = refused.map(|cost| Refused { until: now + REMEMBERED, limit, cost });
         served
     }
 
@@ -390,8 +517,12 @@ impl SlotPool {
             self.claimed = self.claimed.max(lost.waiting);
         }
         self.pause_until = now + PAUSE;
-        // One lost message does not end a wait. If the store is given up, the worker ends it.
-        let fails = |queued: &Queued| queued.asked && !(queued.answered && queued.until > now);
+        self.pause = FIRST_PAUSE;
+        // One lost message does not end a wait. A second without an answer of this counter does.
+        let is_heard = self.heard.is_some_and(|heard| now < heard.sent + SILENCE);
+        let fails = |queued: &Queued| {
+            queued.asked > 0 && !(is_heard && queued.answered && queued.until > now)
+        };
         let (asked, rest) = self.queue.iter().copied().partition(fails);
         self.queue = rest;
         let asked: VecDeque<Queued> = asked;

@@ -176,20 +176,23 @@ impl<W> Worker<W> {
                 Err(decision) => Submitted::Decided(decision),
             };
         }
-        for want in wants.iter().filter(|want| is_open(want)) {
+        for want in wants.iter_mut().filter(|want| is_open(want)) {
             let Check { counter, cost, .. } = &want.check;
             let enforced = want.check.enforced();
             if let Some(pool) = self.slots.pool(&counter.key) {
-                let queued = Queued::new(ticket, cost.get(), now, want.until, enforced);
-                pool.queue.push_back(queued);
+                let queued = Queued::new(ticket, cost.get(), (now, want.until), enforced);
+                want.state = SlotState::Open(pool.join(queued, now));
             }
         }
         for want in &wants {
             self.slots.reschedule(&want.check.counter.key, now);
         }
         let arrived_under = self.live.arrived_under();
-        let deadline = now + self.config.store.timeout;
-        let waiter = SlotWaiter { who, wants, rest, arrived: now, deadline, arrived_under };
+        let timeout = self.config.store.timeout;
+        let mut waiter =
+            SlotWaiter { who, wants, rest, arrived: now, deadline: now, arrived_under };
+        waiter.deadline = waiter.next_deadline(timeout).unwrap_or(now + timeout);
+        let deadline = waiter.deadline;
         self.slots.deadlines.insert((deadline, ticket));
         self.slots.waiting.insert(ticket, waiter);
         Submitted::Waiting(ticket)
@@ -211,12 +214,14 @@ impl<W> Worker<W> {
         };
         (pool.limit, pool.own_quota) = (limit, own_quota);
         let state = if pool.take_at_once(cost, limit, now) {
-            SlotState::Taken(now, pool.balance(now))
+            SlotState::Taken(now, pool.balance(limit, now))
         } else if !is_overridden && (cost > limit || until == now && pool.is_full(cost, limit)) {
-            let known = pool.balance(now);
+            let known = pool.balance(limit, now);
             let remaining = known.remaining.min(limit.saturating_sub(pool.live()));
             let balance = Balance { quota: limit, remaining, ..known };
             SlotState::Refused { balance, by_store: false }
+        } else if until == now && pool.refuses(cost, limit, now) {
+            SlotState::Refused { balance: pool.balance(limit, now), by_store: false }
         } else if may_ask {
             SlotState::Open(None)
         } else {
@@ -240,7 +245,7 @@ impl<W> Worker<W> {
             want.state = match served {
                 Served::Taken(balance) => SlotState::Taken(now, balance),
                 Served::Waits(balance) => SlotState::Open(Some(balance)),
-                Served::Refused(balance) => SlotState::Refused { balance, by_store: true },
+                Served::Refused { balance, by_store } => SlotState::Refused { balance, by_store },
                 Served::Failed => SlotState::Failed(None),
             };
             self.advance(ticket, now);
@@ -457,6 +462,7 @@ impl<W> Worker<W> {
             return Some(self.slots.moved.remove(&ticket).unwrap_or(ticket));
         };
         self.free(self.held_of(&waiter.wants), now);
+        self.serve_freed(now);
         None
     }
 

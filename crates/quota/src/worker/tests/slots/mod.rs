@@ -1,6 +1,7 @@
 //! Policies with `in_flight`: what a worker says of its slots, and whom it admits.
 
 mod model;
+mod search;
 mod store;
 
 use quotagate_protocol::Reservation;
@@ -9,7 +10,7 @@ use super::*;
 use store::ModelStore;
 
 /// Policies `a` (limit 2, does not wait), `w` (limit 2, waits for 300 ms), `q` (quota 5 a minute),
-/// `s` (limit 1, shadow) and `b` (limit 64); timeout 50 ms.
+/// `s` (limit 1, shadow), `b` (limit 64) and `l` (limit 2, waits for 5 s); timeout 50 ms.
 fn slots_config(on_failure: &str) -> Arc<Config> {
     let text = format!(
         r#"{{"domain":"d","store":{{"cluster":"c","timeout":"50ms","on_failure":"{on_failure}","local_share":0.5}},"policies":[
@@ -17,7 +18,8 @@ fn slots_config(on_failure: &str) -> Arc<Config> {
             {{"name":"w","partition_by":[],"in_flight":2,"max_wait":"300ms"}},
             {{"name":"q","partition_by":[],"quota":5,"window":"1m"}},
             {{"name":"s","partition_by":[],"in_flight":1,"mode":"shadow"}},
-            {{"name":"b","partition_by":[],"in_flight":64}}]}}"#
+            {{"name":"b","partition_by":[],"in_flight":64}},
+            {{"name":"l","partition_by":[],"in_flight":2,"max_wait":"5s"}}]}}"#
     );
     Arc::new(Config::parse(text.as_bytes()).unwrap())
 }
@@ -27,22 +29,42 @@ const W: usize = 1;
 const Q: usize = 2;
 const S: usize = 3;
 const B: usize = 4;
+const L: usize = 5;
 
 /// Some workers, and the store that answers them at once.
 struct Rig {
     workers: Vec<TestWorker>,
     store: ModelStore,
     now: u64,
+    /// Whether the store answers calls, but can count nothing.
+    is_broken: bool,
 }
 
 impl Rig {
     fn new(workers: u64, on_failure: &str) -> Self {
         let of = |seed| Worker::new(slots_config(on_failure), seed + 1);
-        Self { workers: (0..workers).map(of).collect(), store: ModelStore::default(), now: 1_000 }
+        Self {
+            workers: (0..workers).map(of).collect(),
+            store: ModelStore::default(),
+            now: 1_000,
+            is_broken: false,
+        }
     }
 
     fn submit(&mut self, worker: usize, who: &'static str, policies: &[usize]) -> Submitted {
         let checks = checks_of(&self.workers[worker].config, policies, "x", 1);
+        self.workers[worker].submit(who, checks, at(self.now))
+    }
+
+    /// A request whose tier has a limit of its own.
+    fn submit_tier(
+        &mut self,
+        worker: usize,
+        who: &'static str,
+        (policy, cost, limit): (usize, u64, u64),
+    ) -> Submitted {
+        let mut checks = checks_of(&self.workers[worker].config, &[policy], "x", cost);
+        checks[0].counter.quota = limit;
         self.workers[worker].submit(who, checks, at(self.now))
     }
 
@@ -55,8 +77,11 @@ impl Rig {
                 reservation.check().unwrap();
             }
             let grants = request.reservations.iter();
-            let grants = grants.map(|one| Ok(self.store.reserve(one, self.now))).collect();
-            let reply = ReserveReply { dials: 0, grants };
+            let grants = grants.map(|one| match self.is_broken {
+                true => Err("the shard is down".to_owned()),
+                false => Ok(self.store.reserve(one, self.now)),
+            });
+            let reply = ReserveReply { dials: 0, grants: grants.collect() };
             self.workers[worker].carried_out(call.id, reply, at(self.now));
             said.extend(request.reservations);
         }
@@ -99,8 +124,27 @@ impl Rig {
         said
     }
 
+    /// The next call of a worker fails. Returns what is decided then.
+    fn lose_call(&mut self, worker: usize) -> String {
+        let call = self.workers[worker].next_call(at(self.now)).expect("a call");
+        self.workers[worker].call_failed(call.id, at(self.now));
+        summary(&mut self.workers[worker])
+    }
+
+    /// A second of silence, and five calls in a row that fail: the worker gives the store up.
+    fn give_up(&mut self, worker: usize) -> String {
+        let mut decided = String::new();
+        self.now += 1_000;
+        while self.workers[worker].calls.breaker.lets_through(at(self.now)) {
+            self.submit(worker, "lost", &[Q]);
+            decided.push_str(&self.lose_call(worker));
+            decided.push(' ');
+        }
+        decided
+    }
+
     fn held(&self, policy: usize) -> u64 {
-        let name = ["a", "w", "q", "s", "b"][policy];
+        let name = ["a", "w", "q", "s", "b", "l"][policy];
         self.store.held(&format!("d:{name}:{{x}}"), self.now)
     }
 }
@@ -124,7 +168,7 @@ fn third_request_at_once_is_refused_until_one_ends() {
 }
 
 #[test]
-fn other_policy_that_refuses_gives_the_slots_back_at_once() {
+fn other_policy_that_refuses_frees_the_slots_at_once() {
     let mut rig = Rig::new(1, "deny");
     let mut running = Vec::new();
     for _ in 0..5 {
@@ -307,55 +351,189 @@ fn lost_message_ends_no_wait_unless_the_store_is_given_up() {
         rig.workers[0].call_failed(call.id, at(rig.now));
         assert_eq!(summary(&mut rig.workers[0]), "", "{on_failure}");
         assert!(!rig.workers[0].slots.is_empty());
+        let decided = rig.give_up(0);
+        let expected = if on_failure == "deny" { "waits=!" } else { "waits=+" };
+        assert!(decided.contains(expected), "{decided}");
     }
 }
 
 #[test]
-fn request_that_never_fits_is_refused_at_once_and_told_no_time() {
-    let mut rig = Rig::new(1, "deny");
-    let checks = checks_of(&rig.workers[0].config, &[W], "x", 3);
-    let submitted = rig.workers[0].submit("large", checks, at(rig.now));
-    let Submitted::Decided(Decision::Refuse(refusal)) = submitted else { panic!("{submitted:?}") };
-    assert_eq!(refusal.until, at(rig.now));
+fn on_failure_decides_a_wait_once_the_store_said_nothing_of_the_counter_for_a_second() {
+    for (on_failure, expected) in [("deny", "waits=!"), ("allow", "waits=+")] {
+        let mut rig = Rig::new(1, on_failure);
+        let _running = (rig.admit(0, &[L]), rig.admit(0, &[L]));
+        assert_eq!(rig.ask(0, "waits", &[L]), None);
+        rig.is_broken = true;
+        rig.pass(900);
+        assert_eq!(summary(&mut rig.workers[0]), "", "{on_failure}");
+        rig.pass(200);
+        assert_eq!(summary(&mut rig.workers[0]), expected);
+    }
+}
+
+/// How many messages ask for slots.
+fn asking(said: &[Reservation]) -> usize {
+    said.iter().filter(|it| it.want > 0).count()
 }
 
 #[test]
-fn request_that_gets_a_freed_slot_is_decided_by_its_own_document() {
-    // The first request arrived under a document that has another policy in front.
-    let text = |policies: &str| {
-        let text = format!(
-            r#"{{"domain":"d","live":true,"store":{{"cluster":"c","timeout":"50ms","on_failure":"deny"}},
-                "policies":[{policies}]}}"#
-        );
-        Config::parse(text.as_bytes()).unwrap()
+fn worker_asks_less_often_while_answers_grant_nothing() {
+    let mut rig = Rig::new(3, "deny");
+    let (first, second) = (rig.admit(0, &[L]), rig.admit(0, &[L]));
+    assert_eq!(rig.ask(1, "one", &[L]), None);
+    let alone = asking(&rig.pass(2_000));
+    assert!((18..30).contains(&alone), "{alone} while no other worker asks");
+    assert_eq!(rig.ask(2, "two", &[L]), None);
+    let both = asking(&rig.pass(2_000));
+    assert!((8..20).contains(&both), "{both} of two workers");
+    // What becomes free elsewhere is found within the longest pause.
+    rig.free(0, first);
+    rig.pass(500);
+    assert_eq!(summary(&mut rig.workers[1]), "one=+0");
+    rig.free(0, second);
+    rig.pass(500);
+    assert_eq!(summary(&mut rig.workers[2]), "two=+0");
+}
+
+#[test]
+fn request_behind_one_that_waits_causes_no_call() {
+    let mut rig = Rig::new(2, "deny");
+    let (first, second) = (rig.admit(0, &[L]), rig.admit(0, &[L]));
+    assert_eq!(rig.ask(1, "one", &[L]), None);
+    assert!(matches!(rig.submit(1, "two", &[L]), Submitted::Waiting(_)));
+    assert!(rig.exchange(1).is_empty());
+    rig.pass(200);
+    assert_eq!(summary(&mut rig.workers[1]), "", "it waits for more than the timeout");
+    rig.free(0, first);
+    rig.free(0, second);
+    rig.pass(200);
+    assert_eq!(summary(&mut rig.workers[1]), "one=+1 two=+0");
+}
+
+#[test]
+fn refusal_is_remembered_for_a_moment_unless_a_slot_of_this_worker_became_free() {
+    let mut rig = Rig::new(2, "deny");
+    let (own, _others) = (rig.admit(1, &[A]), rig.admit(0, &[A]));
+    let refused = |submitted: Submitted| match submitted {
+        Submitted::Decided(Decision::Refuse(refusal)) => refusal.standings[0].by_store,
+        other => panic!("{other:?}"),
     };
-    const SLOT: &str = r#"{"name":"w","partition_by":[],"in_flight":1,"max_wait":"300ms"}"#;
-    const QUOTA: &str = r#"{"name":"q","partition_by":[],"quota":0,"window":"1m"}"#;
-    const OTHER: &str = r#"{"name":"o","partition_by":[],"in_flight":9}"#;
+    let Some(Decision::Refuse(refusal)) = rig.ask(1, "by the store", &[A]) else { panic!() };
+    assert!(refusal.standings[0].by_store);
+    let mut calls = 0;
+    for _ in 0..1_000 {
+        match rig.submit(1, "flood", &[A]) {
+            Submitted::Waiting(_) => calls += rig.exchange(1).len(),
+            decided => assert!(!refused(decided), "operators hear of it from the worker"),
+        }
+        rig.now += 1;
+    }
+    assert!((40..=50).contains(&calls), "{calls} calls in a second");
+    rig.ask(1, "again", &[A]);
+    rig.workers[1].free(own.slots.clone(), at(rig.now));
+    assert!(matches!(rig.ask(1, "its own slot", &[A]), Some(Decision::Admit(_))));
+}
+
+#[test]
+fn refusal_after_a_wait_is_one_that_the_store_did_not_count() {
+    let refused_by_store = |rig: &mut Rig| match rig.workers[0].next_decision() {
+        Some((_, Decision::Refuse(refusal))) => refusal.standings[0].by_store,
+        other => panic!("{other:?}"),
+    };
+    // Its time ends.
     let mut rig = Rig::new(1, "deny");
-    rig.workers[0] = Worker::new(Arc::new(text(&format!("{SLOT},{QUOTA}"))), 1);
-    let old = Arc::clone(&rig.workers[0].config);
-    let mut checks = checks_of(&old, &[0, 1], "x", 1);
-    checks[1].counter.quota = 5;
-    // It holds the slot, and waits for its quota.
-    assert!(matches!(rig.workers[0].submit("old", checks, at(rig.now)), Submitted::Waiting(_)));
+    let _running = (rig.admit(0, &[W]), rig.admit(0, &[W]));
+    assert_eq!(rig.ask(0, "waits", &[W]), None);
+    rig.pass(400);
+    assert!(!refused_by_store(&mut rig));
+    // An operator lowers the limit below its cost: the answer refuses it.
+    assert!(matches!(rig.submit_tier(0, "large", (W, 2, 2)), Submitted::Waiting(_)));
     let call = rig.workers[0].next_call(at(rig.now)).unwrap();
     let grant = rig.store.reserve(&call.request.reservations[0], rig.now);
-    let reply = ReserveReply { dials: 0, grants: vec![Ok(grant)] };
-    rig.workers[0].carried_out(call.id, reply, at(rig.now));
-    let call = rig.workers[0].next_call(at(rig.now)).unwrap();
-    rig.workers[0].swap(text(&format!("{OTHER},{SLOT}")), at(rig.now));
-    let checks = checks_of(&rig.workers[0].config, &[1], "x", 1);
-    assert!(matches!(rig.workers[0].submit("new", checks, at(rig.now)), Submitted::Waiting(_)));
-    // Its quota refuses it, so the other one gets the slot.
-    let refused = Grant { used: 5, quota: 5, reset_ms: 30_000, window: 9, ..Grant::default() };
-    let reply = ReserveReply { dials: 0, grants: vec![Ok(refused)] };
-    rig.workers[0].carried_out(call.id, reply, at(rig.now));
-    let decided = decisions(&mut rig.workers[0]);
-    let brief: Vec<String> =
-        decided.iter().map(|(who, it)| format!("{who}={}", brief(it))).collect();
-    assert_eq!(brief, ["old=-", "new=+0"]);
-    assert_eq!(rig.workers[0].config.policies.len(), 2);
-    let Decision::Admit(admission) = &decided[1].1 else { panic!() };
-    assert_eq!(admission.standings[0].policy, 1);
+    let grants = vec![Ok(Grant { quota: 1, ..grant })];
+    rig.workers[0].carried_out(call.id, ReserveReply { dials: 0, grants }, at(rig.now));
+    assert!(!refused_by_store(&mut rig));
+}
+
+#[test]
+fn client_that_leaves_lets_those_behind_it_go_on_at_once() {
+    let mut rig = Rig::new(1, "deny");
+    let (first, _second) = (rig.admit(0, &[W]), rig.admit(0, &[W]));
+    let Submitted::Waiting(large) = rig.submit_tier(0, "large", (W, 2, 2)) else { panic!() };
+    assert!(matches!(rig.submit(0, "small", &[W]), Submitted::Waiting(_)));
+    rig.exchange(0);
+    rig.workers[0].free(first.slots.clone(), at(rig.now));
+    assert_eq!(summary(&mut rig.workers[0]), "", "nobody overtakes the large one");
+    rig.workers[0].cancel(large, at(rig.now));
+    assert_eq!(summary(&mut rig.workers[0]), "small=+0");
+}
+
+#[test]
+fn client_that_leaves_after_its_slots_came_returns_its_leased_units() {
+    let mut rig = Rig::new(1, "deny");
+    let mut config = (*slots_config("deny")).clone();
+    config.policies[Q].quota = 10_000;
+    let (ahead, max) = (Duration::from_millis(100), 1_000.try_into().unwrap());
+    config.policies[Q].precision = crate::config::Precision::Lease { ahead, max };
+    rig.workers[0] = Worker::new(Arc::new(config), 1);
+    for _ in 0..3 {
+        (0..40).for_each(|_| drop(rig.submit(0, "x", &[Q])));
+        rig.exchange(0);
+        rig.now += 20;
+    }
+    decisions(&mut rig.workers[0]);
+    let counter = checks_of(&rig.workers[0].config, &[Q], "x", 1).remove(0).counter;
+    let leased = |rig: &Rig| rig.workers[0].leases.load(&counter).0;
+    let before = leased(&rig);
+    assert!(before > 2);
+    let Submitted::Waiting(ticket) = rig.submit(0, "leaves", &[A, Q]) else { panic!() };
+    rig.exchange(0);
+    assert!(rig.workers[0].has_decisions() && leased(&rig) < before);
+    rig.workers[0].cancel(ticket, at(rig.now));
+    assert_eq!(leased(&rig), before);
+}
+
+#[test]
+fn each_request_takes_slots_within_the_limit_of_its_own_tier() {
+    for order in [[("free", 2), ("pro", 10)], [("pro", 10), ("free", 2)]] {
+        let mut rig = Rig::new(2, "deny");
+        for _ in 0..5 {
+            let Submitted::Waiting(_) = rig.submit_tier(1, "elsewhere", (A, 1, 10)) else {
+                panic!()
+            };
+            rig.exchange(1);
+        }
+        assert_eq!(rig.held(A), 5);
+        for (who, limit) in order {
+            assert!(matches!(rig.submit_tier(0, who, (A, 1, limit)), Submitted::Waiting(_)));
+        }
+        rig.exchange(0);
+        let mut decided: Vec<String> =
+            summary(&mut rig.workers[0]).split(' ').map(str::to_owned).collect();
+        decided.sort();
+        assert_eq!(decided, ["free=-", "pro=+4"]);
+    }
+}
+
+#[test]
+fn request_of_a_higher_limit_does_not_wait_behind_one_of_a_lower_limit() {
+    let mut rig = Rig::new(1, "deny");
+    let running: Vec<Admission> = (0..2).map(|_| rig.admit(0, &[L])).collect();
+    assert!(matches!(rig.submit_tier(0, "free", (L, 1, 2)), Submitted::Waiting(_)));
+    rig.exchange(0);
+    for who in ["pro", "another"] {
+        assert!(matches!(rig.submit_tier(0, who, (L, 1, 3)), Submitted::Waiting(_)));
+        rig.exchange(0);
+    }
+    let Some(("pro", Decision::Admit(pro))) = rig.workers[0].next_decision() else { panic!() };
+    assert_eq!(summary(&mut rig.workers[0]), "");
+    // Both limits go on being asked for.
+    for admission in running {
+        rig.free(0, admission);
+        rig.pass(200);
+    }
+    assert_eq!(summary(&mut rig.workers[0]), "another=+0");
+    rig.free(0, pro);
+    rig.pass(200);
+    assert_eq!(summary(&mut rig.workers[0]), "free=+0");
 }

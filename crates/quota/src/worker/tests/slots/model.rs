@@ -1,5 +1,10 @@
 //! Random histories of three workers and a store: lost and late messages, clients that leave,
-//! pauses, crashes, and clocks that run apart.
+//! pauses, crashes, clocks that run apart, a store that forgets, two policies, tiers, and a document
+//! that lowers a limit.
+//!
+//! What a worker's requests hold beyond its field in the store is debt. Debt comes only from a store
+//! that forgot, and from a pause that the field did not outlive. It ends with the first message that
+//! leaves after that.
 
 use std::collections::BTreeMap;
 
@@ -8,7 +13,9 @@ use super::*;
 use crate::decision::HeldSlots;
 
 const LIMIT: u64 = 4;
-const KEY: &str = "d:a:{x}";
+/// The limit of the document that replaces the first one.
+const LOWERED: u64 = 3;
+const KEYS: [&str; 2] = ["d:a:{x}", "d:g:{x}"];
 const TIMEOUT: u64 = 50;
 /// Longer than a worker's slots last.
 const LONG_PAUSE: u64 = 12_000;
@@ -31,6 +38,10 @@ impl Random {
 /// A worker on its machine.
 struct Machine {
     worker: Worker<u64>,
+    /// Its seed, with which its name in the store ends.
+    seed: u64,
+    /// Since when the store knows less of each counter than runs here, unless it was told since.
+    unknown_since: [Option<u64>; 2],
     /// Its clock runs by this many parts in a thousand.
     rate: u64,
     paused_until: u64,
@@ -41,11 +52,30 @@ struct Machine {
 /// A request that runs.
 struct Running {
     machine: usize,
-    cost: u64,
+    wants: Wants,
     slots: HeldSlots,
     ends: u64,
-    /// Whether its machine stood still for so long that others may have its slots.
-    is_debt: bool,
+    /// Of which counters others may have its slots.
+    is_debt: [bool; 2],
+}
+
+/// What a request wants.
+#[derive(Clone, Copy, PartialEq, Eq)]
+struct Wants {
+    cost: u64,
+    /// Its limit of each counter. 0: it needs none.
+    limits: [u64; 2],
+}
+
+/// A call on its way to the store.
+struct Flight {
+    arrives: u64,
+    machine: usize,
+    id: CallId,
+    request: ReserveRequest,
+    sent: u64,
+    /// Whether its answer is lost.
+    is_lost: bool,
 }
 
 /// A request that waits.
@@ -53,18 +83,20 @@ struct Pending {
     machine: usize,
     ticket: Ticket,
     since: u64,
-    cost: u64,
+    wants: Wants,
 }
 
 struct World {
     random: Random,
     config: Arc<Config>,
+    /// The document that replaces it.
+    next_config: Config,
+    /// Nothing is lost and nobody stands still, so `on_failure: allow` admits nobody.
+    is_healthy: bool,
     max_wait: u64,
     machines: Vec<Machine>,
     store: ModelStore,
-    /// Calls on their way to the store: when they arrive, from which machine, and whether the
-    /// answer is lost.
-    calls: Vec<(u64, usize, CallId, ReserveRequest, bool)>,
+    calls: Vec<Flight>,
     running: Vec<Running>,
     pending: BTreeMap<u64, Pending>,
     next: u64,
@@ -76,23 +108,41 @@ impl World {
     fn new(seed: u64) -> Self {
         let mut random = Random(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1);
         let max_wait = [0, 300][random.below(2) as usize];
-        let text = format!(
-            r#"{{"domain":"d","store":{{"cluster":"c","timeout":"{TIMEOUT}ms","on_failure":"deny"}},"policies":[
-                {{"name":"a","partition_by":[],"in_flight":{LIMIT},"max_wait":"{max_wait}ms"}}]}}"#
-        );
-        let config = Arc::new(Config::parse(text.as_bytes()).unwrap());
-        let machine = |i: u64| Machine {
-            worker: Worker::new(Arc::clone(&config), seed * 10 + i),
-            rate: 980 + 20 * i,
-            paused_until: 0,
-            arrives: Vec::new(),
+        let is_healthy = random.one_in(4);
+        let on_failure = if is_healthy { "allow" } else { "deny" };
+        let text = |policies: &str| {
+            let text = format!(
+                r#"{{"domain":"d","live":true,"store":{{"cluster":"c","timeout":"{TIMEOUT}ms",
+                    "on_failure":"{on_failure}"}},"policies":[{policies}]}}"#
+            );
+            Config::parse(text.as_bytes()).unwrap()
+        };
+        let a = |limit| {
+            let name = r#""name":"a","partition_by":[]"#;
+            format!(r#"{{{name},"in_flight":{limit},"max_wait":"{max_wait}ms"}}"#)
+        };
+        let g = r#"{"name":"g","partition_by":[],"in_flight":5}"#;
+        let config = Arc::new(text(&format!("{},{g}", a(LIMIT))));
+        let next_config = text(&format!("{g},{}", a(LOWERED)));
+        let machine = |i: u64| {
+            let seed = seed * 10 + i;
+            Machine {
+                worker: Worker::new(Arc::clone(&config), seed),
+                seed,
+                unknown_since: [None; 2],
+                rate: 980 + 20 * i,
+                paused_until: 0,
+                arrives: Vec::new(),
+            }
         };
         let machines = (0..3).map(machine).collect();
         Self {
             random,
             max_wait,
+            is_healthy,
             machines,
             config,
+            next_config,
             store: ModelStore::default(),
             calls: Vec::new(),
             running: Vec::new(),
@@ -140,34 +190,45 @@ impl World {
         self.check();
     }
 
-    /// Pauses and crashes.
+    /// Pauses, crashes, another document, and a store that starts empty.
     fn disturb(&mut self) {
         let machine = self.random.below(3) as usize;
-        if self.random.one_in(400) && !self.is_paused(machine) {
-            let length = if self.random.one_in(4) { LONG_PAUSE } else { self.random.below(3_000) };
+        if !self.is_healthy && self.random.one_in(400) && !self.is_paused(machine) {
+            let is_long = self.random.one_in(4);
+            let length = if is_long { LONG_PAUSE } else { self.random.below(3_000) };
             self.machines[machine].paused_until = self.now + length;
-            if length == LONG_PAUSE {
-                let own = self.running.iter_mut().filter(|it| it.machine == machine);
-                own.for_each(|running| running.is_debt = true);
-            }
         }
         if self.random.one_in(1_500) {
-            let seed = self.random.below(u64::MAX);
+            let seed = self.random.below(1 << 40);
             let config = Arc::clone(&self.config);
             let old = &mut self.machines[machine];
-            *old = Machine { worker: Worker::new(config, seed), arrives: Vec::new(), ..*old };
-            self.calls.retain(|(_, of, ..)| *of != machine);
+            let (worker, arrives) = (Worker::new(config, seed), Vec::new());
+            *old = Machine { worker, seed, arrives, unknown_since: [None; 2], ..*old };
+            self.calls.retain(|flight| flight.machine != machine);
             self.running.retain(|running| running.machine != machine);
             self.pending.retain(|_, pending| pending.machine != machine);
+        }
+        if self.random.one_in(1_000) && !self.is_paused(machine) {
+            let (next, now) = (self.next_config.clone(), self.clock(machine));
+            self.machines[machine].worker.swap(next, now);
+        }
+        if !self.is_healthy && self.random.one_in(2_000) {
+            self.store.forget();
+            self.machines.iter_mut().for_each(|it| it.unknown_since = [Some(self.now); 2]);
         }
     }
 
     fn carry_out(&mut self) {
         let (due, rest) =
-            std::mem::take(&mut self.calls).into_iter().partition(|it| it.0 <= self.now);
+            std::mem::take(&mut self.calls).into_iter().partition(|it| it.arrives <= self.now);
         self.calls = rest;
-        let due: Vec<(u64, usize, CallId, ReserveRequest, bool)> = due;
-        for (_, machine, id, request, is_lost) in due {
+        let due: Vec<Flight> = due;
+        for Flight { machine, id, request, sent, is_lost, .. } in due {
+            for said in &request.reservations {
+                let counter = KEYS.iter().position(|key| **key == *said.key).unwrap();
+                let of = &mut self.machines[machine].unknown_since[counter];
+                *of = of.filter(|since| *since > sent);
+            }
             let grants = request.reservations.iter();
             let grants = grants.map(|one| Ok(self.store.reserve(one, self.now))).collect();
             if !is_lost {
@@ -181,7 +242,8 @@ impl World {
     fn send(&mut self, machine: usize, quiet: bool) {
         let now = self.clock(machine);
         while let Some(call) = self.machines[machine].worker.next_call(now) {
-            let mut fates = || if quiet { 99 } else { self.random.below(20) };
+            let is_safe = quiet || self.is_healthy;
+            let mut fates = || if is_safe { 99 } else { self.random.below(20) };
             let (to, back) = (fates(), fates());
             let gives_up = self.now + TIMEOUT + 1;
             self.machines[machine].arrives.push((gives_up, call.id, None));
@@ -192,7 +254,9 @@ impl World {
                 _ => 1 + self.random.below(10),
             };
             let arrives = self.now + delay;
-            self.calls.push((arrives, machine, call.id, call.request, back == 0));
+            let OutgoingCall { id, request, .. } = call;
+            let (sent, is_lost) = (self.now, back == 0);
+            self.calls.push(Flight { arrives, machine, id, request, sent, is_lost });
         }
     }
 
@@ -210,15 +274,29 @@ impl World {
 
     fn arrive(&mut self, machine: usize) {
         let cost = 1 + self.random.below(4) / 3;
-        let checks = checks_of(&self.config, &[0], "x", cost);
+        let config = Arc::clone(self.machines[machine].worker.config());
+        let a = config.policies.iter().position(|policy| &*policy.name == "a").unwrap();
+        let mut policies = [vec![a], vec![a], vec![1 - a], vec![0, 1]];
+        let policies = std::mem::take(&mut policies[self.random.below(4) as usize]);
+        let mut checks = checks_of(&config, &policies, "x", cost);
+        let mut limits = [0; 2];
+        for check in &mut checks {
+            let counter = KEYS.iter().position(|key| **key == *check.counter.key).unwrap();
+            // A tier has a limit of its own.
+            if counter == 0 && self.random.one_in(4) {
+                check.counter.quota = 2;
+            }
+            limits[counter] = check.counter.quota;
+        }
+        let wants = Wants { cost, limits };
         self.next += 1;
         let (who, now) = (self.next, self.clock(machine));
         match self.machines[machine].worker.submit(who, checks, now) {
             Submitted::Waiting(ticket) => {
-                let pending = Pending { machine, ticket, since: self.now, cost };
+                let pending = Pending { machine, ticket, since: self.now, wants };
                 self.pending.insert(who, pending);
             }
-            Submitted::Decided(Decision::Admit(admission)) => self.run(machine, cost, admission),
+            Submitted::Decided(Decision::Admit(admission)) => self.run(machine, wants, admission),
             Submitted::Decided(_) => {}
             Submitted::Counting(_) => panic!("no shadow policy"),
         }
@@ -254,26 +332,66 @@ impl World {
         for (who, pending, decision) in decided {
             if let Decision::Admit(admission) = decision {
                 let mut all = self.pending.iter();
-                let earlier = all.find(|(other, of)| **other < who && of.machine == machine);
+                // One with two policies may wait for the other one.
+                let earlier = all.find(|(other, of)| {
+                    let is_alike =
+                        of.wants.limits == pending.wants.limits && of.wants.limits[1] == 0;
+                    **other < who && of.machine == machine && is_alike
+                });
                 assert!(self.max_wait == 0 || earlier.is_none(), "{who} overtook another one");
-                self.run(machine, pending.cost, admission);
+                self.run(machine, pending.wants, admission);
             }
         }
     }
 
-    fn run(&mut self, machine: usize, cost: u64, admission: Admission) {
+    fn run(&mut self, machine: usize, wants: Wants, admission: Admission) {
         assert!(!admission.slots.is_empty());
+        assert_eq!(admission.uncounted, None);
         self.admitted += 1;
         let length = if self.random.one_in(20) { 8_000 } else { self.random.below(400) };
         let (slots, ends) = (admission.slots, self.now + length);
-        self.running.push(Running { machine, cost, slots, ends, is_debt: false });
+        self.running.push(Running { machine, wants, slots, ends, is_debt: [false; 2] });
     }
 
-    fn check(&self) {
-        let counts =
-            |it: &&Running| !it.is_debt && self.machines[it.machine].paused_until <= self.now;
-        let live: u64 = self.running.iter().filter(counts).map(|running| running.cost).sum();
-        assert!(live <= LIMIT, "{live} units run at once at {}", self.now);
+    fn check(&mut self) {
+        for (machine, of) in self.machines.iter_mut().enumerate() {
+            let name_ends = format!(".{:x}", of.seed);
+            for (counter, key) in KEYS.iter().enumerate() {
+                let is_here =
+                    |it: &&mut Running| it.machine == machine && it.wants.limits[counter] > 0;
+                let live: u64 =
+                    self.running.iter_mut().filter(is_here).map(|it| it.wants.cost).sum();
+                let held = self.store.held_by(key, &name_ends, self.now);
+                // A field is deleted only if its worker was silent for 9 s, or the store forgot.
+                let unknown = &mut of.unknown_since[counter];
+                if held.is_none() {
+                    unknown.get_or_insert(self.now);
+                }
+                if unknown.is_some() {
+                    let here = self.running.iter_mut().filter(is_here);
+                    here.for_each(|running| running.is_debt[counter] = true);
+                } else {
+                    let held = held.unwrap_or_default();
+                    assert!(live <= held, "{live} of {machine} run, and the store knows of {held}");
+                }
+                if live == 0 && held.is_none() {
+                    continue;
+                }
+                // Who runs for its while says so at least every 3 s, and again if that was lost.
+                let silent = self.now.saturating_sub(unknown.unwrap_or(self.now));
+                let is_awake = of.paused_until + 3_500 < self.now;
+                assert!(live == 0 || !is_awake || silent < 5_000, "unknown for {silent} ms");
+            }
+        }
+        // Of those with a limit, or a lower one, no more run than this limit: the last of them was
+        // granted its slots when no more ran.
+        for (counter, limit) in [(0, 2), (0, LOWERED), (0, LIMIT), (1, 5)] {
+            let counts = |it: &&Running| {
+                !it.is_debt[counter] && (1..=limit).contains(&it.wants.limits[counter])
+            };
+            let live: u64 = self.running.iter().filter(counts).map(|it| it.wants.cost).sum();
+            assert!(live <= limit, "{live} units of {limit} run at once at {}", self.now);
+        }
         for (who, pending) in &self.pending {
             let waited = self.now.saturating_sub(pending.since);
             let paused = self.machines[pending.machine].paused_until;
@@ -293,39 +411,37 @@ fn random_histories_never_exceed_the_limit_and_leak_nothing() {
         let mut world = World::new(seed);
         for _ in 0..4_000 {
             world.step(false);
-            if world.random.one_in(3_000) {
-                // Held slots are said again within a heartbeat; until then nothing new may run.
-                let all_quiet = world.running.is_empty() && world.pending.is_empty();
-                if all_quiet {
-                    world.store.forget();
-                }
-            }
         }
         admitted += world.admitted;
         // All ends, and after a while nothing is left.
         for _ in 0..5_000 {
             world.step(true);
         }
-        assert_eq!(world.store.held(KEY, world.now), 0, "seed {seed}");
+        for key in KEYS {
+            assert_eq!(world.store.held(key, world.now), 0, "seed {seed}");
+        }
         assert!(world.pending.is_empty() && world.running.is_empty(), "seed {seed}");
         for machine in &world.machines {
             assert!(machine.worker.slots.is_empty(), "seed {seed}");
         }
-        for _ in 0..LIMIT {
-            let checks = checks_of(&world.config, &[0], "x", 1);
+        let config = Arc::clone(world.machines[0].worker.config());
+        let a = config.policies.iter().position(|policy| &*policy.name == "a").unwrap();
+        let limit = config.policies[a].quota;
+        for _ in 0..limit {
+            let checks = checks_of(&config, &[a], "x", 1);
             let now = world.clock(0);
             world.next += 1;
             let who = world.next;
             if let Submitted::Waiting(ticket) = world.machines[0].worker.submit(who, checks, now) {
-                let since = world.now;
-                world.pending.insert(who, Pending { machine: 0, ticket, since, cost: 1 });
+                let (since, wants) = (world.now, Wants { cost: 1, limits: [limit, 0] });
+                world.pending.insert(who, Pending { machine: 0, ticket, since, wants });
             }
         }
         let before = world.admitted;
         for _ in 0..12 {
             world.step(true);
         }
-        assert_eq!(world.admitted - before, LIMIT, "seed {seed}: all slots are there");
+        assert_eq!(world.admitted - before, limit, "seed {seed}: all slots are there");
     }
     assert!(admitted > 120 * 60, "only {admitted} were admitted");
 }

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, HashMap};
 use quotagate_protocol::{Grant, Kind, Reservation};
 
 /// The fields of each counter's hash, by worker.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(super) struct ModelStore {
     hashes: HashMap<String, BTreeMap<String, Field>>,
     used: HashMap<String, u64>,
@@ -24,12 +24,12 @@ struct Field {
 impl ModelStore {
     /// Carries out one reservation. Quotas have one window that never ends.
     pub(super) fn reserve(&mut self, asked: &Reservation, now: u64) -> Grant {
-        let Reservation { quota, want, min, .. } = *asked;
+        let Reservation { quota, want, min, spare, .. } = *asked;
         let key = asked.key.to_string();
         let Some(holding) = asked.holding.as_ref().filter(|_| asked.kind == Kind::InFlight) else {
             let used = self.used.entry(key).or_default();
             let free = quota.saturating_sub(*used);
-            let granted = if free < min { 0 } else { want.min(free) };
+            let granted = if free < min { 0 } else { (want + spare).min(free) };
             *used += granted;
             let (used, reset_ms) = (*used, 60_000);
             return Grant { granted, used, quota, reset_ms, window: 9, ..Grant::default() };
@@ -71,6 +71,13 @@ impl ModelStore {
         let live = |field: &&Field| field.expires > now;
         let fields = self.hashes.get(key).into_iter().flat_map(|fields| fields.values());
         fields.filter(live).map(|field| field.held).sum()
+    }
+
+    /// What the worker whose name ends like this holds of a counter. `None`: it has no field.
+    pub(super) fn held_by(&self, key: &str, name_ends: &str, now: u64) -> Option<u64> {
+        let mut fields = self.hashes.get(key)?.iter();
+        let own = fields.find(|(name, field)| name.ends_with(name_ends) && field.expires > now);
+        own.map(|(_, field)| field.held)
     }
 
     /// Redis starts empty.
