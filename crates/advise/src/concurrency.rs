@@ -202,39 +202,39 @@ mod tests {
         list.iter().map(span).collect()
     }
 
-    fn all(mut batch: Vec<Span>) -> (Vec<(u32, u64)>, Vec<(u32, u64)>) {
+    fn all(mut batch: Vec<Span>) -> [Vec<(u32, u64)>; 2] {
         let spans = Spans::new(1 << 20, 1);
         spans.add(&mut batch, 0);
         let Concurrent { arrivals, peaks, late, one_in } = spans.finish();
         assert_eq!((late, one_in), (0, 1));
-        (arrivals.iter().collect(), peaks.iter().collect())
+        [arrivals, peaks].map(|tally| tally.iter().collect())
     }
 
     #[test]
     fn requests_that_overlap_run_at_once_in_any_order_of_lines() {
         // At 0 one runs, at 5 two; at 10 the first has ended, at 12 three run.
         let mut list = [(0, 10, 1), (5, 10, 1), (10, 10, 1), (12, 1, 1)];
-        let expected = (vec![(1, 1), (2, 2), (3, 1)], vec![(3, 1)]);
+        let expected = [vec![(1, 1), (2, 2), (3, 1)], vec![(3, 1)]];
         assert_eq!(all(of(7, &list)), expected);
         list.reverse();
         assert_eq!(all(of(7, &list)), expected);
         // Another user does not count with them.
         let both = [of(7, &list), of(8, &[(6, 100, 1)])].concat();
-        assert_eq!(all(both), (vec![(1, 2), (2, 2), (3, 1)], vec![(1, 1), (3, 1)]));
+        assert_eq!(all(both), [vec![(1, 2), (2, 2), (3, 1)], vec![(1, 1), (3, 1)]]);
     }
 
     #[test]
     fn zero_durations_take_a_millisecond_and_costs_take_slots() {
         let list = [(0, 0, 1), (0, 0, 1), (1, 0, 1)];
-        assert_eq!(all(of(7, &list)), (vec![(1, 2), (2, 1)], vec![(2, 1)]));
+        assert_eq!(all(of(7, &list)), [vec![(1, 2), (2, 1)], vec![(2, 1)]]);
         let list = [(0, 10, 4), (5, 1, 2)];
-        assert_eq!(all(of(7, &list)), (vec![(4, 1), (6, 1)], vec![(6, 1)]));
+        assert_eq!(all(of(7, &list)), [vec![(4, 1), (6, 1)], vec![(6, 1)]]);
     }
 
     #[test]
     fn huge_values_saturate() {
         let list = [(0, u32::MAX, u32::MAX), (1, u32::MAX, u32::MAX), (i64::MAX - 1, u32::MAX, 1)];
-        let (arrivals, peaks) = all(of(7, &list));
+        let [arrivals, peaks] = all(of(7, &list));
         assert_eq!((&arrivals[1], &peaks[..]), (&(u32::MAX, 2), &[(u32::MAX, 1)][..]));
     }
 
