@@ -21,7 +21,7 @@
 //!   the users, twice.
 //!
 //! While all counts fit, all numbers are exact for any order of lines. `count/shard.rs` describes
-//! what happens then.
+//! what happens then, and `concurrency.rs` how running requests are counted.
 //!
 //! ```no_run
 //! use quotagate_advise::{Length, Options, advise};
@@ -37,6 +37,7 @@
 //! ```
 
 mod advice;
+mod concurrency;
 mod count;
 mod display;
 mod error;
@@ -48,8 +49,8 @@ mod run;
 mod window;
 
 pub use self::advice::{
-    Advice, Candidate, Damage, Excluded, MalformedLine, Percentile, Reading, Sample, TopUser,
-    WindowAdvice, WithoutTop,
+    Advice, Candidate, Damage, Excluded, InFlightAdvice, InFlightLimit, InFlightPercentile,
+    MalformedLine, Percentile, Reading, Sample, TopUser, WindowAdvice, WithoutTop,
 };
 pub use self::error::Error;
 pub use self::line::{Fields, Only};

@@ -79,6 +79,10 @@ pub(crate) struct AdviseArgs {
     /// The field of the cost in units [default: each request costs one]
     #[arg(long, value_name = "FIELD")]
     cost_field: Option<String>,
+    /// Also recommend a concurrency limit (`in_flight`) from the durations of requests, in
+    /// milliseconds, in this field [default: duration, or the operator DURATION]
+    #[arg(long, value_name = "FIELD", num_args = 0..=1, require_equals = true, default_missing_value = "duration")]
+    in_flight: Option<String>,
     /// Memory for counts; if it does not suffice, numbers are estimates, and the output says so
     #[arg(long, default_value = "1GiB", value_name = "SIZE", value_parser = bytes)]
     memory: usize,
@@ -164,6 +168,7 @@ fn options(args: AdviseArgs) -> Options {
             policy: args.policy_field,
             path: args.path_field,
             cost: args.cost_field,
+            duration: args.in_flight,
         },
         only: Only { policy: args.policy, path: args.path },
         exclude: args.exclude,

@@ -1,14 +1,15 @@
 //! From counts to advice: what each quota would have refused, and the smallest quota within the
 //! limits.
 
+mod in_flight;
 mod judge;
 mod model;
 mod sample;
 mod snippet;
 
 pub use self::model::{
-    Advice, Candidate, Damage, Excluded, MalformedLine, Percentile, Reading, TopUser, WindowAdvice,
-    WithoutTop,
+    Advice, Candidate, Damage, Excluded, InFlightAdvice, InFlightLimit, InFlightPercentile,
+    MalformedLine, Percentile, Reading, TopUser, WindowAdvice, WithoutTop,
 };
 pub use self::sample::Sample;
 
@@ -26,7 +27,7 @@ const PERCENTILES: [u16; 4] = [500, 900, 990, 999];
 
 /// Judges the counts.
 pub(crate) fn of(options: &Options, outcome: Outcome) -> Result<Advice, Error> {
-    let Outcome { read, windows, policy, unreadable, damaged } = outcome;
+    let Outcome { read, windows, concurrent, policy, unreadable, damaged } = outcome;
     let Some((first_ms, last_ms)) = read.span else {
         return Err(Error::Nothing(why_nothing(options, &read)));
     };
@@ -46,10 +47,16 @@ pub(crate) fn of(options: &Options, outcome: Outcome) -> Result<Advice, Error> {
         .map(|(users, requests)| Excluded { users: users.clone(), requests: *requests })
         .collect();
     let windows: Vec<WindowAdvice> = windows.iter().map(|of| judge(options, of)).collect();
+    let has_durations = read.without_duration < read.requests;
+    let in_flight = concurrent.filter(|_| has_durations);
+    let in_flight = in_flight.map(|concurrent| in_flight::of(options.limits, &concurrent));
+    let limit = in_flight.as_ref().and_then(|of| of.recommended.as_ref()).map(|of| of.in_flight);
+    let partition = read.partition.as_deref();
     Ok(Advice {
         limits: options.limits,
-        snippet: snippet::of(options, policy.as_deref(), read.partition.as_deref(), &windows),
+        snippet: snippet::of(options, policy.as_deref(), partition, &windows, limit),
         windows,
+        in_flight,
         policy,
         read: Reading {
             lines: read.lines,
@@ -57,6 +64,7 @@ pub(crate) fn of(options: &Options, outcome: Outcome) -> Result<Advice, Error> {
             requests: read.requests,
             units: read.units,
             without_cost: read.without_cost,
+            without_duration: read.without_duration,
             without_field: read.without_field,
             not_counted: read.not_counted,
             without_user: read.without_user,

@@ -39,6 +39,9 @@ pub struct Reading {
     pub units: u64,
     /// Requests without a whole number in the field of the cost. Each counts as one unit.
     pub without_cost: u64,
+    /// Requests without a whole number in the field of the duration, if it is read. The advice on
+    /// `in_flight` leaves them out.
+    pub without_duration: u64,
     /// Requests without the field for the user.
     pub without_field: u64,
     /// Requests with empty fields: no policy counted them, or their fields were lost.
@@ -103,8 +106,60 @@ pub struct Advice {
     pub limits: Limits,
     /// The advice for each window, in the order of the options.
     pub windows: Vec<WindowAdvice>,
-    /// A policy in shadow mode for each window, as YAML.
+    /// The advice on `in_flight`, if the options name a field for durations and requests have some.
+    pub in_flight: Option<InFlightAdvice>,
+    /// A policy in shadow mode for each window, and one with `in_flight`, as YAML.
     pub snippet: String,
+}
+
+/// The advice on the number of units that run at once. A unit is a request, unless costs are read.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct InFlightAdvice {
+    /// The number of users.
+    pub users: u64,
+    /// The number of their requests.
+    pub requests: u64,
+    /// The most units of any user at once.
+    pub most: u32,
+    /// Requests that came after their time had been swept to save memory. `requests` leaves them
+    /// out.
+    pub late: u64,
+    /// One in so many users was looked at, if memory did not suffice for all; else 1.
+    pub one_in: u64,
+    /// Units that ran at once for given shares of users and requests, at most.
+    pub percentiles: Vec<InFlightPercentile>,
+    /// The smallest limit that stays below both limits of the options. None if memory did not
+    /// suffice for a single user.
+    pub recommended: Option<InFlightLimit>,
+    /// The limit one smaller; none below 1.
+    pub one_less: Option<InFlightLimit>,
+}
+
+/// Units that ran at once for a share of users and requests, at most.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct InFlightPercentile {
+    /// The share: 0.99 for 99 %.
+    pub share: f64,
+    /// When a request arrived, its own units included.
+    pub requests: u32,
+    /// At the peak of a user.
+    pub users: u32,
+}
+
+/// What a concurrency limit would have refused.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct InFlightLimit {
+    /// The limit.
+    pub in_flight: u32,
+    /// Users whom it would have refused at least once.
+    pub users: u64,
+    /// Their share of all.
+    pub users_share: f64,
+    /// Requests that arrived while too many others ran. This is an upper bound: a refused request
+    /// does not run.
+    pub requests: u64,
+    /// Their share of all.
+    pub requests_share: f64,
 }
 
 /// The advice for one window.

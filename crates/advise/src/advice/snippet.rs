@@ -5,12 +5,14 @@ use std::fmt::Write as _;
 use super::model::WindowAdvice;
 use crate::options::Options;
 
-/// The policies as YAML: one for each window with its recommended quota.
+/// The policies as YAML: one for each window with its recommended quota, and one with
+/// the recommended `in_flight`.
 pub(crate) fn of(
     options: &Options,
     policy: Option<&str>,
     partition: Option<&str>,
     windows: &[WindowAdvice],
+    in_flight: Option<u32>,
 ) -> String {
     let policy =
         options.only.policy.as_deref().or(policy).filter(|name| is_name(name)).unwrap_or("advised");
@@ -23,16 +25,22 @@ pub(crate) fn of(
         None => "the identity that the log names".to_owned(),
     };
     let mut text = "policies:\n".to_owned();
-    for of in windows {
-        let of_window = format!("{policy}-{}", of.window.name());
-        let name = if windows.len() > 1 && is_name(&of_window) { &of_window } else { policy };
-        let window = of.window.fields().join("\n    ");
-        let quota = of.recommended.quota;
+    let mut add = |suffix: &str, several: bool, limit: &str| {
+        let suffixed = format!("{policy}-{suffix}");
+        let name = if several && is_name(&suffixed) { &suffixed } else { policy };
         let _ = write!(
             text,
-            "  - name: {name}\n    partition_by: [caller] # {counted_by}\n    quota: {quota}\n    {window}\n    \
+            "  - name: {name}\n    partition_by: [caller] # {counted_by}\n    {limit}\n    \
              mode: shadow # counts and never refuses: watch shadow_refused, then remove this line\n"
         );
+    };
+    for of in windows {
+        let limit =
+            format!("quota: {}\n    {}", of.recommended.quota, of.window.fields().join("\n    "));
+        add(&of.window.name(), windows.len() > 1, &limit);
+    }
+    if let Some(in_flight) = in_flight {
+        add("in-flight", true, &format!("in_flight: {in_flight}"));
     }
     text
 }

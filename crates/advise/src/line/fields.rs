@@ -18,6 +18,9 @@ pub struct Fields {
     pub path: Option<String>,
     /// The cost of the request in units; none: one.
     pub cost: Option<String>,
+    /// The duration of the request in milliseconds, to advise on `in_flight`; none: not read. In
+    /// text, `duration` is the operator `DURATION`.
+    pub duration: Option<String>,
 }
 
 impl Fields {
@@ -43,7 +46,7 @@ pub struct Only {
 }
 
 /// How many fields are read at most.
-pub(super) const NUMBER: usize = 6;
+pub(super) const NUMBER: usize = 7;
 /// Indexes of fields.
 pub(super) const TIME: usize = 0;
 pub(super) const KEY: usize = 1;
@@ -51,3 +54,4 @@ pub(super) const POLICY: usize = 2;
 pub(super) const PATH: usize = 3;
 pub(super) const COST: usize = 4;
 pub(super) const DECISION: usize = 5;
+pub(super) const DURATION: usize = 6;

@@ -192,10 +192,12 @@ mod tests {
     #[test]
     fn fields_are_found_by_name_and_by_path() {
         let line = r#" {"a" : "x\"y\u00e9", "skip": [1, {"b": "]"}], "b": {"c": {"d": 7}, "e": null}, "f.g": true} "#;
-        let found =
-            texts(line, [Some("a"), Some("b.c.d"), Some("b.e"), Some("f.g"), Some("b"), None])
-                .unwrap();
-        assert_eq!(found, [some("x\"yé"), some("7"), None, some("true"), None, None]);
+        let found = texts(
+            line,
+            [Some("a"), Some("b.c.d"), Some("b.e"), Some("f.g"), Some("b"), None, None],
+        )
+        .unwrap();
+        assert_eq!(found, [some("x\"yé"), some("7"), None, some("true"), None, None, None]);
     }
 
     #[test]
@@ -214,7 +216,11 @@ mod tests {
             "{a:1}",
         ];
         for line in bad {
-            assert_eq!(texts(line, [Some("z"), None, None, None, None, None]), None, "{line}");
+            assert_eq!(
+                texts(line, [Some("z"), None, None, None, None, None, None]),
+                None,
+                "{line}"
+            );
         }
     }
 
@@ -239,7 +245,7 @@ mod tests {
         fn it_finds_what_serde_json_finds(fields in prop::collection::hash_map("[a-c]{1,2}", any_value(), 0..6), pretty: bool) {
             let document = json!(fields);
             let line = if pretty { serde_json::to_string_pretty(&document) } else { serde_json::to_string(&document) }.unwrap();
-            let paths = [Some("a"), Some("b.a"), Some("c.b.a"), Some("ab"), Some("zz"), None];
+            let paths = [Some("a"), Some("b.a"), Some("c.b.a"), Some("ab"), Some("zz"), None, None];
             let expected = paths.map(|path| {
                 let value = document.pointer(&format!("/{}", path?.replace('.', "/")))?;
                 match value {
@@ -253,7 +259,7 @@ mod tests {
 
         #[test]
         fn hostile_bytes_do_no_harm(bytes in prop::collection::vec(prop::sample::select(b"{}[]\":,\\ a.0n\xff".to_vec()), 0..60)) {
-            let found = find(&bytes, &[Some("a"), Some("a.a"), None, None, Some("n"), None]);
+            let found = find(&bytes, &[Some("a"), Some("a.a"), None, None, Some("n"), None, None]);
             let _ = found.map(|found| found.iter().flatten().filter_map(|raw| text(raw)).count());
         }
     }

@@ -12,7 +12,7 @@ use std::borrow::Cow;
 
 pub use self::fields::{Fields, Only};
 
-use self::fields::{COST, DECISION, KEY, NUMBER, PATH, POLICY, TIME};
+use self::fields::{COST, DECISION, DURATION, KEY, NUMBER, PATH, POLICY, TIME};
 use self::json::{Found, Paths};
 use self::operators::{quota, strftime, want};
 use self::text::Format;
@@ -28,6 +28,8 @@ pub(crate) struct Request<'l> {
     pub(crate) policy: Option<Cow<'l, [u8]>>,
     /// Absent if the field of the cost has no whole number.
     pub(crate) cost: Option<u32>,
+    /// In milliseconds. Absent if its field is not read or has no whole number.
+    pub(crate) duration_ms: Option<u32>,
 }
 
 impl Request<'_> {
@@ -114,6 +116,7 @@ impl Reader {
             fields.cost.clone(),
             // JSON has no need for the decision.
             None,
+            fields.duration.clone(),
         ];
         let mut format = Format::parse(fields.format.as_deref().unwrap_or(text::DEFAULT))?;
         let missing = want(&mut format, fields, &names);
@@ -235,7 +238,8 @@ impl Reader {
         };
         let has_cost = self.names.get(COST).is_some_and(Option::is_some);
         let cost = if has_cost { whole(text(COST).as_deref()) } else { Some(1) };
-        Some(Line::Request(Request { time_ms, key, policy, cost }))
+        let duration_ms = whole(text(DURATION).as_deref());
+        Some(Line::Request(Request { time_ms, key, policy, cost, duration_ms }))
     }
 }
 

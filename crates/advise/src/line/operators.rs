@@ -1,6 +1,6 @@
 //! Finds the operators of a format string for the fields to read.
 
-use super::fields::{COST, DECISION, Fields, KEY, NUMBER, PATH, POLICY, TIME};
+use super::fields::{COST, DECISION, DURATION, Fields, KEY, NUMBER, PATH, POLICY, TIME};
 use super::text::Format;
 use super::time::TimeFormat;
 
@@ -44,8 +44,16 @@ pub(super) fn want(
     // The decision tells whether `-` is a user. A format may do without it.
     let decision = quota("decision");
     format.want(|name| name == decision, DECISION);
-    let cost = fields.cost.as_ref()?;
-    (!format.want(|name| name == cost, COST)).then(|| format!("%{cost}%"))
+    let duration = fields.duration.as_deref();
+    let duration = duration.map(|name| if name == "duration" { "DURATION" } else { name });
+    for (field, operator) in [(COST, fields.cost.as_deref()), (DURATION, duration)] {
+        if let Some(operator) = operator
+            && !format.want(|name| name == operator, field)
+        {
+            return Some(format!("%{operator}%"));
+        }
+    }
+    None
 }
 
 /// The operator for a filter state field of the filter.

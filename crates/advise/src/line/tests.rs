@@ -15,6 +15,7 @@ fn request<'l>(key: &'l str, policy: Option<&'l str>, cost: impl Into<Option<u32
         key: Cow::Borrowed(key.as_bytes()),
         policy,
         cost: cost.into(),
+        duration_ms: None,
     })
 }
 
@@ -63,6 +64,42 @@ fn field_names_and_costs_can_be_given() {
             request("42", None, expected)
         );
     }
+}
+
+#[test]
+fn durations_are_whole_milliseconds() {
+    let duration = |fields: Fields, line: &str| match Reader::new(&fields, &Only::default())
+        .unwrap()
+        .read(line.as_bytes())
+    {
+        Line::Request(request) => request.duration_ms,
+        other => panic!("{other:?}"),
+    };
+    let fields = || Fields { duration: Some("duration".to_owned()), ..Fields::default() };
+    for (written, expected) in [
+        ("0", Some(0)),
+        ("1500", Some(1500)),
+        ("\"1500\"", Some(1500)),
+        ("99999999999999", Some(u32::MAX)),
+        ("99999999999999999999999", None),
+        ("-5", None),
+        ("1.5", None),
+        ("1e300", None),
+        ("\"-\"", None),
+        ("null", None),
+        ("[7]", None),
+    ] {
+        let line = SHIPPED.replace("\"status\"", &format!("\"duration\":{written},\"status\""));
+        assert_eq!(duration(fields(), &line), expected, "{written}");
+        assert_eq!(duration(Fields::default(), &line), None);
+    }
+    assert_eq!(duration(fields(), SHIPPED), None);
+    let line = "[2026-11-21T22:55:41.123Z] \"GET / HTTP/1.1\" 200 - 0 5 31 2 \"192.0.2.7\" \"c\" \"i\" \"a\" \"b\"";
+    let by_ip = Fields { key: Some("REQ(X-FORWARDED-FOR)".to_owned()), ..fields() };
+    assert_eq!(duration(by_ip, line), Some(31));
+    let format = Some("%START_TIME% %FILTER_STATE(wasm.quotagate.partition:PLAIN)%".to_owned());
+    let error = Reader::new(&Fields { format, ..fields() }, &Only::default()).unwrap_err();
+    assert_eq!(error, "the format has no %DURATION%");
 }
 
 #[test]

@@ -26,7 +26,8 @@ impl Advice {
             let notes = [head, window.notes(), window.percentiles()].concat();
             [notes, window.table(&self.read), self.reason(window), window.top()]
         });
-        let parts = [read].into_iter().chain(windows).chain([self.snippet.clone()]);
+        let tail = [self.in_flight(), self.snippet.clone()];
+        let parts = [read].into_iter().chain(windows).chain(tail);
         let parts: Vec<String> = parts
             .filter(|part| !part.is_empty())
             .map(|part| part.trim_end().to_owned() + "\n")
@@ -276,7 +277,7 @@ impl WindowAdvice {
     }
 }
 
-fn table(header: Vec<String>, rows: Vec<Vec<String>>) -> String {
+pub(super) fn table(header: Vec<String>, rows: Vec<Vec<String>>) -> String {
     let mut table = Table::new();
     table.load_style(NOTHING);
     table.set_header(header);

@@ -16,6 +16,7 @@ pub(crate) use self::read::Read;
 
 use self::exclude::Exclude;
 use self::progress::Bar;
+use crate::concurrency::{Concurrent, Span, Spans};
 use crate::count::{Batch, Counted, Counts, Taken};
 use crate::display::shown;
 use crate::error::Error;
@@ -28,6 +29,8 @@ use crate::window::{Numbers, Scale, Window};
 pub(crate) struct Outcome {
     pub(crate) read: Read,
     pub(crate) windows: Vec<OfWindow>,
+    /// How many units ran at once, if durations are read.
+    pub(crate) concurrent: Option<Concurrent>,
     /// The only policy in the logs.
     pub(crate) policy: Option<String>,
     /// Logs that have lines but no readable one.
@@ -55,6 +58,7 @@ pub(crate) fn run(options: &Options, windows: Vec<Window>) -> Result<Outcome, Er
         reader: &reader,
         schedule: &schedule,
         windows: windows.into_iter().map(|window| Counting::new(options, window)).collect(),
+        spans: options.fields.duration.is_some().then(|| Spans::new(share(options), threads)),
         exclude: Exclude::new(&options.exclude),
         lateness_ms: ahead,
         policy: OnceLock::new(),
@@ -71,7 +75,7 @@ pub(crate) fn run(options: &Options, windows: Vec<Window>) -> Result<Outcome, Er
             .map(|handle| handle.join().map_err(|_| Error::Panicked))
             .collect::<Result<Vec<_>, _>>()
     })?;
-    let Job { windows, policy, no_time, failure, bar, .. } = job;
+    let Job { windows, spans, policy, no_time, failure, bar, .. } = job;
     drop(bar);
     if let Some(error) = failure.into_inner().unwrap_or_else(PoisonError::into_inner) {
         return Err(error);
@@ -108,13 +112,16 @@ pub(crate) fn run(options: &Options, windows: Vec<Window>) -> Result<Outcome, Er
             OfWindow { window, scale, counted }
         })
         .collect();
-    Ok(Outcome { read, windows, policy, unreadable, damaged })
+    let concurrent = spans.map(Spans::finish);
+    Ok(Outcome { read, windows, concurrent, policy, unreadable, damaged })
 }
 
 struct Job<'a> {
     reader: &'a Reader,
     schedule: &'a Schedule<'a>,
     windows: Vec<Counting>,
+    /// Running requests, if durations are read.
+    spans: Option<Spans>,
     exclude: Exclude,
     lateness_ms: i64,
     policy: OnceLock<Vec<u8>>,
@@ -137,10 +144,15 @@ struct Lane<'j> {
     batch: Batch,
 }
 
+/// The bytes for each window, and for running requests if durations are read.
+fn share(options: &Options) -> usize {
+    let parts = options.windows.len() + usize::from(options.fields.duration.is_some());
+    options.memory / parts.max(1)
+}
+
 impl Counting {
-    /// Each window gets an equal part of the memory.
     fn new(options: &Options, window: Window) -> Self {
-        let memory = options.memory / options.windows.len().max(1);
+        let memory = share(options);
         let top = options.show_users.max(options.without_top);
         let scale = Scale::new(&window);
         let reach = scale.reach();
@@ -157,13 +169,17 @@ impl Job<'_> {
         let mut lanes: Vec<Lane<'j>> = self.windows.iter().map(lane).collect();
         let (mut read, mut chunk) = (Read::default(), Chunk::new());
         read.excluded = vec![0; self.exclude.number()];
-        let pressed = || self.windows.iter().any(|window| window.counts.pressed());
+        let mut running = Vec::new();
+        let pressed = || {
+            self.windows.iter().any(|window| window.counts.pressed())
+                || self.spans.as_ref().is_some_and(Spans::pressed)
+        };
         while let Some(piece) = self.schedule.next(thread, pressed, &mut chunk) {
             let before = (read.lines, read.malformed.number());
             read.malformed.add_too_long(piece.too_long);
             read.lines += piece.too_long;
             read.bytes += chunk.len() as u64;
-            if let Err(error) = self.chunk(piece, &chunk, &mut read, &mut lanes) {
+            if let Err(error) = self.chunk(piece, &chunk, &mut read, &mut lanes, &mut running) {
                 self.fail(error);
                 break;
             }
@@ -178,6 +194,9 @@ impl Job<'_> {
             for (window, lane) in self.windows.iter().zip(&mut lanes) {
                 window.counts.add(&mut lane.batch, lane.numbers.open(open));
             }
+            if let Some(spans) = &self.spans {
+                spans.add(&mut running, open);
+            }
             self.bar.update();
         }
         read
@@ -189,6 +208,7 @@ impl Job<'_> {
         chunk: &[u8],
         read: &mut Read,
         lanes: &mut [Lane<'_>],
+        running: &mut Vec<Span>,
     ) -> Result<(), Error> {
         let mut begin = 0;
         for end in memchr::memchr_iter(b'\n', chunk).chain([chunk.len()]) {
@@ -207,6 +227,15 @@ impl Job<'_> {
                     None if self.push(&request, lanes) => {
                         self.check_policy(&request)?;
                         read.count(&request);
+                        match request.duration_ms {
+                            Some(duration_ms) => running.push(Span {
+                                user: xxh3_64(&request.key),
+                                start_ms: request.time_ms,
+                                duration_ms,
+                                units: request.units(),
+                            }),
+                            None => read.without_duration += u64::from(self.spans.is_some()),
+                        }
                     }
                     None => read.malformed.add(piece.log, offset, line),
                 },

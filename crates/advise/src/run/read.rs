@@ -17,6 +17,8 @@ pub(crate) struct Read {
     pub(crate) units: u64,
     /// Requests without a whole number in the field of the cost. Each counts as one unit.
     pub(crate) without_cost: u64,
+    /// Requests without a whole number in the field of the duration, if it is read.
+    pub(crate) without_duration: u64,
     /// Requests without the field for the user.
     pub(crate) without_field: u64,
     /// Requests with empty fields.
@@ -59,6 +61,7 @@ impl Read {
         self.requests += other.requests;
         self.units += other.units;
         self.without_cost += other.without_cost;
+        self.without_duration += other.without_duration;
         self.without_field += other.without_field;
         self.not_counted += other.not_counted;
         self.without_user += other.without_user;

@@ -44,6 +44,23 @@ fn the_snippet_is_a_policy_in_shadow_mode() {
 }
 
 #[test]
+fn the_snippet_with_in_flight_is_a_policy_in_shadow_mode() {
+    let line = "{\"time\":1795301741,\"duration\":9,\"quota_policy\":\"p\",\"quota_partition\":\"jwt.sub=a\"}\n";
+    let fields = Fields { duration: Some("duration".to_owned()), ..Fields::default() };
+    let advice = of(&line.repeat(3), Options { fields, ..Options::default() });
+    let snippet: Value = serde_saphyr::from_str(&advice.snippet).unwrap();
+    let mut document = json!({"domain": "shop", "store": {"cluster": "s"}, "identities": {"caller": [{"client_ip": {}}]}});
+    document["policies"] = snippet["policies"].clone();
+    let config = Config::parse(document.to_string().as_bytes()).unwrap();
+    assert_eq!(config.policies.len(), 2);
+    let policy = &document["policies"][1];
+    assert_eq!(
+        (&policy["name"], &policy["in_flight"], &policy["mode"]),
+        (&json!("p-in-flight"), &json!(3), &json!("shadow"))
+    );
+}
+
+#[test]
 fn several_windows_get_advice_in_one_run() {
     let advice = advice(Options {
         windows: vec![Length::Seconds(5), Length::Seconds(60)],

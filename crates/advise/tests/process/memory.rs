@@ -71,7 +71,7 @@ fn write(path: &Path, lines: impl Iterator<Item = (u32, u32, u32)>) {
 }
 
 /// The advice, and the most bytes that were allocated for it.
-fn run(path: &Path, memory: usize) -> (Advice, usize) {
+fn run(path: &Path, memory: usize, duration: Option<String>) -> (Advice, usize) {
     let operator = |name: &str| Some(format!("REQ({name})"));
     let options = Options {
         logs: vec![path.to_owned()],
@@ -79,6 +79,7 @@ fn run(path: &Path, memory: usize) -> (Advice, usize) {
             format: Some("%START_TIME% %REQ(USER)% %REQ(COST)%".to_owned()),
             key: operator("USER"),
             cost: operator("COST"),
+            duration,
             ..Fields::default()
         },
         windows: vec![Length::Seconds(1)],
@@ -96,7 +97,7 @@ fn run(path: &Path, memory: usize) -> (Advice, usize) {
 
 /// Asserts that a run stays within its bound.
 fn bounded(path: &Path) -> Advice {
-    let (advice, most) = run(path, MEMORY);
+    let (advice, most) = run(path, MEMORY, None);
     assert!(most <= ALLOWED, "{most} bytes, of {ALLOWED}");
     advice
 }
@@ -109,7 +110,7 @@ fn memory_of_a_run_stays_within_its_bound() {
 
     // Three million users in one window, which need several times the bound.
     write(&path, (0..3_000_000).map(|user| (0, user, 1)));
-    let (advice, most) = run(&path, 1 << 30);
+    let (advice, most) = run(&path, 1 << 30, None);
     assert_eq!((advice.windows[0].users, &advice.windows[0].sample), (3_000_000, &None));
     assert!(most > ALLOWED * 2, "{most}");
     let advice = bounded(&path);
@@ -119,4 +120,14 @@ fn memory_of_a_run_stays_within_its_bound() {
     write(&path, (0..3_000_000).map(|line| (line / 100_000, line % 100_000, line * 1000)));
     let advice = bounded(&path);
     assert!(advice.windows[0].rounded && advice.windows[0].user_windows > 2_500_000, "{advice:?}");
+
+    // Three million requests of ten thousand users, each of several seconds.
+    write(&path, (0..3_000_000).map(|line| (line / 50_000, line % 10_000, 1000 + line % 4000)));
+    let (advice, most) = run(&path, MEMORY, Some("REQ(COST)".to_owned()));
+    assert!(most <= ALLOWED, "{most} bytes, of {ALLOWED}");
+    let in_flight = advice.in_flight.unwrap();
+    assert!(in_flight.one_in > 1 && in_flight.requests > 2_000_000, "{in_flight:?}");
+    let (advice, _) = run(&path, 1 << 30, Some("REQ(COST)".to_owned()));
+    let exact = advice.in_flight.unwrap();
+    assert_eq!((exact.one_in, exact.requests, exact.users), (1, 3_000_000, 10_000));
 }

@@ -260,11 +260,10 @@ fn windows_follow_the_calendar_or_slide() {
     assert!(out.contains("    window: 1m\n    sliding: true\n"), "{out}");
 }
 
-/// The example of `docs/operate/advise.md`.
-#[test]
-fn a_token_quota_is_judged_by_the_cost_in_the_log() {
+/// The log, the flags and the output of the example in a section of `docs/operate/advise.md`.
+fn example(heading: &str) -> [&'static str; 3] {
     let page = include_str!("../../../../docs/operate/advise.md");
-    let (_, section) = page.split_once("## Costs that are known afterwards\n").unwrap();
+    let (_, section) = page.split_once(&format!("## {heading}\n")).unwrap();
     let block = |text: &'static str, fence: &str| {
         let (_, rest) = text.split_once(fence).unwrap();
         rest.split_once("```").unwrap()
@@ -273,7 +272,38 @@ fn a_token_quota_is_judged_by_the_cost_in_the_log() {
     let (_, command) = after.split_once("`quotagate advise ").unwrap();
     let (flags, _) = command.split_once(" access.log`").unwrap();
     let (printed, _) = block(after, "```\n");
+    [log, flags, printed]
+}
 
+#[test]
+fn a_concurrency_limit_is_judged_by_the_durations_in_the_log() {
+    let [log, flags, printed] = example("Concurrency limits");
+    let directory = tempfile::tempdir().unwrap();
+    let without = log.replace("\"duration\":", "\"took\":");
+    let [file, without] =
+        write(directory.path(), [("log", log.as_bytes()), ("without", without.as_bytes())]);
+    let (out, _) = ends(0, &[flags, &file]);
+    assert_eq!(printed.lines().count(), 9, "{printed}");
+    for line in printed.lines() {
+        assert!(out.contains(line), "{line}: {out}");
+    }
+    let (out, _) = ends(0, &[flags, &without]);
+    assert!(out.contains("No request has a duration") && out.contains("%DURATION%"), "{out}");
+    assert!(!out.contains("in_flight: "), "{out}");
+    // Another field, and JSON.
+    let (json, _) = ends(0, &["--json", "--in-flight=took", &without]);
+    let advice: Value = serde_json::from_str(&json).unwrap();
+    assert_eq!(advice["in_flight"]["recommended"]["in_flight"], 2);
+    assert_eq!(advice["in_flight"]["percentiles"][2]["requests"], 2);
+    assert_eq!(advice["read"]["without_duration"], 1);
+    // Without the flag, durations do not matter.
+    let (out, _) = ends(0, &[&file]);
+    assert!(!out.contains("at once") && !out.contains("duration"), "{out}");
+}
+
+#[test]
+fn a_token_quota_is_judged_by_the_cost_in_the_log() {
+    let [log, flags, printed] = example("Costs that are known afterwards");
     let directory = tempfile::tempdir().unwrap();
     let [file] = write(directory.path(), [("access.log", log.as_bytes())]);
     let (out, _) = ends(0, &flags.split(' ').chain([file.as_str()]).collect::<Vec<_>>());
