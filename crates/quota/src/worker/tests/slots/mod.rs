@@ -537,3 +537,62 @@ fn request_of_a_higher_limit_does_not_wait_behind_one_of_a_lower_limit() {
     rig.pass(200);
     assert_eq!(summary(&mut rig.workers[0]), "free=+0");
 }
+
+#[test]
+fn request_that_never_fits_is_refused_at_once_and_told_no_time() {
+    let mut rig = Rig::new(1, "deny");
+    let checks = checks_of(&rig.workers[0].config, &[W], "x", 3);
+    let submitted = rig.workers[0].submit("large", checks, at(rig.now));
+    let Submitted::Decided(Decision::Refuse(refusal)) = submitted else { panic!("{submitted:?}") };
+    assert_eq!(refusal.until, at(rig.now));
+}
+
+#[test]
+fn request_that_gets_a_freed_slot_is_decided_by_its_own_document() {
+    // The first request arrived under a document that has another policy in front.
+    let text = |policies: &str| {
+        let text = format!(
+            r#"{{"domain":"d","live":true,"store":{{"cluster":"c","timeout":"50ms","on_failure":"deny"}},
+                "policies":[{policies}]}}"#
+        );
+        Config::parse(text.as_bytes()).unwrap()
+    };
+    const SLOT: &str = r#"{"name":"w","partition_by":[],"in_flight":1,"max_wait":"300ms"}"#;
+    const QUOTA: &str = r#"{"name":"q","partition_by":[],"quota":0,"window":"1m"}"#;
+    const OTHER: &str = r#"{"name":"o","partition_by":[],"in_flight":9}"#;
+    let mut rig = Rig::new(1, "deny");
+    rig.workers[0] = Worker::new(Arc::new(text(&format!("{SLOT},{QUOTA}"))), 1);
+    let old = Arc::clone(&rig.workers[0].config);
+    let mut checks = checks_of(&old, &[0, 1], "x", 1);
+    checks[1].counter.quota = 5;
+    // It holds the slot, and waits for its quota.
+    assert!(matches!(rig.workers[0].submit("old", checks, at(rig.now)), Submitted::Waiting(_)));
+    let call = rig.workers[0].next_call(at(rig.now)).unwrap();
+    let grant = rig.store.reserve(&call.request.reservations[0], rig.now);
+    let reply = ReserveReply { dials: 0, grants: vec![Ok(grant)] };
+    rig.workers[0].carried_out(call.id, reply, at(rig.now));
+    let call = rig.workers[0].next_call(at(rig.now)).unwrap();
+    rig.workers[0].swap(text(&format!("{OTHER},{SLOT}")), at(rig.now));
+    let checks = checks_of(&rig.workers[0].config, &[1], "x", 1);
+    assert!(matches!(rig.workers[0].submit("new", checks, at(rig.now)), Submitted::Waiting(_)));
+    // Its quota refuses it, so the other one gets the slot.
+    let refused = Grant { used: 5, quota: 5, reset_ms: 30_000, window: 9, ..Grant::default() };
+    let reply = ReserveReply { dials: 0, grants: vec![Ok(refused)] };
+    rig.workers[0].carried_out(call.id, reply, at(rig.now));
+    let decided = decisions(&mut rig.workers[0]);
+    let brief: Vec<String> =
+        decided.iter().map(|(who, it)| format!("{who}={}", brief(it))).collect();
+    assert_eq!(brief, ["old=-", "new=+0"]);
+    assert_eq!(rig.workers[0].config.policies.len(), 2);
+    let Decision::Admit(admission) = &decided[1].1 else { panic!() };
+    assert_eq!(admission.standings[0].policy, 1);
+}
+
+#[test]
+fn request_whose_message_is_the_probe_goes_on_to_its_quotas() {
+    let mut rig = Rig::new(1, "deny");
+    rig.give_up(0);
+    rig.now += 300;
+    rig.admit(0, &[A, Q]);
+    assert_eq!(rig.held(A), 1);
+}

@@ -1,10 +1,10 @@
 //! Random histories of three workers and a store: lost and late messages, clients that leave,
-//! pauses, crashes, clocks that run apart, a store that forgets, two policies, tiers, and a document
-//! that lowers a limit.
+//! pauses, crashes, clocks that run apart, a store that forgets, two policies, tiers, and a
+//! document that lowers a limit.
 //!
-//! What a worker's requests hold beyond its field in the store is debt. Debt comes only from a store
-//! that forgot, and from a pause that the field did not outlive. It ends with the first message that
-//! leaves after that.
+//! What a worker's requests hold beyond its field in the store is debt. Debt comes only from a
+//! store that forgot, and from a pause that the field did not outlive. It ends with the first
+//! message that leaves after that.
 
 use std::collections::BTreeMap;
 
@@ -55,7 +55,7 @@ struct Running {
     wants: Wants,
     slots: HeldSlots,
     ends: u64,
-    /// Of which counters others may have its slots.
+    /// Whether others may have its slots of each counter.
     is_debt: [bool; 2],
 }
 

@@ -275,15 +275,15 @@ impl World {
         let ends = |name: &str| {
             text.match_indices(name).map(|(from, _)| from + name.len()).collect::<Vec<_>>()
         };
-        let places: BTreeSet<usize> = NAMES.iter().flat_map(|name| ends(name)).collect();
+        let positions: BTreeSet<usize> = NAMES.iter().flat_map(|name| ends(name)).collect();
         let number = |from: usize| digits(from).parse::<u64>().unwrap_or(0);
-        let mut numbers: Vec<u64> = places.iter().map(|from| number(*from)).collect();
+        let mut numbers: Vec<u64> = positions.iter().map(|from| number(*from)).collect();
         numbers.push(0);
         numbers.sort_unstable();
         numbers.dedup();
         let mut hasher = DefaultHasher::new();
         let mut at = 0;
-        for from in places {
+        for from in positions {
             text[at..from].hash(&mut hasher);
             numbers.binary_search(&number(from)).hash(&mut hasher);
             at = from + digits(from).len();
