@@ -198,6 +198,8 @@ fn limit_holds_after_a_replica_of_redis_has_taken_over() -> Result<()> {
     };
     cluster.kill_node(primary)?;
     let failed = Instant::now();
+    // A proxy remembers the last refusal for 20 ms.
+    wait::until_true("the outage", SAID, || Ok(statuses()? == [503, 503]))?;
     wait::until_true("the replica to serve", Duration::from_secs(60), || {
         Ok(cluster.cli(other, &["CLUSTER", "INFO"])?.lines().contains("cluster_slots_fail:0")
             && statuses()? == [429, 429])
