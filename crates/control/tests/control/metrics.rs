@@ -154,6 +154,10 @@ async fn slots_that_are_held_waited_for_and_expired_are_counted() {
     say("p", "dies", 3, 3).await;
     say("q", "lives", 2, 2).await;
     sees("slots are held", &[&held("p", 3), &held("q", 2), &expired(0)]).await;
+    let (_, top) = server.get("/v1/top?policy=p").await;
+    let slots = &top["slots"][0];
+    let seen = ["policy", "held", "limit", "waiting"].map(|name| &slots[name]);
+    assert_eq!(seen, [&json!("p"), &json!(3), &json!(4), &json!(0)], "{top}");
     let waiting = "quotagate_slots{domain=\"test\",policy=\"p\",state=\"waiting\"}";
     let mut waited = false;
     for n in 0..40 {
