@@ -31,7 +31,7 @@ pub use self::domain::{
 };
 pub use self::overrides::{Allow, ClearOverride, OverrideEntry, SetOverride};
 pub use self::top::{
-    MinuteRequests, Publisher, PublisherKind, Refused, SilentProxy, Top, Uncounted,
+    MinuteRequests, PartitionSlots, Publisher, PublisherKind, Refused, SilentProxy, Top, Uncounted,
 };
 pub use self::usage::{
     PartiesPage, PartyUsage, PatternName, ProxySlots, QuotaFrom, Release, Reset, SlotsHeld, Usage,

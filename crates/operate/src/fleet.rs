@@ -42,8 +42,8 @@ use self::publish::PicturePublisher;
 pub use self::requests::{PolicySteps, Requests};
 pub(crate) use self::status::DocumentStatus;
 use crate::api::{
-    DocumentInfo, DocumentRecord, DocumentsInForce, MinuteRequests, PublisherKind, Refused,
-    ServiceRules, Top,
+    DocumentInfo, DocumentRecord, DocumentsInForce, MinuteRequests, PartitionSlots, PublisherKind,
+    Refused, ServiceRules, Top, Usage,
 };
 use crate::control::ControlHandle;
 use crate::record::documents::NamedDocuments;
@@ -52,11 +52,18 @@ use crate::watch::{
     Wanted, Watch, merged,
 };
 use crate::{MAX_POLICIES, millis};
+use futures_util::future::join_all;
 use prometheus_client::registry::Registry;
+use quotagate_protocol::Kind;
 use quotagate_store::server::DomainScope;
+use tokio::time::timeout;
 
 /// Most partitions in a list.
 const MAX_LISTED: usize = 100;
+/// Most partitions whose slots are read for one look.
+const MAX_SLOTS: usize = 20;
+/// How long that may take.
+const SLOTS_WITHIN: Duration = Duration::from_millis(700);
 /// Where the clock of the grid begins: no picture is that old.
 const EPOCH: Duration = Duration::from_secs(24 * 60 * 60);
 /// How often steps are added to minutes.
@@ -189,6 +196,7 @@ impl FleetSight<'_> {
         let them = self.others.pictures.iter().map(|(publisher, ..)| publisher.clone());
         Top {
             fullest: merge::fullest(watch, &others, limit, wanted),
+            slots: Vec::new(),
             refused: merge::beyond(watch, &others, Beyond::Refused, limit, wanted),
             would_refuse: merge::beyond(watch, &others, Beyond::LetThrough, limit, wanted),
             uncounted,
@@ -196,6 +204,31 @@ impl FleetSight<'_> {
             silent: self.fleet.proxies.silent(),
             incomplete: self.others.incomplete.clone(),
         }
+    }
+
+    /// The slots of those partitions that are of concurrency limits, in their order: of 20 at most,
+    /// read from the backend for at most 0.7 s.
+    pub async fn slots(&self, fullest: &[Usage]) -> Vec<PartitionSlots> {
+        let limited = fullest.iter().filter(|usage| usage.kind == Kind::InFlight).take(MAX_SLOTS);
+        let read = limited.map(async |usage| {
+            let Usage { domain, policy, partition, quota, .. } = usage;
+            let key = format!("{domain}:{policy}:{{{partition}}}");
+            let state = timeout(SLOTS_WITHIN, self.fleet.control.slots(&key)).await.ok()?.ok()?;
+            let mut of = PartitionSlots {
+                domain: domain.clone(),
+                policy: policy.clone(),
+                partition: partition.clone(),
+                limit: *quota,
+                ..PartitionSlots::default()
+            };
+            for holder in state.holders {
+                of.held = of.held.saturating_add(holder.held);
+                of.waiting = of.waiting.saturating_add(holder.waiting);
+                of.longest_ms = of.longest_ms.max(holder.longest_ms);
+            }
+            Some(of)
+        });
+        join_all(read).await.into_iter().flatten().collect()
     }
 
     /// Why some processes are missing.

@@ -10,6 +10,7 @@
 mod builds;
 mod calls;
 mod documents;
+mod in_flight;
 mod in_force;
 mod in_force_sightings;
 mod picture;
@@ -35,6 +36,7 @@ use quotagate_store::store::{CheckedReservation, Reserved};
 use self::builds::Builds;
 pub use self::calls::{Calls, Totals};
 pub use self::documents::{MAX_REFUSED_DOCUMENTS, RefusedDocumentSighting, RefusedDocuments};
+use self::in_flight::SlotSums;
 pub use self::in_force::{ReportedDocuments, SilentWorkers};
 pub use self::in_force_sightings::{DocumentSighting, ProxySighting, WorkerSighting, merged};
 pub use self::picture::{Pace, PolicyTotals, Series, Sighting, StoreTotals, Wanted};
@@ -94,6 +96,11 @@ impl Watch {
         registry.register("partitions_watched", help, self.watched.clone());
         let help = "Reservations of partitions that are not watched because the table is full";
         registry.register("partitions_unwatched", help, self.unwatched.clone());
+    }
+
+    /// Adds the metrics of slots, whose names say themselves what they are of.
+    pub fn register_slots(&self, registry: &mut Registry) {
+        self.families.slots.register(registry);
     }
 
     /// Records the outcome of a reservation.
@@ -165,7 +172,7 @@ impl Watch {
         }
     }
 
-    /// Drops windows that have ended, and counts debt.
+    /// Drops windows that have ended, and counts debt and slots.
     pub fn sweep(&self, now: Instant) {
         self.table.sweep(now, |key, fullness| {
             if let Some((metrics, _)) = self.metrics_of(key) {
@@ -180,9 +187,17 @@ impl Watch {
                 debts.entry(name.to_owned()).or_default().add(units);
             }
         });
+        // Policies beyond the bound are one.
+        let mut slots: HashMap<*const PolicyMetrics, SlotSums> = HashMap::new();
+        self.table.each_in_flight(now, |key, held, waiting| {
+            if let Some((metrics, _)) = self.metrics_of(key) {
+                slots.entry(Arc::as_ptr(&metrics)).or_default().add(held, waiting);
+            }
+        });
         let policies = self.policies.read().unwrap_or_else(PoisonError::into_inner);
         for (name, metrics) in policies.iter() {
             metrics.owes(debts.get(&**name).copied().unwrap_or_default());
+            metrics.holds(slots.get(&Arc::as_ptr(metrics)).copied().unwrap_or_default());
         }
     }
 

@@ -39,6 +39,7 @@ impl Read {
             window: self.window?,
             window_s: self.window_s,
             waiting: self.waiting,
+            expired: 0,
         })
     }
 

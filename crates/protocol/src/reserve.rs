@@ -169,6 +169,10 @@ pub struct Grant {
     /// requests wait or were refused. A worker that sees them keeps no idle slots.
     #[serde(skip_serializing_if = "is_default")]
     pub waiting: u64,
+    /// Slots that this call found expired, for the metrics of the store. They do not go over the
+    /// wire.
+    #[serde(skip)]
+    pub expired: u64,
 }
 
 impl Grant {

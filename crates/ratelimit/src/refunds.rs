@@ -362,6 +362,7 @@ mod tests {
             window,
             window_s: 0,
             waiting: 0,
+            expired: 0,
         };
         for (credits, is_usable) in [
             (None, false),

@@ -117,7 +117,14 @@ impl Slots {
     ) -> Reserved {
         let Holding { worker, serial, held, waiting, waited_ms, longest_ms } = holding;
         let (now_ms, ends_ms) = (millis(now), millis(now.saturating_add(HOLDING)));
-        self.workers.retain(|_, field| field.ends_ms > now_ms);
+        let mut expired = 0_u64;
+        self.workers.retain(|_, field| {
+            let lives = field.ends_ms > now_ms;
+            if !lives {
+                expired = expired.saturating_add(field.held).min(MAX_UNITS);
+            }
+            lives
+        });
         // The clock may have gone back.
         self.workers.values_mut().for_each(|field| field.ends_ms = field.ends_ms.min(ends_ms));
         let since_ms = now_ms.saturating_sub(*waited_ms);
@@ -139,6 +146,7 @@ impl Slots {
             window: *serial,
             window_s: 0,
             waiting: waiting_others,
+            expired,
         };
         if let Some(newer) = self.workers.get(worker).filter(|field| field.serial >= *serial) {
             return Ok(grant(0, sum(newer.held), 0));

@@ -77,6 +77,7 @@ impl Store {
             window: number,
             window_s: 0,
             waiting: 0,
+            expired: 0,
         })
     }
 

@@ -214,7 +214,7 @@ async fn top(State(app): AdminState, asked: Asked) -> Reply<api::Top> {
         scope @ DomainScope::Some(_) => Some(scope),
     };
     let wanted = Wanted { domain, policy, scope };
-    let top = sight.top(wanted, asked.limit.unwrap_or(LISTED));
+    let mut top = sight.top(wanted, asked.limit.unwrap_or(LISTED));
     // An empty reply to a misspelt name would look like a policy without traffic.
     if top.is_empty() {
         match (domain, policy) {
@@ -226,6 +226,7 @@ async fn top(State(app): AdminState, asked: Asked) -> Reply<api::Top> {
             (None, None) => {}
         }
     }
+    top.slots = sight.slots(&top.fullest).await;
     Ok(Json(top))
 }
 

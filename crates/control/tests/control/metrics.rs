@@ -126,6 +126,58 @@ async fn debt_is_shown_for_policies_that_settle_costs() {
 }
 
 #[tokio::test]
+async fn slots_that_are_held_waited_for_and_expired_are_counted() {
+    let server = memory().await;
+    let say = async |policy: &str, worker: &str, want: u64, waiting: u64| {
+        let holding = json!({"worker": worker, "serial": 1, "held": 0, "waiting": waiting});
+        let ask = json!({"key": format!("test:{policy}:{{*}}"), "kind": "in_flight", "quota": 4,
+            "want": want, "min": 1, "holding": holding});
+        let call = json!({"budget_ms": 5000, "reservations": [ask]}).to_string();
+        let request = Request::post("/v1/reserve").header("host", "store");
+        let request = request.body(Full::new(call.into())).unwrap();
+        assert_eq!(read(send(&server.calls, request).await).await.0, 200);
+    };
+    let sees = async |what: &str, lines: &[&str]| {
+        until(what, Duration::from_secs(20), async || {
+            let (_, text) = server.get("/metrics").await;
+            let text = text.as_str().unwrap();
+            lines.iter().all(|line| text.contains(&format!("{line}\n"))).then_some(())
+        })
+        .await;
+    };
+    let held = |policy: &str, slots: u64| {
+        format!("quotagate_slots{{domain=\"test\",policy=\"{policy}\",state=\"held\"}} {slots}")
+    };
+    let expired = |slots: u64| {
+        format!("quotagate_slots_expired_total{{domain=\"test\",policy=\"p\"}} {slots}")
+    };
+    say("p", "dies", 3, 3).await;
+    say("q", "lives", 2, 2).await;
+    sees("slots are held", &[&held("p", 3), &held("q", 2), &expired(0)]).await;
+    let (_, top) = server.get("/v1/top?policy=p").await;
+    let slots = &top["slots"][0];
+    let seen = ["policy", "held", "limit", "waiting"].map(|name| &slots[name]);
+    assert_eq!(seen, [&json!("p"), &json!(3), &json!(4), &json!(0)], "{top}");
+    let waiting = "quotagate_slots{domain=\"test\",policy=\"p\",state=\"waiting\"}";
+    let mut waited = false;
+    for n in 0..40 {
+        say("p", &format!("w{n}"), 1, 9).await;
+        let (_, text) = server.get("/metrics").await;
+        let text = text.as_str().unwrap();
+        waited |= text.contains(waiting) && !text.contains(&format!("{waiting} 0\n"));
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    assert!(waited, "the gauge is set once a second");
+    sees("nobody waits any more", &[&format!("{waiting} 0")]).await;
+    until("the slots have expired", Duration::from_secs(20), async || {
+        say("p", "asks", 1, 1).await;
+        let (_, text) = server.get("/metrics").await;
+        text.as_str().unwrap().contains(&expired(4)).then_some(())
+    })
+    .await;
+}
+
+#[tokio::test]
 async fn metrics_use_the_requested_format_and_every_family_has_help_and_type() {
     let server = memory().await;
     server.dials("test", Some(REPORT)).await;

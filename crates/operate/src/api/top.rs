@@ -11,6 +11,10 @@ use super::usage::Usage;
 pub struct Top {
     /// By the used part of their quota in the current window, the fullest first.
     pub fullest: Vec<Usage>,
+    /// The slots of those of them that are of concurrency limits, 20 at most and as the backend has
+    /// them now. Those that could not be read at once are missing.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub slots: Vec<PartitionSlots>,
     /// By refusals within about the last five minutes, the most refused first. Requests that a
     /// policy in shadow mode let through do not count.
     pub refused: Vec<Refused>,
@@ -72,6 +76,25 @@ pub struct SilentProxy {
     pub host: String,
     /// For how many milliseconds it has been silent; the longest time of several proxies.
     pub silent_ms: u64,
+}
+
+/// The slots of a partition of a concurrency limit.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PartitionSlots {
+    /// The domain.
+    pub domain: String,
+    /// The policy.
+    pub policy: String,
+    /// The partition, encoded as in keys.
+    pub partition: String,
+    /// Slots that requests hold.
+    pub held: u64,
+    /// The limit in force as far as this store knows; absent if it is unlimited or unknown.
+    pub limit: Option<u64>,
+    /// Slots that requests wait for.
+    pub waiting: u64,
+    /// For how many milliseconds its longest live request has held a slot.
+    pub longest_ms: u64,
 }
 
 /// A partition with requests beyond its quota, which were refused or let through.

@@ -174,6 +174,7 @@ mod tests {
         let grant = Grant {
             window_s: 0,
             waiting: 0,
+            expired: 0,
             granted: 1,
             used: 1,
             quota: 10,

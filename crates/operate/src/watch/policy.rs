@@ -15,6 +15,7 @@ use quotagate_protocol::dials::PolicyReport;
 
 use quotagate_store::store::{CheckedReservation, Reserved};
 
+use super::in_flight::{SlotFamilies, SlotMetrics, SlotSums};
 use super::picture::{PolicyTotals, Series};
 use crate::millis;
 
@@ -29,10 +30,13 @@ const KEPT: Duration = Duration::from_secs(5 * 60);
 /// Upper bounds of the used part of a quota.
 const FULLNESS: [f64; 9] = [0.1, 0.25, 0.5, 0.75, 0.8, 0.9, 0.95, 0.99, 1.0];
 
+/// A policy.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct Named {
-    domain: String,
-    policy: String,
+pub struct Named {
+    /// The domain.
+    pub domain: String,
+    /// The policy.
+    pub policy: String,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -53,6 +57,8 @@ pub struct Families {
     charged: Family<Named, Counter>,
     partitions_in_debt: Family<Named, Gauge>,
     units_in_debt: Family<Named, Gauge>,
+    /// Those of concurrency limits.
+    pub slots: SlotFamilies,
     fullness: Family<Named, Histogram>,
 }
 
@@ -68,6 +74,7 @@ impl Default for Families {
             charged: Family::default(),
             partitions_in_debt: Family::default(),
             units_in_debt: Family::default(),
+            slots: SlotFamilies::default(),
             fullness: Family::new_with_constructor(|| Histogram::new(FULLNESS)),
         }
     }
@@ -126,6 +133,7 @@ impl Families {
             settles: AtomicBool::new(false),
             partitions_in_debt: self.partitions_in_debt.get_or_create_owned(&named),
             units_in_debt: self.units_in_debt.get_or_create_owned(&named),
+            slots: SlotMetrics::new(self.slots.clone()),
             fullness: self.fullness.get_or_create_owned(&named),
             recent: Mutex::default(),
             named,
@@ -152,6 +160,7 @@ pub struct PolicyMetrics {
     settles: AtomicBool,
     partitions_in_debt: Gauge,
     units_in_debt: Gauge,
+    slots: SlotMetrics,
     fullness: Histogram,
     recent: Mutex<VecDeque<Step>>,
 }
@@ -197,6 +206,9 @@ impl PolicyMetrics {
                     _ => &self.granted,
                 };
                 outcome.inc();
+                if ask.holding.is_some() {
+                    self.slots.expired(&self.named, grant.expired);
+                }
                 self.units_granted.inc_by(grant.granted);
                 self.units_refused.inc_by(ask.want.saturating_sub(grant.granted));
             }
@@ -229,6 +241,11 @@ impl PolicyMetrics {
     pub fn owes(&self, debt: Debt) {
         self.partitions_in_debt.set(debt.partitions);
         self.units_in_debt.set(debt.units);
+    }
+
+    /// Sets the slots that are held and waited for.
+    pub fn holds(&self, slots: SlotSums) {
+        self.slots.set(slots);
     }
 
     /// Records how full a partition's window was when it ended.

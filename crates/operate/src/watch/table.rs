@@ -17,6 +17,8 @@ use quotagate_store::store::CheckedReservation;
 pub const MAX_WATCHED: usize = 1 << 16;
 /// Parts of the table, each with its own lock.
 const SHARDS: usize = 16;
+/// How long a request waits for slots without its worker saying so again.
+const CLAIM: Duration = Duration::from_secs(1);
 
 /// The watched partitions, by the key of their counter.
 pub struct Table {
@@ -31,6 +33,8 @@ type Shard = HashMap<Box<str>, Seen>;
 pub struct Seen {
     /// Units used.
     pub used: u64,
+    /// Slots that were asked for within a second before the answer and not granted; 0 of windows.
+    pub waiting: u64,
     /// The quota in force.
     pub quota: u64,
     /// The quota that the reservation named, before any override; `None` once a dial has changed.
@@ -71,8 +75,13 @@ impl Seen {
                 (grant.window, Duration::from_millis(grant.reset_ms))
             }
         };
+        let own = ask
+            .holding
+            .as_ref()
+            .map_or(0, |of| of.waiting.max(ask.want).saturating_sub(grant.granted));
         Self {
             used: grant.used,
+            waiting: grant.waiting.saturating_add(own),
             quota: grant.quota,
             asked: Some(ask.named_quota()),
             kind: ask.kind.clone(),
@@ -182,6 +191,19 @@ impl Table {
         }
     }
 
+    /// Names the partitions of concurrency limits: how many slots are held, and how many are waited
+    /// for.
+    pub fn each_in_flight(&self, now: Instant, mut of: impl FnMut(&str, u64, u64)) {
+        for shard in &self.shards {
+            for (key, seen) in lock(shard).iter() {
+                if seen.kind == Kind::InFlight && now < seen.end {
+                    let waits = now.saturating_duration_since(seen.at) <= CLAIM;
+                    of(key, seen.used, if waits { seen.waiting } else { 0 });
+                }
+            }
+        }
+    }
+
     /// Names the partitions whose keys begin so. Calls wait for a part of the table only while its
     /// keys are copied.
     pub fn each_key(&self, start: &str, mut key_of: impl FnMut(&str)) {
@@ -282,7 +304,16 @@ mod tests {
     }
 
     fn grant(used: u64, window: u64) -> Grant {
-        Grant { window_s: 0, waiting: 0, granted: 1, used, quota: 10, reset_ms: 60_000, window }
+        Grant {
+            window_s: 0,
+            waiting: 0,
+            expired: 0,
+            granted: 1,
+            used,
+            quota: 10,
+            reset_ms: 60_000,
+            window,
+        }
     }
 
     fn see(table: &Table, partition: &str, used: u64, window: u64) -> Observation {
@@ -365,6 +396,28 @@ mod tests {
         let mut ended = None;
         table.sweep(now + Duration::from_secs(10), |_, fullness| ended = Some(fullness));
         assert_eq!(ended, Some(0.9));
+    }
+
+    #[test]
+    fn slots_are_waited_for_until_a_second_after_the_last_message_that_says_so() {
+        let (table, now) = (Table::default(), Instant::now());
+        let holding = Holding { worker: "w".into(), serial: 1, waiting: 5, ..Holding::default() };
+        let of = Reservation { kind: Kind::InFlight, window_s: 0, want: 4, min: 1, ..ask("a") };
+        let ask = CheckedReservation::new(Reservation { holding: Some(holding), ..of }).unwrap();
+        let of_others = 2;
+        table.see(&ask, &Grant { granted: 3, waiting: of_others, ..grant(10, 1) });
+        see(&table, "a window", 9, 1);
+        let at = |ms| {
+            let mut found = Vec::new();
+            let now = now + Duration::from_millis(ms);
+            table.each_in_flight(now, |key, held, waiting| {
+                found.push((key.to_owned(), held, waiting));
+            });
+            found
+        };
+        assert_eq!(at(900), [("d:p:{a}".to_owned(), 10, 4)]);
+        assert_eq!(at(2_000), [("d:p:{a}".to_owned(), 10, 0)]);
+        assert_eq!(at(10_000), []);
     }
 
     #[test]

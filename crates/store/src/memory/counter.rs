@@ -84,7 +84,7 @@ impl Counter {
         };
         let (reset_ms, window_s) = (reset_ms.max(1), position.window_s());
         let window = position.number;
-        Ok(Grant { granted, used, quota, reset_ms, window, window_s, waiting: 0 })
+        Ok(Grant { granted, used, quota, reset_ms, window, window_s, ..Grant::default() })
     }
 
     /// Refunds units at `position`, unless that is over. Returns whether the counter is still

@@ -400,11 +400,16 @@ async fn slots_in_redis_expire_and_free_those_of_a_dead_worker_within_ten_second
     assert!((9_001..=10_000).contains(&ttl(&redis, hash)), "{}", ttl(&redis, hash));
     redis.cli(&["PERSIST", hash]).unwrap();
     let mut serial = 0;
-    until("the slots are free", Duration::from_secs(10), async || {
+    let expired = until("the slots are free", Duration::from_secs(10), async || {
         serial += 1;
-        (one(&*store, &say("b", serial, 0, 4)).await.granted == 4).then_some(())
+        let grant = one(&*store, &say("b", serial, 0, 4)).await;
+        (grant.granted == 4).then_some(grant.expired)
     })
     .await;
+    assert_eq!(expired, 4);
+    assert_eq!(one(&*store, &say("c", 1, 0, 0)).await.expired, 0, "they are told once");
+    assert_eq!(numbers(&*store, &say("c", 2, 0, 0)).await, (0, 4));
+    redis.cli(&["HDEL", hash, "c"]).unwrap();
     assert!((8_900..10_000).contains(&begun.elapsed().as_millis()), "{:?}", begun.elapsed());
     assert!((9_001..=10_000).contains(&ttl(&redis, hash)), "it was set again");
     assert_eq!(redis.cli(&["HKEYS", hash]).unwrap().lines().trim(), "b", "expired fields are gone");
@@ -424,7 +429,7 @@ async fn workers_register_again_after_redis_has_lost_everything() {
 }
 
 /// Writes any bytes into a field.
-fn write(redis: &Redis, hash: &str, worker: &str, value: &[u8]) {
+pub fn write(redis: &Redis, hash: &str, worker: &str, value: &[u8]) {
     const SCRIPT: &str = "local byte = function(x) return string.char(tonumber(x, 16)) end
         return redis.call('HSET', KEYS[1], ARGV[1], (string.gsub(ARGV[2], '%x%x', byte)))";
     let hex: String = value.iter().map(|byte| format!("{byte:02x}")).collect();

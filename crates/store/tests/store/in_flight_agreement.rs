@@ -6,10 +6,11 @@
 
 use std::cell::Cell;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 use std::time::{Duration, Instant};
 
-use crate::common::{batch, counter, open};
-use crate::in_flight::say;
+use crate::common::{batch, counter, one, open};
+use crate::in_flight::{say, write};
 use proptest::collection::vec;
 use proptest::prelude::*;
 use proptest::sample::select;
@@ -176,6 +177,30 @@ impl Said {
 fn memory_and_redis_agree_about_slots() {
     let redis = Redis::start().unwrap();
     Pair::new(&redis.url()).agree(200);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn memory_and_redis_agree_about_expired_slots() {
+    let redis = Redis::start().unwrap();
+    let other = open(&redis.url()).await;
+    let now = Arc::new(AtomicU64::new(1_800_000_000));
+    let clock = Arc::clone(&now);
+    let memory = Memory::new(Arc::new(move || Duration::from_secs(clock.load(SeqCst))));
+    let say = |worker, serial, held, want| say("expired", 9, worker, serial, held, want);
+    let held = [("a", 3), ("b", 2), ("idle", 0)];
+    for (worker, want) in held {
+        let message = say(worker, 1, 0, want);
+        assert_eq!(one(&*other, &message).await, one(&memory, &message).await);
+    }
+    for (worker, held) in held {
+        let ended = [1.0, held as f64, 1.0, 0.0, 0.0, 0.0, 0.0, -1.0].map(f64::to_le_bytes);
+        write(&redis, "qg:test:p:{expired}:slots", worker, &ended.concat());
+    }
+    now.fetch_add(9, SeqCst);
+    for (message, expired) in [(say("b", 1, 0, 1), 5), (say("c", 1, 0, 1), 0)] {
+        let (there, here) = (one(&*other, &message).await, one(&memory, &message).await);
+        assert_eq!((there.expired, there), (expired, here));
+    }
 }
 
 #[test]

@@ -8,7 +8,7 @@
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use quotagate_operate::FleetSight;
-use quotagate_operate::api::{Board, Refused};
+use quotagate_operate::api::{Board, PartitionSlots, Refused};
 use quotagate_operate::watch::{Pace, Wanted};
 use quotagate_store::server::DomainScope;
 use serde::Serialize;
@@ -31,6 +31,7 @@ pub struct PictureSource {
     backend: String,
     pace: Pace,
     boards: Vec<Board>,
+    slots: Vec<PartitionSlots>,
 }
 
 impl PictureSource {
@@ -44,6 +45,7 @@ impl PictureSource {
     ) -> Self {
         let boards = control.operate.boards.glance(domains).await;
         let health = control.store.health();
+        let slots = sight.slots(&sight.top(Wanted::default(), usize::MAX).fullest).await;
         Self {
             at_ms: now_ms(),
             step: control.operate.fleet.step(),
@@ -53,6 +55,7 @@ impl PictureSource {
             backend: control.store.control().backend().to_owned(),
             pace: sight.pace(own),
             boards,
+            slots,
         }
     }
 }
@@ -108,7 +111,14 @@ pub fn of(seen: &PictureSource, sight: &FleetSight<'_>, scope: &DomainScope) -> 
     let top = sight.top(Wanted { scope: wanted, ..Wanted::default() }, LISTED);
     let fullest = top.fullest.iter().map(|of| {
         let name = format!("{} {} {}", of.domain, of.policy, of.partition);
-        (name, Value::Object(row(of, seen.at_ms)))
+        let mut row = row(of, seen.at_ms);
+        let name_of = |of: &PartitionSlots| format!("{} {} {}", of.domain, of.policy, of.partition);
+        if let Some(slots) = seen.slots.iter().find(|slots| name_of(slots) == name) {
+            row.insert("waiting".to_owned(), slots.waiting.into());
+            let since_ms = seen.at_ms.saturating_sub(slots.longest_ms);
+            row.insert("longest_begun_ms".to_owned(), seconds(since_ms));
+        }
+        (name, Value::Object(row))
     });
     let publishers =
         top.publishers.iter().map(|of| (of.id.clone(), Value::Object(row(of, seen.at_ms))));

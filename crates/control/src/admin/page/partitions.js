@@ -19,7 +19,7 @@ function usedCell() {
   const cell = el('td', { class: 'number', 'data-label': 'used ' }, used, el('span', { class: 'bar', 'aria-hidden': 'true' }, fill));
   cell.show = (of) => {
     const from = { override: ' (override)', dial: ' (dial)' }[of.quota_from] ?? '';
-    const debt = of.debt > 0 ? `, ${units(of.debt)} in debt` : '';
+    const debt = of.debt > 0 ? `, ${units(of.debt)} in debt` : of.waiting > 0 ? `, ${units(of.waiting)} waiting` : '';
     const unlimited = of.quota_from === 'unknown' ? 'of an unknown quota' : 'unlimited';
     put(used, of.quota == null ? `${units(of.used)}, ${unlimited}` : `${units(of.used)} of ${units(of.quota)}${from}${debt}`);
     const part = fullness(of);
@@ -44,6 +44,10 @@ function showTop(top) {
     return row;
   }, ({ parts }, of) => {
     parts.used.show(of);
+    if (of.kind === 'in_flight') {
+      put(parts.ends, of.longest_begun_ms === undefined ? '' : `longest since ${clock(of.longest_begun_ms + skew(), true)}`);
+      return;
+    }
     parts.ends.ends = of.ends_ms + skew();
     parts.ends.dataset.ends = '';
   });

@@ -513,6 +513,7 @@ pub async fn suggests_the_party_that_an_operator_meant(store: &Arc<dyn Store>) {
         window: 7,
         window_s: 0,
         waiting: 0,
+        expired: 0,
     };
     operate.watch.reserved(&ask.unwrap(), &Ok(grant));
     let remark = async |policy: &str, partition: &str| {

@@ -41,6 +41,7 @@ impl ModelStore {
             Ok(Grant {
                 window_s: 0,
                 waiting: 0,
+                expired: 0,
                 granted: needed + spare,
                 used: *used,
                 quota: r.quota,

@@ -198,6 +198,7 @@ fn nothing_is_refunded_if_the_counter_overflowed() {
     let full = Ok(Grant {
         window_s: 0,
         waiting: 0,
+        expired: 0,
         granted: 2,
         used: MAX_UNITS,
         quota: MAX_UNITS,

@@ -208,6 +208,7 @@ fn local_share_ends_with_the_store_window_if_that_is_known() {
         &[Ok(Grant {
             window_s: 0,
             waiting: 0,
+            expired: 0,
             granted: 1,
             used: 1,
             quota: 25,
@@ -253,6 +254,7 @@ fn known_spent_counter_precedes_a_policy_that_fails_closed() {
         &[Ok(Grant {
             window_s: 0,
             waiting: 0,
+            expired: 0,
             granted: 0,
             used: 25,
             quota: 25,

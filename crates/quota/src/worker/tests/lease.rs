@@ -32,7 +32,16 @@ fn brought(granted: u64, used: u64) -> Granted {
 }
 
 fn brought_for(granted: u64, used: u64, window: u64, reset_ms: u64) -> Granted {
-    Ok(Grant { window_s: 0, waiting: 0, granted, used, quota: 10_000, reset_ms, window })
+    Ok(Grant {
+        window_s: 0,
+        waiting: 0,
+        expired: 0,
+        granted,
+        used,
+        quota: 10_000,
+        reset_ms,
+        window,
+    })
 }
 
 /// Units of `a` that are held, and that are under way.
@@ -104,6 +113,7 @@ fn units_held_and_under_way_stay_within_a_hundredth_of_the_quota() {
     let fewer = Ok(Grant {
         window_s: 0,
         waiting: 0,
+        expired: 0,
         granted: 60,
         used: 400,
         quota: 1_000,

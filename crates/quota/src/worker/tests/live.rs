@@ -277,6 +277,7 @@ fn holds_leases(worker: &mut TestWorker, policies: &[usize]) {
         Ok(Grant {
             window_s: 0,
             waiting: 0,
+            expired: 0,
             granted,
             used: 100,
             quota,

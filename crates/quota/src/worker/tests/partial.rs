@@ -61,6 +61,7 @@ fn skewed(rate: u64) -> Healthy {
                 Ok(Grant {
                     window_s: 0,
                     waiting: 0,
+                    expired: 0,
                     granted,
                     used: granted,
                     quota,

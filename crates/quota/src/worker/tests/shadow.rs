@@ -85,6 +85,7 @@ fn leased() -> TestWorker {
     let granted = Grant {
         window_s: 0,
         waiting: 0,
+        expired: 0,
         granted: 71,
         used: 71,
         quota: 10_000,

@@ -117,7 +117,7 @@ impl<'a> Outcomes<'a> {
             }
             Operation::Reserve { reservation, .. } => {
                 let granted = whole_of(first)?;
-                let mut waiting = 0;
+                let (mut waiting, mut expired) = (0, 0);
                 let (position, reset_ms) = match reservation.window() {
                     // The slice of the moment at which the script ran.
                     window @ Window::Sliding(_) => {
@@ -131,6 +131,7 @@ impl<'a> Outcomes<'a> {
                     window @ Window::InFlight => {
                         let held_ms = whole_of(self.number()?)?;
                         waiting = whole_of(self.number()?)?;
+                        expired = whole_of(self.number()?)?;
                         let serial = reservation.holding.as_ref().map_or(0, |said| said.serial);
                         (Position::numbered(window, serial), held_ms)
                     }
@@ -143,6 +144,7 @@ impl<'a> Outcomes<'a> {
                     window: position.number,
                     window_s: position.window_s(),
                     waiting,
+                    expired,
                 }))
             }
         }
@@ -311,9 +313,11 @@ mod tests {
             window: 7,
             window_s: 0,
             waiting: 2,
+            expired: 4,
         };
-        assert_eq!(read(&[3.0, 5.0, 9.0, 9_000.0, 2.0]), ScriptAnswer::Granted(grant));
-        for wrong in [&[3.0, 5.0, 9.0, 9_000.0][..], &[3.0, 5.0, 9.0, 9_000.0, f64::NAN]] {
+        assert_eq!(read(&[3.0, 5.0, 9.0, 9_000.0, 2.0, 4.0]), ScriptAnswer::Granted(grant));
+        for wrong in [&[3.0, 5.0, 9.0, 9_000.0, 2.0][..], &[3.0, 5.0, 9.0, 9_000.0, f64::NAN, 0.0]]
+        {
             assert!(matches!(read(wrong), ScriptAnswer::Failed(StoreError::NoAnswer(_))));
         }
         assert_eq!(read(&[-2.0, 0.0, 0.0]), ScriptAnswer::OverrideElsewhere);

@@ -32,8 +32,9 @@
 -- Replies doubles of eight bytes in one text, which costs the caller far less than an array: now_ms,
 -- then three numbers for each key, in their order:
 --          granted, used, quota in force. A fourth one follows for a sliding window: reset_ms. For
---          slots a fourth and a fifth one: how long they are held in ms, or 0 if the field has this
---          serial or a later one, and nothing was changed; and what other workers wait for
+--          slots three more: how long they are held in ms, or 0 if the field has this serial or a
+--          later one, and nothing was changed; what other workers wait for; and how many slots of
+--          deleted fields had expired
 --          -1, 0, 0: that window is not the current one, nothing was changed
 --          -2, 0, 0: the override cannot be read on this node now, nothing was changed
 --          -3, adjusted units, 0
@@ -99,7 +100,7 @@ local function functions_for(slots)
         return fields, 0, 0
       end
       local ends_ms, since_ms = now_ms + HOLDING_MS, most(0, now_ms - waited_ms)
-      local others, ahead, asked, dropped, workers, newest, had = 0, 0, 0, 0, 1, nil, nil
+      local others, ahead, asked, dropped, expired, workers, newest, had = 0, 0, 0, 0, 0, 1, nil, nil
       for i = 1, #fields, 2 do
         local name, value = fields[i], fields[i + 1]
         local s, h, ends, w, since, longest, missed, kept
@@ -109,7 +110,9 @@ local function functions_for(slots)
         if s and ends <= now_ms then
           if dropped < DROPPED then
             dropped = dropped + 1
-            pcall('HDEL', key, name)
+            if pcall('HDEL', key, name) == 1 and h > 0 and h <= MOST then
+              expired = least(expired + floor(h), MOST)
+            end
           end
         else
           local is_sound = s and h >= 0 and h <= MOST and w >= 0 and w <= MOST and missed >= 0 and missed <= MOST
@@ -143,7 +146,7 @@ local function functions_for(slots)
       end
       asked = least(asked, MOST)
       if newest then
-        return 0, least(others + had, MOST), quota, 0, asked
+        return 0, least(others + had, MOST), quota, 0, asked, expired
       end
 
       if workers > WORKERS then
@@ -158,7 +161,7 @@ local function functions_for(slots)
       if fault then
         return fault, 0, 0
       end
-      return granted, least(others + held + granted, MOST), quota, HOLDING_MS, asked
+      return granted, least(others + held + granted, MOST), quota, HOLDING_MS, asked, expired
     end
   end
 
@@ -404,21 +407,21 @@ local replies, faults, at, sliding, slots = {now_ms}, nil, 2, nil, nil
 for i = 1, #ARGV do
   local key, operation = KEYS[i], ARGV[i]
   local bytes = #operation
-  local first, second, third, fourth, fifth
+  local first, second, third, fourth, fifth, sixth
   if bytes == WINDOW_BYTES or bytes == WINDOW_BYTES + 1 then
     first, second, third = adjust_window(key, operation)
   elseif bytes == SLICE_BYTES then
     sliding = sliding or functions_for(false)
     first, second, third = sliding.adjust(key, operation)
   else
-    first, second, third, fourth, fifth = reserve(key, operation, sliding, slots)
+    first, second, third, fourth, fifth, sixth = reserve(key, operation, sliding, slots)
     if not first then
       if second then
         slots = functions_for(true)
       else
         sliding = functions_for(false)
       end
-      first, second, third, fourth, fifth = reserve(key, operation, sliding, slots)
+      first, second, third, fourth, fifth, sixth = reserve(key, operation, sliding, slots)
     end
   end
   if fault_of(first) then
@@ -436,8 +439,8 @@ for i = 1, #ARGV do
     replies[at] = fourth
     at = at + 1
     if fifth then
-      replies[at] = fifth
-      at = at + 1
+      replies[at], replies[at + 1] = fifth, sixth
+      at = at + 2
     end
   end
 end

@@ -147,6 +147,7 @@ fn show(args: &TopArgs, answer: Answer<Top>, output: Output) -> Result<(), Failu
     }
     let rows = usize::try_from(args.limit).unwrap_or(usize::MAX);
     top.fullest.truncate(rows);
+    top.slots.truncate(rows);
     top.refused.truncate(rows);
     top.would_refuse.truncate(rows);
     top.uncounted.truncate(rows);

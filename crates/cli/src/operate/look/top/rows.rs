@@ -37,6 +37,7 @@ impl TopFilter {
     /// Removes the rows that are not shown.
     pub(super) fn apply(&self, top: &mut Top) {
         top.fullest.retain(|of| self.has(&[&of.domain, &of.policy, &of.partition]));
+        top.slots.retain(|of| self.has(&[&of.domain, &of.policy, &of.partition]));
         top.refused.retain(|of| self.has(&[&of.domain, &of.policy, &of.partition]));
         top.would_refuse.retain(|of| self.has(&[&of.domain, &of.policy, &of.partition]));
         top.uncounted.retain(|of| self.has(&[&of.domain, &of.policy]));

@@ -2,7 +2,9 @@
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use quotagate_operate::api::{Publisher, PublisherKind, Refused, Top, Uncounted};
+use quotagate_operate::api::{Publisher, PublisherKind, Refused, Top, Uncounted, Usage};
+
+use quotagate_protocol::Kind;
 
 use super::TopSort;
 use crate::operate::display::{Table, Weight, at_most, debt, full, quota, weight};
@@ -27,6 +29,26 @@ pub(super) fn tables(top: &Top, sort: TopSort, colour: bool) -> String {
         TopSort::Refused => format!("{refused}\n{fullest}"),
         TopSort::Full => format!("{fullest}\n{refused}"),
     };
+    if !top.slots.is_empty() {
+        out.push_str("\nSlots of concurrency limits\n");
+        let mut table = Table::new(
+            &["held", "limit", "waiting", "longest", "policy", "partition"],
+            &[0, 1, 2, 3],
+        );
+        for of in &top.slots {
+            let weight = if of.waiting > 0 { Weight::Notable } else { Weight::Plain };
+            let row = [
+                number(of.held),
+                of.limit.map_or_else(|| "-".to_owned(), number),
+                number(of.waiting),
+                if of.held > 0 { duration(of.longest_ms) } else { String::new() },
+                name(&of.domain, &of.policy),
+                of.partition.clone(),
+            ];
+            table.row(weight, row);
+        }
+        out.push_str(&table.render(colour));
+    }
     if !top.uncounted.is_empty() {
         out.push_str("\nNot counted, or without an identity, in the last five minutes\n");
         let mut table = Table::new(&["requests", "policy", "reason"], &[0]);
@@ -65,7 +87,7 @@ fn fullest(top: &Top, colour: bool, name: impl Fn(&str, &str) -> String) -> Stri
             full(usage),
             number(usage.used),
             quota(usage),
-            duration(usage.reset_ms),
+            ends_in(usage),
             name(&usage.domain, &usage.policy),
             usage.partition.clone(),
         ];
@@ -92,6 +114,11 @@ fn refused(top: &Top, colour: bool, name: impl Fn(&str, &str) -> String) -> Stri
         out.push_str(&refusals(&top.would_refuse, colour, &name));
     }
     out
+}
+
+/// When the window of a counter ends; nothing for slots, which have none.
+pub(super) fn ends_in(usage: &Usage) -> String {
+    if usage.kind == Kind::InFlight { String::new() } else { duration(usage.reset_ms) }
 }
 
 /// What is missing, in sentences.
@@ -149,9 +176,10 @@ fn refusals(list: &[Refused], colour: bool, name: impl Fn(&str, &str) -> String)
 
 #[cfg(test)]
 mod tests {
-    use quotagate_operate::api::SilentProxy;
+    use quotagate_operate::api::{PartitionSlots, SilentProxy};
 
     use super::*;
+    use crate::operate::look::top::rows::tests::usage;
 
     #[test]
     fn sentence_names_a_few_publishers_and_counts_many() {
@@ -168,6 +196,28 @@ mod tests {
         all.extend((0..9).map(|_| publisher(PublisherKind::Proxy, "gw", 60_000)));
         let many = "Seen by 1 store and 10 proxies; the youngest runs for 5 s.";
         assert_eq!(publishers(&all, 70_000), many);
+    }
+
+    #[test]
+    fn slots_of_concurrency_limits_have_a_table_and_no_end() {
+        let usage = Usage { kind: Kind::InFlight, ..usage("exports", "jwt.sub=alice", 4) };
+        let slots = PartitionSlots {
+            domain: usage.domain.clone(),
+            policy: usage.policy.clone(),
+            partition: usage.partition.clone(),
+            held: 4,
+            limit: Some(10),
+            waiting: 2,
+            longest_ms: 9_000,
+        };
+        let top = Top { fullest: vec![usage], slots: vec![slots], ..Top::default() };
+        let shown = tables(&top, TopSort::Full, false);
+        let rows: Vec<_> =
+            shown.lines().map(|line| line.split_whitespace().collect::<Vec<_>>()).collect();
+        let words = |text: &str| -> Vec<String> { text.split(' ').map(str::to_owned).collect() };
+        for row in ["40 % 4 10 exports jwt.sub=alice", "4 10 2 9 s exports jwt.sub=alice"] {
+            assert!(rows.iter().any(|shown| *shown == words(row)), "{row}\n{shown}");
+        }
     }
 
     #[test]

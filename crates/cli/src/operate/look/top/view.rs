@@ -10,9 +10,9 @@ use ratatui::widgets::{Cell, Paragraph, Row, Table, TableState, Wrap};
 
 use super::TopSort;
 use super::rows::{PartitionName, PartitionRow, TopFilter, rows};
-use super::tables::{notices, now_ms, publishers};
+use super::tables::{ends_in, notices, now_ms, publishers};
 use crate::operate::display::{Weight, at_most, full, quota, weight};
-use crate::text::{clean, duration, moment, number};
+use crate::text::{clean, moment, number};
 
 /// Longest filter.
 const MAX_FILTER: usize = 100;
@@ -261,7 +261,7 @@ impl TopView {
                 usage.map_or_else(String::new, full),
                 usage.map_or_else(String::new, |usage| number(usage.used)),
                 usage.map_or_else(String::new, quota),
-                usage.map_or_else(String::new, |usage| duration(usage.reset_ms)),
+                usage.map_or_else(String::new, ends_in),
                 clean(&policy),
                 clean(partition),
             ];
