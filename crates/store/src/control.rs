@@ -326,7 +326,7 @@ pub struct Released {
     pub workers: u64,
     /// The slots.
     pub slots: u64,
-    /// Workers of which nobody could read what they held. No slot was granted because of them.
+    /// Workers whose fields nobody could read. While they were there, no slot was granted.
     pub unreadable: u64,
 }
 
