@@ -181,7 +181,9 @@ fn of_a_real_store() -> Result<BTreeSet<String>> {
     let ready = || Ok(http::get(store.admin_port(), "/readyz")?.status == 200);
     wait::until_true("the store is ready", patience, ready)?;
     let reservation = json!({"key": "shop:per-caller:{jwt.sub=alice}", "window_s": 60, "quota": 9, "want": 1, "min": 1});
-    let call = json!({"budget_ms": 2000, "reservations": [reservation]}).to_string();
+    let slot = json!({"key": "shop:exports:{*}", "kind": "in_flight", "quota": 4, "want": 1, "min": 1,
+        "holding": {"worker": "w", "serial": 1, "held": 0}});
+    let call = json!({"budget_ms": 2000, "reservations": [reservation, slot]}).to_string();
     let reserve = || -> Result<u16> {
         let request = Request::post("/v1/reserve", call.as_bytes())
             .header("content-type", "application/json");
