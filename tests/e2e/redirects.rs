@@ -109,7 +109,7 @@ fn admission_of_a_redirected_request_serves_no_other_request() -> Result<()> {
     Ok(())
 }
 
-/// A redirected request may come back within 10 s, so its slot waits for it. The rest is for a busy
+/// A redirected request may come back within 2 s, so its slot waits for it. The rest is for a busy
 /// machine.
 #[test]
 fn slot_of_a_redirected_request_is_free_when_it_comes_back_or_never_does() -> Result<()> {
@@ -122,7 +122,7 @@ fn slot_of_a_redirected_request_is_free_when_it_comes_back_or_never_does() -> Re
         let redirected = redirected_to(way).header("x-tenant", way);
         assert_eq!(rig.statuses(&[redirected])?, [status], "both passes need one slot");
         let next = Request::get("/x").header("x-tenant", way);
-        wait::until_true("the slot to be free", Duration::from_secs(15), || {
+        wait::until_true("the slot to be free", Duration::from_secs(8), || {
             Ok(rig.statuses(std::slice::from_ref(&next))? == [200])
         })
         .context(way)

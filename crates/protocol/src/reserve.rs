@@ -127,6 +127,10 @@ pub struct Holding {
     /// How long the oldest of these requests has waited, in milliseconds.
     #[serde(default, skip_serializing_if = "is_default")]
     pub waited_ms: u64,
+    /// How long requests of this counter wait at most, in milliseconds. What a request that arrived
+    /// earlier waited for holds up nobody: it has left. 0: unknown.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub max_wait_ms: u64,
     /// How long the worker's longest live request has held a slot, in milliseconds.
     #[serde(default, skip_serializing_if = "is_default")]
     pub longest_ms: u64,
@@ -232,6 +236,7 @@ impl Reservation {
         within("holding.held", holding.held, 0, MAX_UNITS)?;
         within("holding.waiting", holding.waiting, 0, MAX_UNITS)?;
         within("holding.waited_ms", holding.waited_ms, 0, MAX_UNITS)?;
+        within("holding.max_wait_ms", holding.max_wait_ms, 0, MAX_UNITS)?;
         within("holding.longest_ms", holding.longest_ms, 0, MAX_UNITS)
     }
 }

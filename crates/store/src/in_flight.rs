@@ -115,7 +115,7 @@ impl Slots {
         quota: u64,
         now: Duration,
     ) -> Reserved {
-        let Holding { worker, serial, held, waiting, waited_ms, longest_ms } = holding;
+        let Holding { worker, serial, held, waiting, waited_ms, max_wait_ms, longest_ms } = holding;
         let (now_ms, ends_ms) = (millis(now), millis(now.saturating_add(HOLDING)));
         let mut expired = 0_u64;
         self.workers.retain(|_, field| {
@@ -128,11 +128,19 @@ impl Slots {
         // The clock may have gone back.
         self.workers.values_mut().for_each(|field| field.ends_ms = field.ends_ms.min(ends_ms));
         let since_ms = now_ms.saturating_sub(*waited_ms);
+        // Requests that arrived before that wait no longer.
+        let oldest_ms = (*max_wait_ms > 0).then(|| now_ms.checked_sub(*max_wait_ms)).flatten();
+        let own_quota = reservation.own_quota.then(|| reservation.named_quota());
         let (mut others, mut ahead, mut asked) = (0_u64, 0_u64, 0_u64);
         for (_, field) in self.workers.iter().filter(|(name, _)| *name != worker) {
             others = others.saturating_add(field.held);
             asked = asked.saturating_add(field.asks(ends_ms));
-            if field.since_ms < since_ms && field.asks(ends_ms) > 0 {
+            // Who waits for a lower limit holds up nobody with a higher one.
+            let is_before = field.since_ms < since_ms && field.own_quota == own_quota;
+            if is_before
+                && field.asks(ends_ms) > 0
+                && oldest_ms.is_none_or(|it| it < field.since_ms)
+            {
                 ahead = ahead.saturating_add(field.waiting);
             }
         }
@@ -167,7 +175,7 @@ impl Slots {
             since_ms,
             longest_since_ms: now_ms.saturating_sub(*longest_ms),
             missed: reservation.want.saturating_sub(granted),
-            own_quota: reservation.own_quota.then(|| reservation.named_quota()),
+            own_quota,
         };
         self.workers.insert(Arc::clone(worker), field);
         Ok(grant(granted, sum(taken), millis(HOLDING)))

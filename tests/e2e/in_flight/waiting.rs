@@ -43,14 +43,14 @@ fn many_short_requests_are_all_served_and_never_more_at_once_than_the_limit() ->
         clients.into_iter().map(|client| client.join().expect("its panic was printed")).sum()
     })?;
     assert_eq!(rig.upstream.requests(), served as u64);
-    assert_eq!(rig.upstream.peak(), LIMIT, "all slots were used, and no more");
+    assert!(rig.upstream.peak() <= LIMIT, "{} ran at once", rig.upstream.peak());
     Ok(())
 }
 
 #[test]
 fn requests_that_wait_at_one_worker_are_served_in_order() -> Result<()> {
     let rig = Rig::start(patient(1))?;
-    let mut running = start(&rig, 1, &slow(1_500))?;
+    let mut running = start(&rig, 1, &slow(4_000))?;
     let names: Vec<String> = (0..8).map(|number| format!("number {number}")).collect();
     let mut clients = Vec::new();
     for name in &names {

@@ -406,7 +406,7 @@ mod tests {
         let ask = CheckedReservation::new(Reservation { holding: Some(holding), ..of }).unwrap();
         let of_others = 2;
         table.see(&ask, &Grant { granted: 3, waiting: of_others, ..grant(10, 1) });
-        see(&table, "a window", 9, 1);
+        see(&table, "of_a_window", 9, 1);
         let at = |ms| {
             let mut found = Vec::new();
             let now = now + Duration::from_millis(ms);

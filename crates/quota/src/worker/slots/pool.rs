@@ -15,7 +15,7 @@
 //! one limit and asks only for requests that have it; their turns follow each other. What it brings
 //! goes to these requests alone.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -36,15 +36,17 @@ pub(super) const EARLY: Duration = Duration::from_secs(1);
 const FRESH: Duration = Duration::from_secs(1);
 /// A worker keeps at most the free slots divided by this: other workers hardly miss them.
 const KEPT: u64 = 16;
-/// When a worker first asks again for requests that wait. Each answer that grants nothing doubles
-/// the pause, so it is never much longer than the time that the first of them has waited.
-const FIRST_PAUSE: Duration = Duration::from_millis(50);
-/// The longest of these pauses while requests of other workers wait as well. A claim that is a
-/// second old does not count, so one message may be lost.
-const LONGEST_PAUSE: Duration = Duration::from_millis(500);
-/// The longest of them while no other worker asks: a single one costs little.
-const LONGEST_ALONE: Duration = Duration::from_millis(100);
-/// How long a refusal holds for further requests. A flood costs at most 50 calls per second.
+/// The pause before a worker asks again for requests that wait: as long as the first of them has
+/// waited, between these. A slot that becomes free elsewhere may be idle for as long.
+const SHORTEST_PAUSE: Duration = Duration::from_millis(50);
+const LONGEST_PAUSE: Duration = Duration::from_millis(100);
+/// The longest pause in a crowd: Redis reads the fields of all workers for each message. A claim
+/// that is a second old does not count, so one message may be lost.
+const LONGEST_CROWDED: Duration = Duration::from_millis(500);
+/// A crowd: other workers miss slots for this many requests such as the first one.
+const CROWD: u64 = 64;
+/// How long a refusal holds for further requests. A flood costs at most 50 calls per second, and
+/// one for each slot of this worker that becomes free.
 const REMEMBERED: Duration = Duration::from_millis(20);
 /// How long a worker waits after a failed message that no request waited for.
 const PAUSE: Duration = Duration::from_millis(250);
@@ -83,10 +85,10 @@ pub(super) struct SlotPool {
     claimed: u64,
     /// When the last message left.
     said: Monotonic,
-    /// The pause before the next one that asks again for requests that wait.
-    pause: Duration,
-    /// When that one leaves.
+    /// When the next one leaves that asks again for requests that wait.
     asks_at: Monotonic,
+    /// The last message that carried each limit, of those that requests here have had lately.
+    turns: BTreeMap<u64, u64>,
     /// For the jitter of pauses.
     random: u64,
     /// No message that no request waits for leaves earlier.
@@ -109,8 +111,8 @@ pub(super) struct Queued {
     limit: u64,
     /// Whether that may differ from the policy's.
     own_quota: bool,
-    /// The last message that asked for it, or that a request before it waited for. 0: none.
-    asked: u64,
+    /// Whether a message has asked for it, or it waits without one of its own.
+    asked: bool,
     /// Whether the store has said that there are too few slots for it.
     answered: bool,
 }
@@ -124,7 +126,8 @@ impl Queued {
         enforced: bool,
     ) -> Self {
         let (limit, own_quota) = (0, false);
-        Self { ticket, cost, arrived, until, enforced, limit, own_quota, asked: 0, answered: false }
+        let (asked, answered) = (false, false);
+        Self { ticket, cost, arrived, until, enforced, limit, own_quota, asked, answered }
     }
 }
 
@@ -176,8 +179,8 @@ pub(super) enum Served {
     Taken(Balance),
     /// There are too few, and it waits on.
     Waits(Balance),
-    /// There are too few. If its message waited, or did not ask for it, the store did not count
-    /// that.
+    /// There are too few. `by_store`: the store counted this refusal. It does not if the message
+    /// said that requests wait.
     Refused { balance: Balance, by_store: bool },
     /// The store did not answer.
     Failed,
@@ -202,8 +205,8 @@ impl SlotPool {
             known_until: start,
             claimed: 0,
             said: start,
-            pause: FIRST_PAUSE,
             asks_at: start,
+            turns: BTreeMap::new(),
             random: seed | 1,
             pause_until: start,
             due: None,
@@ -273,18 +276,25 @@ impl SlotPool {
         let (limit, own_quota) = (self.limit, self.own_quota);
         let mut queued = Queued { limit, own_quota, ..queued };
         let ahead = self.queue.iter().find(|it| it.limit == limit && it.until > now);
-        let asked = match ahead {
-            Some(ahead) if ahead.answered => Some(ahead.asked),
-            Some(_) => None,
-            None => self.refuses(queued.cost, limit, now).then_some(1),
+        let is_known_full = match ahead {
+            Some(ahead) => ahead.answered,
+            None => self.refuses(queued.cost, limit, now),
         };
         let is_heard = self.heard.is_some_and(|heard| now < heard.sent + SILENCE);
-        let joins = asked.filter(|_| is_heard && queued.until > now);
-        if let Some(asked) = joins {
-            (queued.asked, queued.answered) = (asked, true);
+        let joins = is_known_full && is_heard && queued.until > now;
+        if joins {
+            (queued.asked, queued.answered) = (true, true);
+            self.ask_before(queued.until, now);
         }
         self.queue.push_back(queued);
-        joins.map(|_| self.balance(limit, now))
+        joins.then(|| self.balance(limit, now))
+    }
+
+    /// A request that no message carries yet leaves then: one must carry it before.
+    fn ask_before(&mut self, until: Monotonic, now: Monotonic) {
+        if until < self.asks_at + REMEMBERED {
+            self.asks_at = self.asks_at.min(now.max(self.said + REMEMBERED));
+        }
     }
 
     /// Whether the requests of this worker alone leave too few slots. `limit` is the one in force.
@@ -308,8 +318,7 @@ impl SlotPool {
             }
         }
         self.refused = None;
-        self.pause = FIRST_PAUSE;
-        self.asks_at = self.asks_at.min(self.said + FIRST_PAUSE);
+        self.asks_at = self.asks_at.min(self.said + SHORTEST_PAUSE);
     }
 
     /// What is left of a limit, as far as the worker knows.
@@ -350,7 +359,7 @@ impl SlotPool {
         if self.under_way.is_some() {
             return None;
         }
-        let asks = if self.queue.iter().any(|queued| queued.asked == 0) {
+        let asks = if self.queue.iter().any(|queued| !queued.asked) {
             Some(now)
         } else {
             self.queue.front().map(|_| self.asks_at)
@@ -382,7 +391,8 @@ impl SlotPool {
     ) -> Reservation {
         let held = self.live.saturating_add(self.keeps(now)).min(MAX_UNITS);
         // The requests whose turn it is: those with the limit that was asked for longest ago.
-        let next = self.queue.iter().min_by_key(|queued| queued.asked);
+        let last = |queued: &&Queued| self.turns.get(&queued.limit).copied().unwrap_or_default();
+        let next = self.queue.iter().min_by_key(last);
         let (limit, own_quota) =
             next.map_or((self.limit, self.own_quota), |queued| (queued.limit, queued.own_quota));
         let asks = || self.queue.iter().filter(|queued| queued.limit == limit);
@@ -396,22 +406,28 @@ impl SlotPool {
         let min = min.map_or(0, |queued| queued.cost);
         let shadow = want > 0 && !asks().any(|queued| queued.enforced);
         let waited_ms = first.map_or(0, |queued| millis(now, queued.arrived));
+        let max_wait_ms = asks().map(|queued| millis(queued.until, queued.arrived)).max();
         let longest_ms = self.begun.keys().next().map_or(0, |begun| millis(now, *begun));
-        if !asks().any(|queued| queued.answered) {
-            self.pause = FIRST_PAUSE;
+        if want > 0 {
+            self.turns.insert(limit, serial);
+        }
+        if self.turns.len() > 1 {
+            let limits: BTreeSet<u64> = self.queue.iter().map(|queued| queued.limit).collect();
+            self.turns.retain(|limit, _| limits.contains(limit));
         }
         for queued in self.queue.iter_mut().filter(|queued| queued.limit == limit) {
-            queued.asked = serial;
+            queued.asked = true;
         }
         if held > 0 || want > 0 {
             self.known_until = now + FORGOTTEN;
         }
         self.confirmed = self.confirmed.min(held);
         self.said = now;
-        self.asks_at = now + FIRST_PAUSE;
+        self.asks_at = now + SHORTEST_PAUSE;
         self.under_way = Some(UnderWay { serial, limit, held, want, waiting, sent: now });
         let worker = Arc::clone(worker);
-        let holding = Holding { worker, serial, held, waiting, waited_ms, longest_ms };
+        let max_wait_ms = max_wait_ms.unwrap_or_default();
+        let holding = Holding { worker, serial, held, waiting, waited_ms, max_wait_ms, longest_ms };
         Reservation {
             key: Arc::clone(key),
             kind: Kind::InFlight,
@@ -430,8 +446,9 @@ impl SlotPool {
 
     /// The store answered the message under way. Returns what becomes of requests that wait.
     pub(super) fn answered(&mut self, grant: &Grant, now: Monotonic) -> Vec<(Ticket, Served)> {
-        let Some(message) = self.under_way else { return Vec::new() };
-        let UnderWay { serial, limit, held, want, waiting, sent } = message;
+        let Some(UnderWay { serial, limit, held, want, waiting, sent }) = self.under_way else {
+            return Vec::new();
+        };
         if grant.window != serial || grant.reset_ms == 0 {
             // The store knows a newer message, so it took nothing from this one.
             return self.failed(now);
@@ -444,16 +461,19 @@ impl SlotPool {
         let others = grant.used.saturating_sub(self.confirmed);
         let Grant { quota, waiting: elsewhere, .. } = *grant;
         self.heard = Some(Heard { sent, limit, quota, others, waiting: elsewhere });
-        if grant.granted > 0 {
-            self.pause = FIRST_PAUSE;
+        let served = self.serve(limit, sent, waiting == 0 && grant.granted < want, now);
+        if let Some(first) = self.queue.iter().find(|queued| queued.limit == limit).copied() {
+            let is_crowd = elsewhere / first.cost.max(1) >= CROWD;
+            let longest = if is_crowd { LONGEST_CROWDED } else { LONGEST_PAUSE };
+            let waited = now.since(first.arrived).clamp(SHORTEST_PAUSE, longest);
+            // Each limit is asked for once in a pause.
+            let limits = u32::try_from(self.turns.len()).unwrap_or(u32::MAX).max(1);
+            self.asks_at = sent + self.jittered(waited) / limits;
+            if let Some(new) = self.queue.iter().find(|queued| queued.arrived > sent).copied() {
+                self.ask_before(new.until, now);
+            }
         }
-        if want > 0 {
-            self.asks_at = sent + self.jittered(self.pause);
-            let longest = if elsewhere > 0 { LONGEST_PAUSE } else { LONGEST_ALONE };
-            self.pause = (self.pause * 2).min(longest);
-        }
-        let counts = waiting == 0 && grant.granted < want;
-        self.serve(message, counts, now)
+        served
     }
 
     /// A pause, or up to a quarter less, so that workers do not ask all at once.
@@ -465,15 +485,16 @@ impl SlotPool {
         pause.saturating_sub(Duration::from_micros(self.random % (quarter + 1)))
     }
 
-    /// Gives the slots that are confirmed to the requests that the message under way asked for.
-    /// `by_store`: the store counted it as refused.
+    /// Gives the slots that are confirmed to the requests with this limit, for which a message was
+    /// sent then. `by_store`: the store counted what it did not grant as refused.
     fn serve(
         &mut self,
-        UnderWay { limit, .. }: UnderWay,
+        limit: u64,
+        sent: Monotonic,
         by_store: bool,
         now: Monotonic,
     ) -> Vec<(Ticket, Served)> {
-        let quota = self.heard.map_or(limit, |heard| heard.quota);
+        let (quota, others) = self.heard.map_or((limit, 0), |heard| (heard.quota, heard.others));
         let (mut served, mut waits) = (Vec::new(), VecDeque::new());
         let mut is_blocked = false;
         let mut refused: Option<u64> = None;
@@ -482,15 +503,19 @@ impl SlotPool {
                 waits.push_back(queued);
                 continue;
             }
-            let fits = self.live.saturating_add(queued.cost) <= self.confirmed(now);
+            // A slot of another limit, or of a higher one, may have become free meanwhile: it is not
+            // for this one if more are held than this limit allows.
+            let live = self.live.saturating_add(queued.cost);
+            let fits = live <= self.confirmed(now) && live.saturating_add(others) <= quota;
             if fits && !is_blocked {
                 self.hold(queued.cost, now);
                 served.push((queued.ticket, Served::Taken(self.balance(limit, now))));
                 continue;
             }
-            if queued.asked == 0 {
+            // One that joined another, which has its slots now, must ask for itself.
+            if !queued.asked || !is_blocked && queued.arrived > sent {
                 is_blocked |= queued.until > now;
-                waits.push_back(queued);
+                waits.push_back(Queued { asked: false, ..queued });
                 continue;
             }
             refused = Some(refused.map_or(queued.cost, |least| least.min(queued.cost)));
@@ -517,12 +542,10 @@ impl SlotPool {
             self.claimed = self.claimed.max(lost.waiting);
         }
         self.pause_until = now + PAUSE;
-        self.pause = FIRST_PAUSE;
         // One lost message does not end a wait. A second without an answer of this counter does.
         let is_heard = self.heard.is_some_and(|heard| now < heard.sent + SILENCE);
-        let fails = |queued: &Queued| {
-            queued.asked > 0 && !(is_heard && queued.answered && queued.until > now)
-        };
+        let fails =
+            |queued: &Queued| queued.asked && !(is_heard && queued.answered && queued.until > now);
         let (asked, rest) = self.queue.iter().copied().partition(fails);
         self.queue = rest;
         let asked: VecDeque<Queued> = asked;

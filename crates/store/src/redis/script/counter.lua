@@ -53,7 +53,7 @@ local RESERVE_BYTES = 64
 local ADJUST = '<ddd'
 local WINDOW_BYTES = 24
 local SLICE_BYTES = 32
-local SLOT_BYTES = 40 -- after a reservation, before the name
+local SLOT_BYTES = 48 -- after a reservation, before the name
 
 local call, pcall, read, write = redis.call, redis.pcall, struct.unpack, struct.pack
 local rep, spread = string.rep, unpack or table.unpack
@@ -94,12 +94,14 @@ local function functions_for(slots)
     local FIELD_BYTES = 64
 
     return function(key, operation, worker, quota, want, min, own)
-      local serial, held, waiting, waited_ms, longest_ms = read('<ddddd', operation, RESERVE_BYTES + 1)
+      local serial, held, waiting, waited_ms, max_wait_ms, longest_ms = read('<dddddd', operation, RESERVE_BYTES + 1)
       local fields = pcall('HGETALL', key)
       if fault_of(fields) then
         return fields, 0, 0
       end
       local ends_ms, since_ms = now_ms + HOLDING_MS, most(0, now_ms - waited_ms)
+      -- Requests that arrived before that wait no longer.
+      local oldest_ms = max_wait_ms > 0 and now_ms - max_wait_ms or -1
       local others, ahead, asked, dropped, expired, workers, newest, had = 0, 0, 0, 0, 0, 1, nil, nil
       for i = 1, #fields, 2 do
         local name, value = fields[i], fields[i + 1]
@@ -137,7 +139,8 @@ local function functions_for(slots)
             others, workers = others + h, workers + 1
             if ends >= ends_ms - CLAIM_MS then
               asked = asked + most(w, missed)
-              if since < since_ms then
+              -- Who waits for a lower limit holds up nobody with a higher one.
+              if since < since_ms and since > oldest_ms and kept == own then
                 ahead = ahead + w
               end
             end

@@ -15,7 +15,7 @@ pub const MAX_OPERATIONS: usize = 32;
 /// Numbers in the argument of a reservation, without that of a quota to keep.
 const NUMBERS: usize = 8;
 /// Numbers that a reservation of slots has beside them.
-const SLOT_NUMBERS: usize = 5;
+const SLOT_NUMBERS: usize = 6;
 
 /// What the script does with one counter.
 #[derive(Clone, Copy, Debug)]
@@ -213,8 +213,8 @@ fn write_reservation(
 }
 
 fn slot_numbers(holding: &Holding) -> [[u8; 8]; SLOT_NUMBERS] {
-    let Holding { worker: _, serial, held, waiting, waited_ms, longest_ms } = holding;
-    [serial, held, waiting, waited_ms, longest_ms].map(|number| double(*number))
+    let Holding { worker: _, serial, held, waiting, waited_ms, max_wait_ms, longest_ms } = holding;
+    [serial, held, waiting, waited_ms, max_wait_ms, longest_ms].map(|number| double(*number))
 }
 
 fn length(text: &str) -> u64 {

@@ -17,6 +17,8 @@ struct Field {
     serial: u64,
     expires: u64,
     waiting: u64,
+    /// The limit that it named.
+    limit: u64,
     since: u64,
     renewed: u64,
 }
@@ -47,7 +49,8 @@ impl ModelStore {
         let others: u64 = fields.values().map(|field| field.held).sum();
         let claims = fields.values().filter(|of| of.waiting > 0 && now - of.renewed < 1_000);
         let (older, waiting) = claims.fold((0, 0), |(older, all), field| {
-            let is_older = field.since < waited;
+            let waits = holding.max_wait_ms == 0 || now < field.since + holding.max_wait_ms;
+            let is_older = field.since < waited && field.limit == quota && waits;
             (older + if is_older { field.waiting } else { 0 }, all + field.waiting)
         });
         let free = quota.saturating_sub(others + holding.held).saturating_sub(older);
@@ -57,6 +60,7 @@ impl ModelStore {
             serial: holding.serial,
             expires: now + 9_000,
             waiting: holding.waiting.saturating_sub(granted),
+            limit: quota,
             since: waited,
             renewed: now,
         };
