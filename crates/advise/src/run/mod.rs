@@ -105,6 +105,8 @@ pub(crate) fn run(options: &Options, windows: Vec<Window>) -> Result<Outcome, Er
     }
     let unreadable = read.with_lines.difference(&read.readable).map(|log| path(*log)).collect();
     let policy = policy.into_inner().map(|name| shown(&name));
+    // First, because its requests take more memory than what is known of them in the end.
+    let concurrent = spans.map(|spans| spans.finish(threads));
     let windows = windows
         .into_iter()
         .map(|Counting { window, scale, counts }| {
@@ -112,7 +114,6 @@ pub(crate) fn run(options: &Options, windows: Vec<Window>) -> Result<Outcome, Er
             OfWindow { window, scale, counted }
         })
         .collect();
-    let concurrent = spans.map(Spans::finish);
     Ok(Outcome { read, windows, concurrent, policy, unreadable, damaged })
 }
 
