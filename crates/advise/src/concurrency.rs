@@ -13,6 +13,7 @@ use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
+use std::thread;
 
 use crate::count::Tally;
 
@@ -45,6 +46,9 @@ impl Span {
 /// The requests of all users, shared by all threads.
 pub(crate) struct Spans {
     shards: Vec<Mutex<SpanShard>>,
+    /// The units that ran at each arrival that was swept. All shards share it, because a tally of
+    /// large costs takes more memory than the requests of a shard.
+    arrivals: Mutex<Tally>,
     /// The most requests and peaks in a shard.
     most: usize,
     pressed: AtomicBool,
@@ -68,6 +72,7 @@ impl Spans {
     pub(crate) fn new(budget: usize, threads: usize) -> Self {
         Self {
             shards: (0..SHARDS).map(|_| Mutex::default()).collect(),
+            arrivals: Mutex::default(),
             // A thread that sweeps or enlarges a shard needs as much again.
             most: budget / (SHARDS + threads) / BYTES,
             pressed: AtomicBool::new(false),
@@ -82,7 +87,7 @@ impl Spans {
             let Some(shard) = shard else { continue };
             let mut shard = shard.lock().unwrap_or_else(PoisonError::into_inner);
             for span in part {
-                if shard.add(*span, self.most, open) {
+                if shard.add(*span, self.most, open, &self.arrivals) {
                     self.pressed.store(true, Ordering::Relaxed);
                 }
             }
@@ -95,20 +100,29 @@ impl Spans {
         self.pressed.load(Ordering::Relaxed)
     }
 
-    /// Sweeps all requests.
-    pub(crate) fn finish(self) -> Concurrent {
-        let shards = self.shards.into_iter();
-        let shards: Vec<SpanShard> = shards
-            .map(|shard| shard.into_inner().unwrap_or_else(PoisonError::into_inner))
-            .map(|mut shard| {
-                shard.sweep(i64::MAX);
-                shard
-            })
-            .collect();
+    /// Sweeps all requests on this many threads.
+    pub(crate) fn finish(self, threads: usize) -> Concurrent {
+        let (rest, arrivals) = (Mutex::new(self.shards.into_iter()), self.arrivals);
+        let next = || rest.lock().unwrap_or_else(PoisonError::into_inner).next();
+        let sweep = || {
+            let mut swept = Vec::new();
+            while let Some(shard) = next() {
+                let mut shard = shard.into_inner().unwrap_or_else(PoisonError::into_inner);
+                shard.sweep(i64::MAX, &arrivals);
+                shard.spans = Vec::new();
+                swept.push(shard);
+            }
+            swept
+        };
+        let shards: Vec<SpanShard> = thread::scope(|scope| {
+            let handles: Vec<_> = (0..threads.max(1)).map(|_| scope.spawn(sweep)).collect();
+            // A thread panics only on a bug; its peaks are dropped.
+            handles.into_iter().filter_map(|handle| handle.join().ok()).flatten().collect()
+        });
         let forgotten = shards.iter().map(|shard| shard.forgotten).max().unwrap_or_default();
-        let mut all = Concurrent { one_in: forgotten + 1, ..Concurrent::default() };
+        let arrivals = arrivals.into_inner().unwrap_or_else(PoisonError::into_inner);
+        let mut all = Concurrent { arrivals, one_in: forgotten + 1, ..Concurrent::default() };
         for shard in shards {
-            all.arrivals.merge(&shard.arrivals);
             all.late += shard.late;
             let sampled = shard.peaks.iter().filter(|(user, _)| user & forgotten == 0);
             sampled.for_each(|(_, peak)| all.peaks.add(*peak, all.one_in));
@@ -123,7 +137,6 @@ struct SpanShard {
     spans: Vec<Span>,
     /// The most units that ran at once, by user.
     peaks: Vec<(u64, u32)>,
-    arrivals: Tally,
     /// Arrivals before this time are counted.
     swept: i64,
     late: u64,
@@ -132,11 +145,11 @@ struct SpanShard {
 }
 
 impl SpanShard {
-    /// Adds a request; true if memory is scarce.
-    fn add(&mut self, span: Span, most: usize, open: i64) -> bool {
+    /// Adds a request; true if memory is scarce. A sweep for room counts into `arrivals`.
+    fn add(&mut self, span: Span, most: usize, open: i64, arrivals: &Mutex<Tally>) -> bool {
         let full = self.spans.len() + self.peaks.len() >= most;
         if full {
-            self.sweep(open);
+            self.sweep(open, arrivals);
             while self.spans.len() + self.peaks.len() > most / 2 && self.forgotten < u64::MAX >> 6 {
                 self.forgotten = self.forgotten << 1 | 1;
                 self.spans.retain(|span| span.user & self.forgotten == 0);
@@ -155,9 +168,10 @@ impl SpanShard {
     }
 
     /// Counts the arrivals before this time, and drops the requests that ended before it.
-    fn sweep(&mut self, until: i64) {
+    fn sweep(&mut self, until: i64, arrivals: &Mutex<Tally>) {
         let until = until.max(self.swept);
         self.spans.sort_unstable();
+        let mut arrivals = arrivals.lock().unwrap_or_else(PoisonError::into_inner);
         let mut ends = BinaryHeap::new();
         for spans in self.spans.chunk_by(|one, two| one.user == two.user) {
             ends.clear();
@@ -173,12 +187,13 @@ impl SpanShard {
                 ends.push(Reverse((span.end_ms(), span.units)));
                 let now = u32::try_from(running).unwrap_or(u32::MAX);
                 if span.start_ms >= self.swept {
-                    self.arrivals.add(now, self.forgotten + 1);
+                    arrivals.add(now, self.forgotten + 1);
                 }
                 peak = (span.user, now.max(peak.1));
             }
             self.peaks.extend((peak.1 > 0).then_some(peak));
         }
+        drop(arrivals);
         self.spans.retain(|span| span.start_ms >= until || span.end_ms() > until);
         // The largest peak of each user comes first, and stays.
         self.peaks.sort_unstable_by_key(|peak| Reverse(*peak));
@@ -205,7 +220,7 @@ mod tests {
     fn all(mut batch: Vec<Span>) -> [Vec<(u32, u64)>; 2] {
         let spans = Spans::new(1 << 20, 1);
         spans.add(&mut batch, 0);
-        let Concurrent { arrivals, peaks, late, one_in } = spans.finish();
+        let Concurrent { arrivals, peaks, late, one_in } = spans.finish(2);
         assert_eq!((late, one_in), (0, 1));
         [arrivals, peaks].map(|tally| tally.iter().collect())
     }
@@ -251,7 +266,7 @@ mod tests {
         }
         spans.add(&mut batch, 0);
         assert!(spans.pressed());
-        let all = spans.finish();
+        let all = spans.finish(2);
         assert_eq!((all.late, all.one_in), (0, 1));
         assert_eq!(all.arrivals.iter().collect::<Vec<_>>(), [(1, 1), (2, 1), (3, 1), (4, 99_997)]);
         assert_eq!(all.peaks.iter().collect::<Vec<_>>(), [(4, 1)]);
@@ -259,10 +274,11 @@ mod tests {
 
     #[test]
     fn late_requests_are_reported() {
-        let mut shard = SpanShard::default();
+        let (mut shard, arrivals) = (SpanShard::default(), Mutex::default());
+        let mut add = |span| shard.add(span, 2, 18, &arrivals);
         let [one, two, late] = [(10, 5, 1), (20, 5, 1), (12, 1, 1)].map(|span| of(0, &[span])[0]);
-        assert!(!shard.add(one, 2, 18) && !shard.add(two, 2, 18));
-        assert!(shard.add(late, 2, 18));
+        assert!(!add(one) && !add(two));
+        assert!(add(late));
         assert_eq!((shard.late, shard.swept), (1, 18));
     }
 
@@ -274,7 +290,7 @@ mod tests {
             let user = user.wrapping_mul(0x9e37_79b9_7f4a_7c15);
             spans.add(&mut of(user, &[(0, 10, 1), (1, 10, 1)]), 0);
         }
-        let all = spans.finish();
+        let all = spans.finish(2);
         let (users, requests) = (all.peaks.above(1).0, all.arrivals.above(0).1);
         assert!(all.one_in >= 4 && all.peaks.above(2).0 == 0, "{}", all.one_in);
         assert!((15_000..25_000).contains(&users), "{users}");

@@ -11,6 +11,11 @@ pub(crate) fn number(number: impl Into<u64>) -> String {
     HumanCount(number.into()).to_string()
 }
 
+/// `1 line is` or `2 lines are`, with the number before one of these phrases.
+pub(crate) fn counted(count: u64, one: &str, several: &str) -> String {
+    format!("{} {}", number(count), if count == 1 { one } else { several })
+}
+
 /// The length of a window, as policies write it.
 pub(crate) fn window(seconds: u32) -> String {
     for (unit, length) in [("d", 86_400), ("h", 3600), ("m", 60)] {

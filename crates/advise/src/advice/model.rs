@@ -128,8 +128,8 @@ pub struct InFlightAdvice {
     pub one_in: u64,
     /// Units that ran at once for given shares of users and requests, at most.
     pub percentiles: Vec<InFlightPercentile>,
-    /// The smallest limit that stays below both limits of the options. None if memory did not
-    /// suffice for a single user.
+    /// The smallest limit that stays below both limits of the options. None only if memory did not
+    /// suffice for a single user: each request holds a unit at least, so any other user has a peak.
     pub recommended: Option<InFlightLimit>,
     /// The limit one smaller; none below 1.
     pub one_less: Option<InFlightLimit>,

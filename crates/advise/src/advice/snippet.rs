@@ -5,6 +5,9 @@ use std::fmt::Write as _;
 use super::model::WindowAdvice;
 use crate::options::Options;
 
+/// The most bytes in the name of a policy, as policy documents have it.
+const MAX_NAME: usize = 192;
+
 /// The policies as YAML: one for each window with its recommended quota, and one with
 /// the recommended `in_flight`.
 pub(crate) fn of(
@@ -26,8 +29,7 @@ pub(crate) fn of(
     };
     let mut text = "policies:\n".to_owned();
     let mut add = |suffix: &str, several: bool, limit: &str| {
-        let suffixed = format!("{policy}-{suffix}");
-        let name = if several && is_name(&suffixed) { &suffixed } else { policy };
+        let name = if several { suffixed(policy, suffix) } else { policy.to_owned() };
         let _ = write!(
             text,
             "  - name: {name}\n    partition_by: [caller] # {counted_by}\n    {limit}\n    \
@@ -45,7 +47,17 @@ pub(crate) fn of(
     text
 }
 
+/// The name of a policy with a suffix: another name, which is cut if it would be too long.
+fn suffixed(policy: &str, suffix: &str) -> String {
+    // A cut name is shorter than the longest policy, so it cannot be the same.
+    let most = MAX_NAME - usize::from(policy.len() == MAX_NAME);
+    let room = most.saturating_sub(suffix.len() + 1);
+    format!("{}-{suffix}", policy.get(..room).unwrap_or(policy).trim_end_matches('/'))
+}
+
+/// Whether policy documents allow this name: `[a-z0-9-]+(/[a-z0-9-]+)*`.
 fn is_name(name: &str) -> bool {
     let allowed = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-';
-    (1..=64).contains(&name.len()) && name.bytes().all(allowed)
+    let is_part = |part: &str| !part.is_empty() && part.bytes().all(allowed);
+    name.len() <= MAX_NAME && name.split('/').all(is_part)
 }

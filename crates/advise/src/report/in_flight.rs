@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use super::text::table;
 use crate::advice::{Advice, InFlightAdvice, InFlightPercentile};
-use crate::display::{number, percent, percent_below};
+use crate::display::{counted, number, percent, percent_below};
 
 impl Advice {
     /// Empty if the options do not ask for it.
@@ -22,16 +22,19 @@ impl Advice {
         };
         let _ = writeln!(
             text,
-            "Running at once: {} requests of {} users",
-            number(of.requests),
-            number(of.users)
+            "Running at once: {} of {}",
+            counted(of.requests, "request", "requests"),
+            counted(of.users, "user", "users")
         );
         if missing > 0 {
             let _ = writeln!(
                 text,
-                "{} requests have no duration in whole milliseconds and are left out here: does the access log write \
-                 %DURATION%?",
-                number(missing)
+                "{} left out here: does the access log write %DURATION%?",
+                counted(
+                    missing,
+                    "request has no duration in whole milliseconds and is",
+                    "requests have no duration in whole milliseconds and are",
+                )
             );
         }
         of.write(&mut text);
@@ -80,9 +83,8 @@ impl InFlightAdvice {
         if self.late > 0 {
             let _ = writeln!(
                 text,
-                "{} requests came after their time had been counted to save memory, so in_flight may be too small: raise \
-                 --memory or --lateness",
-                number(self.late)
+                "{} had been counted to save memory, so in_flight may be too small: raise --memory or --lateness",
+                counted(self.late, "request came after its time", "requests came after their time",)
             );
         }
         // 99.9 % keeps its decimal.

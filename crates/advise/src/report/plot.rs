@@ -11,7 +11,7 @@ use plotters::style::text_anchor::{HPos, Pos, VPos};
 use plotters::style::{BLACK, Color, IntoFont, RGBColor, ShapeStyle, WHITE};
 
 use crate::advice::{Advice, Candidate, WindowAdvice};
-use crate::display::{number, percent};
+use crate::display::{number, percent, shown};
 
 const SIZE: (u32, u32) = (900, 520);
 /// Colours that also differ in lightness. The picture has a white background, for dark pages.
@@ -114,7 +114,11 @@ impl Advice {
     }
 
     fn title(&self, of: &WindowAdvice) -> String {
-        let policy = self.policy.as_deref().map(|policy| format!("{policy}: ")).unwrap_or_default();
+        let policy = self
+            .policy
+            .as_deref()
+            .map(|policy| format!("{}: ", shown(policy.as_bytes())))
+            .unwrap_or_default();
         format!(
             "{policy}what quotas would have refused of {} users in {} user-windows",
             number(of.users),

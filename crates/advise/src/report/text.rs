@@ -8,7 +8,7 @@ use jiff::Timestamp;
 use jiff::tz::TimeZone;
 
 use crate::advice::{Advice, Candidate, Percentile, Reading, WindowAdvice};
-use crate::display::{number, percent, percent_below};
+use crate::display::{counted, number, percent, percent_below};
 
 /// How many unreadable logs are named.
 const SHOWN: usize = 3;
@@ -53,26 +53,37 @@ impl Advice {
     fn notes(&self) -> String {
         let read = &self.read;
         let mut text = String::new();
-        let mut note = |count: u64, what: &str| {
+        let mut note = |count: u64, one: &str, several: &str| {
             if count > 0 {
-                let _ = writeln!(text, "{} {what}", number(count));
+                let _ = writeln!(text, "{}", counted(count, one, several));
             }
         };
         note(
             read.not_counted,
+            "request has empty fields and is left out: no policy counted it",
             "requests have empty fields and are left out: no policy counted them",
         );
         note(
             read.without_field,
+            "request has no field for the user and is left out: another log format, or no policy counted it",
             "requests have no field for the user and are left out: another log format, or no policy counted them",
         );
-        note(read.without_user, "requests have no user and are left out");
+        note(
+            read.without_user,
+            "request has no user and is left out",
+            "requests have no user and are left out",
+        );
         note(
             read.without_cost,
+            "request has no whole number in the field of the cost and counts as one unit",
             "requests have no whole number in the field of the cost and count as one unit each",
         );
-        note(read.not_selected, "requests are of other policies or paths");
-        note(read.malformed, "lines are malformed and left out");
+        note(
+            read.not_selected,
+            "request is of another policy or path",
+            "requests are of other policies or paths",
+        );
+        note(read.malformed, "line is malformed and left out", "lines are malformed and left out");
         for line in &read.malformed_first {
             let _ = writeln!(text, "  {} at byte {}: {}", line.log, line.byte, line.text);
         }

@@ -10,6 +10,7 @@ use std::rc::Rc;
 use std::sync::{Mutex, OnceLock, PoisonError};
 use std::thread;
 
+use quotagate_protocol::is_policy;
 use xxhash_rust::xxh3::xxh3_64;
 
 pub(crate) use self::read::Read;
@@ -104,7 +105,13 @@ pub(crate) fn run(options: &Options, windows: Vec<Window>) -> Result<Outcome, Er
         });
     }
     let unreadable = read.with_lines.difference(&read.readable).map(|log| path(*log)).collect();
-    let policy = policy.into_inner().map(|name| shown(&name));
+    let policy = policy.into_inner().map(|name| match String::from_utf8(name) {
+        Ok(name) if is_policy(&name) => name,
+        Ok(name) => shown(name.as_bytes()),
+        Err(error) => shown(error.as_bytes()),
+    });
+    // First, because its requests take more memory than what is known of them in the end.
+    let concurrent = spans.map(|spans| spans.finish(threads));
     let windows = windows
         .into_iter()
         .map(|Counting { window, scale, counts }| {
@@ -112,7 +119,6 @@ pub(crate) fn run(options: &Options, windows: Vec<Window>) -> Result<Outcome, Er
             OfWindow { window, scale, counted }
         })
         .collect();
-    let concurrent = spans.map(Spans::finish);
     Ok(Outcome { read, windows, concurrent, policy, unreadable, damaged })
 }
 

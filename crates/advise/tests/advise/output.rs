@@ -61,6 +61,51 @@ fn the_snippet_with_in_flight_is_a_policy_in_shadow_mode() {
 }
 
 #[test]
+fn policies_of_the_snippet_have_different_valid_names() {
+    let longest = "a".repeat(64) + "/" + &"b".repeat(127);
+    let names = [
+        "p",
+        "team/exports/per-caller",
+        &longest,
+        &longest[..191],
+        &(longest[..182].to_owned() + "-in-flight"),
+        &(longest[..64].to_owned() + "/" + &"c".repeat(115) + "/ddddddddddd"),
+    ];
+    for name in names {
+        for windows in [vec![Length::Seconds(60)], vec![Length::Seconds(1), Length::Seconds(60)]] {
+            let line = json!({"time": 1_795_301_741, "duration": 9, "quota_policy": name, "quota_partition": "jwt.sub=a"});
+            let fields = Fields { duration: Some("duration".to_owned()), ..Fields::default() };
+            let count = windows.len();
+            let advice =
+                of(&format!("{line}\n"), Options { fields, windows, ..Options::default() });
+            assert_eq!(advice.policy.as_deref(), Some(name));
+            let snippet: Value = serde_saphyr::from_str(&advice.snippet).unwrap();
+            let mut document = json!({"domain": "shop", "store": {"cluster": "s"}, "identities": {"caller": [{"client_ip": {}}]}});
+            document["policies"] = snippet["policies"].clone();
+            let config = Config::parse(document.to_string().as_bytes()).unwrap();
+            assert_eq!(config.policies.len(), count + 1);
+            let begin = &name[..name.len().min(180)];
+            for policy in snippet["policies"].as_array().unwrap() {
+                assert!(policy["name"].as_str().unwrap().starts_with(begin), "{policy}");
+            }
+            if count == 1 {
+                assert_eq!(snippet["policies"][0]["name"], name);
+            }
+        }
+    }
+}
+
+#[test]
+fn a_single_request_is_written_in_the_singular() {
+    let line = "{\"time\":1795301741,\"duration\":9,\"quota_policy\":\"p\",\"quota_partition\":\"jwt.sub=a\"}\n";
+    let log = line.to_owned() + &line.replace("9,", "null,");
+    let fields = Fields { duration: Some("duration".to_owned()), ..Fields::default() };
+    let text = of(&log, Options { fields, ..Options::default() }).text();
+    let expected = "\nRunning at once: 1 request of 1 user\n1 request has no duration in whole milliseconds and is left out here: ";
+    assert!(text.contains(expected), "{text}");
+}
+
+#[test]
 fn several_windows_get_advice_in_one_run() {
     let advice = advice(Options {
         windows: vec![Length::Seconds(5), Length::Seconds(60)],

@@ -61,11 +61,11 @@ unsafe impl GlobalAlloc for Counting {
     }
 }
 
-/// Writes lines of time, user and cost.
-fn write(path: &Path, lines: impl Iterator<Item = (u32, u32, u32)>) {
+/// Writes lines of time, user, cost and duration.
+fn write(path: &Path, lines: impl Iterator<Item = (u32, u32, u32, u32)>) {
     let mut file = BufWriter::new(File::create(path).unwrap());
-    for (second, user, cost) in lines {
-        writeln!(file, "{} {user:x} {cost}", 1_795_300_000 + second).unwrap();
+    for (second, user, cost, duration_ms) in lines {
+        writeln!(file, "{} {user:x} {cost} {duration_ms}", 1_795_300_000 + second).unwrap();
     }
     file.flush().unwrap();
 }
@@ -76,7 +76,7 @@ fn run(path: &Path, memory: usize, duration: Option<String>) -> (Advice, usize) 
     let options = Options {
         logs: vec![path.to_owned()],
         fields: Fields {
-            format: Some("%START_TIME% %REQ(USER)% %REQ(COST)%".to_owned()),
+            format: Some("%START_TIME% %REQ(USER)% %REQ(COST)% %DURATION%".to_owned()),
             key: operator("USER"),
             cost: operator("COST"),
             duration,
@@ -109,7 +109,7 @@ fn memory_of_a_run_stays_within_its_bound() {
     let path = directory.path().join("log");
 
     // Three million users in one window, which need several times the bound.
-    write(&path, (0..3_000_000).map(|user| (0, user, 1)));
+    write(&path, (0..3_000_000).map(|user| (0, user, 1, 0)));
     let (advice, most) = run(&path, 1 << 30, None);
     assert_eq!((advice.windows[0].users, &advice.windows[0].sample), (3_000_000, &None));
     assert!(most > ALLOWED * 2, "{most}");
@@ -117,17 +117,21 @@ fn memory_of_a_run_stays_within_its_bound() {
     assert!(advice.windows[0].sample.as_ref().is_some_and(|sample| sample.users > 100_000));
 
     // A hundred thousand users in thirty windows, each with a count of its own.
-    write(&path, (0..3_000_000).map(|line| (line / 100_000, line % 100_000, line * 1000)));
+    let lines = (0..3_000_000).map(|line| (line / 100_000, line % 100_000, line * 1000, 0));
+    write(&path, lines);
     let advice = bounded(&path);
     assert!(advice.windows[0].rounded && advice.windows[0].user_windows > 2_500_000, "{advice:?}");
 
-    // Three million requests of ten thousand users, each of several seconds.
-    write(&path, (0..3_000_000).map(|line| (line / 50_000, line % 10_000, 1000 + line % 4000)));
-    let (advice, most) = run(&path, MEMORY, Some("REQ(COST)".to_owned()));
+    // Three million requests of ten thousand users, each of several seconds. Nearly all sums of the
+    // costs that run at once differ.
+    let cost = |line: u32| 1000 + line.wrapping_mul(0x9e37_79b9) % 100_000;
+    let of = |line| (line / 50_000, line % 10_000, cost(line), 1000 + line % 4000);
+    write(&path, (0..3_000_000).map(of));
+    let (advice, most) = run(&path, MEMORY, Some("DURATION".to_owned()));
     assert!(most <= ALLOWED, "{most} bytes, of {ALLOWED}");
     let in_flight = advice.in_flight.unwrap();
     assert!(in_flight.one_in > 1 && in_flight.requests > 2_000_000, "{in_flight:?}");
-    let (advice, _) = run(&path, 1 << 30, Some("REQ(COST)".to_owned()));
+    let (advice, _) = run(&path, 1 << 30, Some("DURATION".to_owned()));
     let exact = advice.in_flight.unwrap();
     assert_eq!((exact.one_in, exact.requests, exact.users), (1, 3_000_000, 10_000));
 }

@@ -30,8 +30,8 @@ pub(crate) struct ReleaseArgs {
 /// Asks for confirmation and frees the slots of each policy that limits requests in flight.
 ///
 /// # Errors
-/// When the operator declines or cannot be asked, nobody holds a slot, or the store does not
-/// answer.
+/// When the operator declines or cannot be asked, nobody holds a slot or nobody does any more, or
+/// the store does not answer.
 pub(crate) async fn run(args: &ReleaseArgs, session: Session) -> Result<(), Failure> {
     super::check_consent(args.yes, "release asks before it frees slots")?;
     let policy = args.policy.as_deref();
@@ -63,7 +63,10 @@ pub(crate) async fn run(args: &ReleaseArgs, session: Session) -> Result<(), Fail
         }
         if *left_out > 0 {
             let workers = count(*left_out, "worker", "workers");
-            say(&format!("What {workers} of {policy} may hold for {partition} cannot be shown."));
+            let whose = if *left_out == 1 { "Its" } else { "Their" };
+            say(&format!(
+                "{workers} of {policy} cannot be shown. {whose} slots of {partition} are freed, too."
+            ));
         }
     }
     if !args.yes {
@@ -71,6 +74,7 @@ pub(crate) async fn run(args: &ReleaseArgs, session: Session) -> Result<(), Fail
              enough of its requests have ended. The slots of a dead proxy are free after 9 s in any case.");
         super::confirm("Release them?")?;
     }
+    let (mut released, mut absent) = (false, None);
     for (usage, _) in held {
         let change = Release {
             domain: Some(usage.domain.clone()),
@@ -80,11 +84,23 @@ pub(crate) async fn run(args: &ReleaseArgs, session: Session) -> Result<(), Fail
             by: session.by.clone(),
         };
         match session.client.change::<Changed>(Method::POST, api::RELEASE, &change).await {
-            Ok(answer) => session.changed(&answer)?,
+            Ok(answer) => {
+                session.changed(&answer)?;
+                released = true;
+            }
             // Its requests have ended meanwhile. The other policies are still to be released.
-            Err(Failure::Absent(why)) => say(&format!("{why}.")),
+            Err(Failure::Absent(why)) => {
+                if let Some(before) = absent.replace(why) {
+                    say(&format!("{before}."));
+                }
+            }
             Err(failure) => return Err(failure),
         }
+    }
+    match absent {
+        Some(why) if !released => return Err(Failure::Absent(why)),
+        Some(why) => say(&format!("{why}.")),
+        None => {}
     }
     whole(incomplete.as_deref())
 }

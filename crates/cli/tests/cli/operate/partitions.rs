@@ -13,7 +13,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 
 use super::fleet::{self, Fleet, command, paste, policy, row, run, undo};
-use super::terminal::typed;
+use super::terminal::{typed, typed_after};
 
 #[test]
 fn usage_finds_a_partition_by_its_plain_or_encoded_name() {
@@ -85,12 +85,43 @@ fn slots_are_shown_by_proxy_and_released() {
     let bad = ["HSET", "qg:shop:at-once:{jwt.sub=ann}:slots", "a.0.x", "bad"];
     fleet.redis.as_ref().unwrap().cli(&bad).unwrap();
     let released = fleet.done(&["release", "jwt.sub=ann", "--yes"]);
-    assert!(released.err.contains("1 worker of at-once"), "{released:?}");
+    let hidden = "1 worker of at-once cannot be shown. Its slots of jwt.sub=ann are freed, too.";
+    assert!(released.err.contains(hidden), "{released:?}");
     let done = "released 0 slots of at-once jwt.sub=ann, and 1 entry that could not be read";
     assert!(released.out.contains(done), "{released:?}");
     assert_eq!(fleet.hold("at-once", "jwt.sub=ann", 4, ONE, 1)["granted"], 1);
     let reset = fleet.run(&["reset", "at-once", "jwt.sub=ann", "--yes"]);
     assert!(reset.status != 0 && reset.err.contains("quotagate release"), "{reset:?}");
+}
+
+#[test]
+fn release_fails_if_every_request_ends_while_it_asks() {
+    const PROXY: &str = "5f0c7e9ab3d21846";
+    let fleet = Fleet::redis();
+    let limit = |name| PolicyReport { kind: Kind::InFlight, window_s: 0, quota: 4, ..policy(name) };
+    fleet.report("shop", vec![limit("at-once"), limit("by-two")]);
+    // Asks, and says yes after the requests of these policies have ended.
+    let release = |ended: &[&str]| {
+        for name in ["at-once", "by-two"] {
+            assert_eq!(fleet.hold(name, "jwt.sub=ann", 4, PROXY, 2)["granted"], 2);
+        }
+        let end = || {
+            for name in ended {
+                fleet.done(&["release", "jwt.sub=ann", "--policy", name, "--yes"]);
+            }
+        };
+        typed_after(&fleet, "release jwt.sub=ann", "[y/N]", "y\n", end)
+    };
+    let part = release(&["by-two"]);
+    assert!(part.out.contains("nobody holds a slot of by-two"), "{part:?}");
+    assert!(part.out.contains("released 2 slots of at-once"), "{part:?}");
+    assert_eq!(part.status, 0, "{part:?}");
+    let nothing = release(&["at-once", "by-two"]);
+    for name in ["at-once", "by-two"] {
+        let says = format!("nobody holds a slot of {name} for jwt.sub=ann now");
+        assert!(nothing.out.contains(&says), "{nothing:?}");
+    }
+    assert_eq!(nothing.status, 1, "{nothing:?}");
 }
 
 #[test]

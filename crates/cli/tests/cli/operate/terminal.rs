@@ -17,7 +17,18 @@ pub(super) fn typed(
     keys: &str,
     variables: &[(&str, &str)],
 ) -> Done {
-    type_when(fleet, arguments, (prompt, Echo::On), keys, variables)
+    type_when(fleet, arguments, (prompt, Echo::On), keys, variables, || {})
+}
+
+/// The same, and does something between the prompt and the keys.
+pub(super) fn typed_after(
+    fleet: &Fleet,
+    arguments: &str,
+    prompt: &str,
+    keys: &str,
+    act: impl FnOnce(),
+) -> Done {
+    type_when(fleet, arguments, (prompt, Echo::On), keys, &[], act)
 }
 
 /// Whether the terminal shows typed text.
@@ -34,6 +45,7 @@ fn type_when(
     (prompt, silent): (&str, Echo),
     keys: &str,
     variables: &[(&str, &str)],
+    act: impl FnOnce(),
 ) -> Done {
     let mut command = Command::new("script");
     let line = format!("{} {arguments}", env!("CARGO_BIN_EXE_quotagate"));
@@ -53,6 +65,7 @@ fn type_when(
         wait::until_true("the terminal shows nothing", PATIENCE, || Ok(is_silent(child.id())))
             .unwrap();
     }
+    act();
     input.write_all(keys.as_bytes()).unwrap();
     output.read_to_end(&mut out).unwrap();
     let status = child.wait().unwrap().code().unwrap();
@@ -207,6 +220,7 @@ fn a_secret_is_not_echoed() {
         ("(not shown)", Echo::Off),
         &format!("{secret}\n"),
         &key,
+        || {},
     );
     assert!(done.status == 0 && done.out.contains("header.x-api-key (not shown): "), "{done:?}");
     assert!(done.out.contains(digest) && done.out.contains("per-key"), "{done:?}");
