@@ -111,7 +111,7 @@ fn digest_of(text: &str) -> String {
 pub(crate) struct PublishedDomain {
     /// Those in force.
     taken_up: Option<(DocumentVersion, Arc<RuleDomain>)>,
-    /// The last version that was taken up or refused.
+    /// The last version that was taken up or refused, while the store names it.
     settled: Option<DocumentVersion>,
     /// Since when the store has named an earlier number than the one in force.
     earlier: Option<Instant>,
@@ -173,9 +173,7 @@ impl PublishedDomain {
                 ));
                 self.give_up(&domain)
             }
-            PublishedRules::File(version) if self.settled.as_ref() == Some(&version) => {
-                Followed::Same
-            }
+            PublishedRules::File(version) if self.is_settled(&version) => Followed::Same,
             PublishedRules::File(version) => self.take_up(name, &domain, version, serving).await,
         }
     }
@@ -189,6 +187,20 @@ impl PublishedDomain {
             return false;
         }
         now.duration_since(*self.earlier.get_or_insert(now)) < GRACE
+    }
+
+    /// Whether nothing is left to do for the version that the store names. What was said of other
+    /// versions is over then.
+    fn is_settled(&mut self, version: &DocumentVersion) -> bool {
+        if self.taken_up.as_ref().is_some_and(|(in_force, _)| in_force == version) {
+            self.complaint.clear();
+            self.settled = Some(version.clone());
+        }
+        if self.settled.as_ref() == Some(version) {
+            return true;
+        }
+        self.settled = None;
+        false
     }
 
     fn give_up(&mut self, domain: &str) -> Followed {
@@ -297,6 +309,33 @@ mod tests {
         // The folder was published again meanwhile.
         assert!(!keeps(5, 9));
         assert!(keeps(1, 10) && keeps(1, 19) && !keeps(1, 20));
+    }
+
+    #[test]
+    fn complaint_and_refusal_are_those_of_the_version_that_the_store_names() {
+        let rules = rules_of("domain: shop\ndescriptors: []\n").unwrap();
+        let version = |number| DocumentVersion { number, digest: format!("{number:012}") };
+        let mut domain = PublishedDomain {
+            taken_up: Some((version(3), rules)),
+            settled: Some(version(4)),
+            complaint: "number 4 has faults".to_owned(),
+            ..PublishedDomain::default()
+        };
+        let shown = |domain: &PublishedDomain| {
+            let RulesSighting { number, refuses, complaint, .. } =
+                domain.sighting(&"shop".into(), true);
+            (number, refuses, complaint)
+        };
+        assert!(domain.is_settled(&version(4)));
+        assert_eq!(shown(&domain), (3, 4, "number 4 has faults".to_owned()));
+        // A later one, which cannot be read, is not refused, and neither is number 4 any more.
+        assert!(!domain.is_settled(&version(5)));
+        domain.complain("number 5 cannot be read".to_owned());
+        assert!(!domain.is_settled(&version(5)), "the next look tries again");
+        assert_eq!(shown(&domain), (3, 0, "number 5 cannot be read".to_owned()));
+        // Its time is over, or Redis was restored.
+        assert!(domain.is_settled(&version(3)));
+        assert_eq!(shown(&domain), (3, 0, String::new()));
     }
 
     #[test]

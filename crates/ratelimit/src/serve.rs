@@ -12,7 +12,7 @@ use axum::routing::get;
 use futures_util::future::join_all;
 use hyper::Request;
 use hyper::body::Incoming;
-use quotagate_control::{App, MAX_DOMAINS, Serving, serve_with};
+use quotagate_control::{App, MAX_DOMAINS, RulesSighting, Serving, serve_with};
 use quotagate_store::server::{Connections, Listener, STREAMS, connection_limits};
 use tokio::sync::Notify;
 use tower::ServiceExt;
@@ -191,6 +191,28 @@ struct KnownRules {
     complaint: Option<Vec<String>>,
 }
 
+impl KnownRules {
+    /// What operators see of each domain.
+    fn sightings(&self, follows_published: bool) -> Vec<RulesSighting> {
+        let domains = self.own.len();
+        let sighting = |(index, name): (usize, &Arc<str>)| {
+            let follows = follows_published && index < MAX_DOMAINS;
+            let published = self.published.get(name);
+            let mut sighting =
+                published.unwrap_or(&PublishedDomain::default()).sighting(name, follows);
+            if follows_published && !follows {
+                sighting.complaint = format!(
+                    "the rate limit service follows published rules in {MAX_DOMAINS} of its \
+                     {domains} domains, and {} is not among them: let another service have it",
+                    sighting.domain
+                );
+            }
+            sighting
+        };
+        self.own.keys().enumerate().map(sighting).collect()
+    }
+}
+
 impl RuleReading<'_> {
     /// Never returns.
     async fn keep_read(&self) {
@@ -362,12 +384,7 @@ impl RuleReading<'_> {
 
     /// Shows operators which rules are in force.
     fn show(&self, known: &KnownRules) {
-        let rules = known.own.keys().enumerate().map(|(index, name)| {
-            let follows = self.options.follows_published && index < MAX_DOMAINS;
-            let published = known.published.get(name);
-            published.unwrap_or(&PublishedDomain::default()).sighting(name, follows)
-        });
-        self.serving.rules_in_force(rules.collect());
+        self.serving.rules_in_force(known.sightings(self.options.follows_published));
     }
 
     fn replace(&self, rules: RulesByDomain) {
@@ -396,5 +413,28 @@ impl fmt::Display for RuleSource {
             Self::Folder(folder) => write!(f, "{}", folder.path.display()),
             Self::Xds(options) => write!(f, "the xDS server {}", options.server),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::published::rules_of;
+
+    #[test]
+    fn domains_that_are_too_many_to_follow_say_so() {
+        let rules = |index: usize| {
+            let rules = rules_of(&format!("domain: shop{index:03}\ndescriptors: []\n")).unwrap();
+            (Arc::clone(rules.name()), rules)
+        };
+        let own = (0..=MAX_DOMAINS).map(rules).collect();
+        let known = KnownRules { own, ..KnownRules::default() };
+        let seen = known.sightings(true);
+        let (last, others) = seen.split_last().unwrap();
+        assert!(others.iter().all(|of| of.follows && of.complaint.is_empty()));
+        assert!(!last.follows);
+        let why = "in 64 of its 65 domains, and shop064 is not among them";
+        assert!(last.complaint.contains(why), "{}", last.complaint);
+        assert!(known.sightings(false).iter().all(|of| !of.follows && of.complaint.is_empty()));
     }
 }

@@ -153,6 +153,7 @@ mod tests {
                     | `a.good` | it works | 100 of 300 |\n";
         assert!(checks.table().ends_with(rows), "{}", checks.table());
     }
+
     #[test]
     fn choice_takes_one_check_by_its_name_and_several_by_how_they_begin() {
         let page = "(`a.on`)\n| `a.one`, `a.other` | works |\n| `a.one_more` | so does `b` |\n";

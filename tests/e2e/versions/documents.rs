@@ -1,10 +1,11 @@
 //! A published document in a fleet of both versions: the previous one does not know a field of it.
 
+use std::collections::BTreeSet;
 use std::io::{self, Write as _};
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 use quotagate_support::envoy::{Envoy, EnvoyOptions, Form};
 use quotagate_support::paths;
 use quotagate_support::redis::Redis;
@@ -37,6 +38,46 @@ impl Version {
         check.arg("check").arg(&file).stdout(Stdio::null()).stderr(Stdio::null());
         Ok(check.status()?.success())
     }
+
+    /// The names of all fields of its policy document.
+    fn fields(&self) -> Result<BTreeSet<String>> {
+        let schema = Command::new(self.parts.join(paths::COMMAND)).arg("schema").output()?;
+        let mut names = BTreeSet::new();
+        add_fields(&serde_json::from_slice(&schema.stdout)?, &mut names);
+        ensure!(!names.is_empty(), "the schema of the {} version has no fields", self.name);
+        Ok(names)
+    }
+}
+
+/// Adds the names of all fields that this part of a schema has.
+fn add_fields(schema: &Value, names: &mut BTreeSet<String>) {
+    if let Some(properties) = schema["properties"].as_object() {
+        names.extend(properties.keys().cloned());
+    }
+    match schema {
+        Value::Object(parts) => parts.values().for_each(|part| add_fields(part, names)),
+        Value::Array(parts) => parts.iter().for_each(|part| add_fields(part, names)),
+        _ => {}
+    }
+}
+
+/// Why this test says nothing about these versions; `None` if it does.
+///
+/// # Errors
+/// When the previous version does not know a field, and [`newest`] has another one.
+fn why_not(previous: &BTreeSet<String>, this: &BTreeSet<String>) -> Result<Option<&'static str>> {
+    if !previous.contains("live") {
+        return Ok(Some("the previous version has no live documents"));
+    }
+    let newer: Vec<&String> = this.difference(previous).collect();
+    if newer.is_empty() {
+        return Ok(Some("the previous version knows all fields of this one"));
+    }
+    ensure!(
+        newer.iter().any(|name| *name == NEWEST),
+        "the previous version knows `{NEWEST}`, but not {newer:?}: let `newest()` have one of these"
+    );
+    Ok(None)
 }
 
 /// A proxy of the fleet.
@@ -57,14 +98,31 @@ impl Proxy {
 }
 
 #[test]
+fn document_test_is_left_out_only_where_the_versions_do_not_differ() {
+    let of = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect();
+    let this: BTreeSet<String> = of(&["live", NEWEST, "quota"]);
+    for (previous, outcome) in [
+        (&["quota"][..], Some("the previous version has no live documents")),
+        (&["live", NEWEST, "quota"], Some("the previous version knows all fields of this one")),
+        (&["live", "quota"], None),
+        (&["live"], None),
+    ] {
+        assert_eq!(why_not(&of(previous), &this).unwrap(), outcome, "{previous:?}");
+    }
+    let error = why_not(&of(&["live", NEWEST]), &this).unwrap_err().to_string();
+    assert!(error.contains(r#"not ["quota"]: let `newest()`"#), "{error}");
+}
+
+#[test]
 fn previous_filters_refuse_a_document_with_a_newer_field_and_newer_filters_take_it_up() -> Result<()>
 {
     let Some([previous, this]) = Version::both()? else { return Ok(()) };
     let embedded = live(json!([]));
-    if !previous.reads(&embedded)? || previous.reads(&live(json!([newest()])))? {
-        let why = format!("not run: the previous version knows `{NEWEST}`, or no `live`");
-        return Ok(writeln!(io::stderr(), "{why}")?);
+    if let Some(why) = why_not(&previous.fields()?, &this.fields()?)? {
+        return Ok(writeln!(io::stderr(), "not run: {why}")?);
     }
+    assert!(previous.reads(&embedded)?, "the previous version refuses {embedded}");
+    assert!(!previous.reads(&live(json!([newest()])))?, "the previous version reads {}", newest());
     let redis = Redis::start()?;
     let stores = [previous.store(&redis.url())?, this.store(&redis.url())?];
     let upstream = Upstream::start()?;

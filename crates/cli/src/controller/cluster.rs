@@ -45,12 +45,14 @@ mod tests {
         api.serves(&plurals.each_ref().map(String::as_str));
         let address = api.serve().await;
         let config = Config::new(format!("http://{address}").parse().unwrap());
-        let client = Client::try_from(with_limit(config, Duration::from_millis(250))).unwrap();
+        let client = Client::try_from(with_limit(config, Duration::from_secs(1))).unwrap();
         let watched = Watched::start(client, Arc::new(ControllerMetrics::new()));
         timeout(Duration::from_secs(30), watched.ready()).await.unwrap();
-        for plural in &plurals {
+        // On a busy machine, a list may have taken longer than a second, too.
+        let lists = plurals.each_ref().map(|plural| api.calls("LIST", plural));
+        for (plural, lists) in plurals.iter().zip(lists) {
             until("a second watch", || api.calls("WATCH", plural) > 1).await;
-            assert_eq!(api.calls("LIST", plural), 1, "what was known of {plural} counts");
+            assert_eq!(api.calls("LIST", plural), lists, "what was known of {plural} counts");
         }
         assert!(watched.is_ready());
     }

@@ -27,8 +27,11 @@ const RENEWAL: Duration = Duration::from_secs(4);
 const ANSWER: Duration = Duration::from_secs(3);
 const AFTER_FAILURE: Duration = Duration::from_secs(1);
 /// For how long a leader that cannot do its work leaves the Lease to others: so long that another
-/// one finds the Lease expired, also if it could not be released.
-const LEAVE: Duration = HOLDS.saturating_add(RENEWAL).saturating_add(ANSWER);
+/// one finds the Lease expired, also if it could not be released and each answer of the API server
+/// takes a second. The other one may see the last renewal a look too late, and find the Lease
+/// expired a look too late.
+const LEAVE: Duration =
+    HOLDS.saturating_add(RENEWAL).saturating_add(RENEWAL).saturating_add(ANSWER);
 
 /// Whether this controller is the one that acts.
 #[derive(Clone)]
@@ -313,23 +316,32 @@ mod tests {
 
     #[tokio::test]
     async fn lease_that_could_not_be_released_is_taken_before_its_holder_comes_back() {
-        let api = FakeApi::default();
-        let (mut first, leads) = candidate(&api, "first");
-        let (mut second, stands_by) = candidate(&api, "second");
-        first.renew().await.unwrap();
-        second.renew().await.unwrap();
-        api.refuses("leases", 500);
-        first.release().await;
-        api.refuses_nothing();
-        second.renew().await.unwrap();
-        assert!(!leads.acts() && !stands_by.acts());
-        // The last look of the second one before the first one would come back.
-        let (version, since) = second.seen.clone().unwrap();
-        second.seen = Some((version, since - (LEAVE - RENEWAL - ANSWER)));
-        second.renew().await.unwrap();
-        assert!(stands_by.acts());
-        first.renew().await.unwrap();
-        assert!(!leads.acts());
+        // How long each answer of the API server takes.
+        for answer in [0, 250, 500, 750, 900, 999].map(Duration::from_millis) {
+            let api = FakeApi::default();
+            let (mut first, leads) = candidate(&api, "first");
+            let (mut second, stands_by) = candidate(&api, "second");
+            first.renew().await.unwrap();
+            second.renew().await.unwrap();
+            // The first one renews it right after the second one looked, and leaves.
+            first.renew().await.unwrap();
+            api.refuses("leases", 500);
+            first.release().await;
+            api.refuses_nothing();
+            let (look, mut passed) = (RENEWAL + answer, Duration::ZERO);
+            while !stands_by.acts() {
+                assert!(!leads.acts() && passed < LEAVE, "{answer:?}");
+                passed += look;
+                if let Some((_, since)) = &mut second.seen {
+                    *since -= look;
+                }
+                second.renew().await.unwrap();
+            }
+            // Writing takes an answer, too.
+            assert!(passed + answer < LEAVE, "{answer:?}: after {passed:?}");
+            first.renew().await.unwrap();
+            assert!(!leads.acts());
+        }
     }
 
     /// Runs a candidate that stays away for so long once it leaves.

@@ -195,10 +195,7 @@ fn window(rule: &PolicyRule) -> Result<Option<Value>, String> {
     };
     let is_slots = rule.in_flight.is_some();
     let wrong = [
-        (
-            is_slots && window.is_some(),
-            "inFlight: inFlight has no window, so leave window and calendar out",
-        ),
+        (is_slots && window.is_some(), "inFlight: has no window, so leave window and calendar out"),
         (
             is_slots && rule.sliding == Some(true),
             "sliding: inFlight has no window that could slide",
@@ -207,7 +204,7 @@ fn window(rule: &PolicyRule) -> Result<Option<Value>, String> {
             is_slots && rule.lease.is_some(),
             "lease: inFlight takes no lease, because each request holds its own slot",
         ),
-        (!is_slots && rule.max_wait.is_some(), "maxWait: maxWait needs inFlight"),
+        (!is_slots && rule.max_wait.is_some(), "maxWait: needs inFlight"),
     ];
     match wrong.iter().find(|(is_wrong, _)| *is_wrong) {
         Some((_, why)) => Err((*why).to_owned()),

@@ -127,6 +127,8 @@ pub(crate) fn identity_header() -> Value {
 
 /// Rules of a policy.
 pub(crate) fn policy() -> Value {
+    // A tier or an override may admit what the number of the policy does not.
+    let others = "has(self.tiers) || (has(self.overrides) && size(self.overrides) > 0)";
     let named = |condition: &str, message: &str| {
         telling(condition, &format!("'policy ' + self.name + ': {message}'"))
     };
@@ -162,13 +164,17 @@ pub(crate) fn policy() -> Value {
             "onMissing Deny needs an identity in partitionBy",
         ),
         named(
-            "!has(self.cost) || !has(self.cost.fixed) || !has(self.quota) || self.quota == 0 || \
-             self.cost.fixed <= self.quota",
+            &format!(
+                "!has(self.cost) || !has(self.cost.fixed) || !has(self.quota) || \
+                 self.quota == 0 || self.cost.fixed <= self.quota || {others}"
+            ),
             "no request could ever pass, because cost.fixed is above quota",
         ),
         named(
-            "!has(self.cost) || !has(self.cost.fixed) || !has(self.inFlight) || \
-             self.inFlight == 0 || self.cost.fixed <= self.inFlight",
+            &format!(
+                "!has(self.cost) || !has(self.cost.fixed) || !has(self.inFlight) || \
+                 self.inFlight == 0 || self.cost.fixed <= self.inFlight || {others}"
+            ),
             "no request could ever pass, because cost.fixed is above inFlight",
         ),
         named(

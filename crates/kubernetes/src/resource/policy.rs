@@ -229,7 +229,7 @@ pub struct PartitionQuota {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "schema", schemars(length(min = 1, max = 49)))]
     pub network: Option<String>,
-    /// Units in a window. 0 admits nobody.
+    /// Replaces the policy's `quota` or `inFlight` for them. 0 admits nobody.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "schema", schemars(range(max = MOST)))]
     pub quota: Option<u64>,

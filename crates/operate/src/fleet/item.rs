@@ -1,7 +1,7 @@
 //! A picture as the fields of a hash: one item each. What cannot be read, or is out of its bounds,
 //! is ignored item by item: anything may have written it.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::time::Instant;
 
 use quotagate_protocol::{Kind, MAX_CALENDAR_S, MAX_UNITS, MAX_WINDOW_S, Window};
@@ -179,6 +179,8 @@ impl Picture {
     /// Reads one, and ignores what is beyond [`BYTES`]; `None` without a time.
     pub fn read(fields: &[Field]) -> Option<Self> {
         let (mut picture, mut at, mut left) = (Self::default(), None, BYTES);
+        // A service has one row for each domain.
+        let mut named = HashSet::new();
         for (_, value) in fields {
             let Some(rest) = left.checked_sub(value.len()) else { break };
             left = rest;
@@ -204,7 +206,9 @@ impl Picture {
                     picture.in_force.push(sighting);
                 }
                 Ok(Item::Rules(rules)) => {
-                    picture.rules.extend(rules.into_iter().filter(RulesSighting::is_sound));
+                    let is_new = |of: &RulesSighting| named.insert(of.domain.clone());
+                    let sound = rules.into_iter().filter(RulesSighting::is_sound);
+                    picture.rules.extend(sound.filter(is_new));
                 }
                 _ => {}
             }
@@ -418,6 +422,15 @@ mod tests {
             "the script reads no other"
         );
         assert_eq!(Picture::read(&fields), Some(picture));
+    }
+
+    #[test]
+    fn domain_that_a_service_names_twice_is_read_once() {
+        let again = RulesSighting { number: 1, digest: "0123456789ab".to_owned(), ..rules("d") };
+        let rules = vec![rules("d"), again, rules("e"), rules("d")];
+        let fields = Picture { at_ms: 7, rules: rules.clone(), ..Picture::default() }.fields();
+        let read = Picture::read(&fields).unwrap().rules;
+        assert_eq!(read, [rules[0].clone(), rules[2].clone()]);
     }
 
     #[test]

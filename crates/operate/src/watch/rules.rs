@@ -80,7 +80,8 @@ impl OwnRules {
         *known != before
     }
 
-    /// The rules in force. Those of domains that lack something published come first.
+    /// The rules in force. Those of domains that lack something published come first, and those of
+    /// domains in which the service goes by its own rules come last.
     pub fn seen(&self, now: Instant) -> Vec<RulesSighting> {
         let known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let seen = known.values().map(|(rules, since)| {
@@ -88,7 +89,7 @@ impl OwnRules {
             RulesSighting { in_force_s, ..rules.clone() }
         });
         let mut seen: Vec<_> = seen.filter(RulesSighting::is_sound).collect();
-        seen.sort_by_key(|rules| (rules.complaint.is_empty(), rules.number == 0));
+        seen.sort_by_key(|of| (!of.follows, of.complaint.is_empty(), of.number == 0));
         seen
     }
 }
@@ -122,6 +123,15 @@ mod tests {
             service.seen(at(20)),
             [RulesSighting { in_force_s: 10, ..rules("shop", 2, "") }]
         );
+    }
+
+    #[test]
+    fn domains_that_are_not_followed_come_last() {
+        let service = OwnRules::default();
+        let beyond = RulesSighting { follows: false, ..rules("a", 0, "64 of 65 domains") };
+        service.set(vec![beyond, rules("b", 0, ""), rules("c", 1, "why")], Instant::now());
+        let seen = service.seen(Instant::now());
+        assert_eq!(seen.iter().map(|of| &*of.domain).collect::<Vec<_>>(), ["c", "b", "a"]);
     }
 
     #[test]

@@ -82,8 +82,10 @@ pub(crate) async fn show(session: &Session) -> Result<(), Failure> {
     }
     by_service(&status.services, session)?;
     if rules.is_some() && !status.services.iter().any(|service| service.follows) {
-        say("No rate limit service has taken it up: each does that runs with --published, within \
-             10 s.");
+        say(
+            "No rate limit service is known to follow it. Services that run with --published take \
+             it up within 10 s.",
+        );
     }
     if published.is_some() && in_force.documents.iter().all(|of| of.number == 0) {
         say(
@@ -185,7 +187,10 @@ fn by_service(services: &[ServiceRules], session: &Session) -> Result<(), Failur
             DocumentState::Unknown => ("-".to_owned(), Weight::Plain),
             DocumentState::Published => ("published".to_owned(), Weight::Plain),
             DocumentState::Own if of.follows => ("its own".to_owned(), Weight::Plain),
-            DocumentState::Own => ("its own, without --published".to_owned(), Weight::Plain),
+            DocumentState::Own if of.complaint.is_empty() => {
+                ("its own, without --published".to_owned(), Weight::Plain)
+            }
+            DocumentState::Own => ("its own, does not follow".to_owned(), Weight::Notable),
         };
         let digest = if of.number == 0 { "-".to_owned() } else { of.digest.clone() };
         let (service, host) = (of.service.clone(), of.host.clone());
