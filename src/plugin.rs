@@ -328,8 +328,8 @@ impl Plugin {
         Some(calls.remove(index).1)
     }
 
-    /// Envoy wants to delete the root, as its last stream has ended. It would then cut the calls under
-    /// way. If one of them frees slots, these would stay taken for 9 s. `false`: not yet, and
+    /// Envoy wants to delete the root, as its last stream has ended. It would then cut the calls
+    /// under way. If one of them frees slots, these would stay taken for 9 s. `false`: not yet, and
     /// [`end_after_calls`](Self::end_after_calls) lets it.
     pub fn may_end(&self) -> bool {
         if self.calls.borrow().is_empty() {

@@ -503,8 +503,8 @@ impl SlotPool {
                 waits.push_back(queued);
                 continue;
             }
-            // A slot of another limit, or of a higher one, may have become free meanwhile: it is not
-            // for this one if more are held than this limit allows.
+            // A slot may have become free meanwhile. It is not for this request if more are held
+            // than its limit allows: that was lowered, or is that of a lower tier.
             let live = self.live.saturating_add(queued.cost);
             let fits = live <= self.confirmed(now) && live.saturating_add(others) <= quota;
             if fits && !is_blocked {

@@ -428,7 +428,7 @@ fn busy(max_wait: usize, every_ms: u64) -> usize {
                     Submitted::Counting(_) => panic!(),
                 }
             }
-            if rig.now % 10 == 0 {
+            if rig.now.is_multiple_of(10) {
                 rig.workers[worker].tick(at(rig.now));
             }
             rig.exchange(worker);
@@ -450,7 +450,7 @@ fn busy(max_wait: usize, every_ms: u64) -> usize {
 
 #[test]
 fn workers_whose_queues_are_never_empty_do_not_keep_slots_from_each_other() {
-    // 2 slots, 20 ms each, for 3 s: 300 at the most. Those in front leave after 300 ms, all the time.
+    // 2 slots, 20 ms each, for 3 s: 300 at the most. Those in front leave after 300 ms.
     let admitted = busy(W, 5);
     assert!(admitted >= 100, "{admitted} were admitted");
 }
