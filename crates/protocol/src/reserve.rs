@@ -396,7 +396,8 @@ mod tests {
             (said(Holding { worker: "".into(), ..holding.clone() }), "holding.worker"),
             (said(Holding { serial: 0, ..holding.clone() }), "holding.serial"),
             (said(Holding { held: u64::MAX, ..holding.clone() }), "holding.held"),
-            (said(Holding { waiting: u64::MAX, ..holding }), "holding.waiting"),
+            (said(Holding { waiting: u64::MAX, ..holding.clone() }), "holding.waiting"),
+            (said(Holding { max_wait_ms: u64::MAX, ..holding }), "holding.max_wait_ms"),
         ] {
             assert_eq!(bad.check().unwrap_err().field, field);
         }

@@ -1,6 +1,6 @@
 //! The entry point: a service that answers Envoys and operators.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::future::Future;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -302,7 +302,8 @@ impl RuleReading<'_> {
                     let source = &self.options.rules;
                     tracing::warn!("{source} has no rules, so every request passes");
                 }
-                known.published.retain(|name, _| rules.contains_key(name));
+                let followed: BTreeSet<&Arc<str>> = rules.keys().take(MAX_DOMAINS).collect();
+                known.published.retain(|name, _| followed.contains(name));
                 known.own = rules;
                 self.put_in_force(&known);
                 self.health.set_rules(None);

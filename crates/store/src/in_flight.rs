@@ -15,6 +15,9 @@ use crate::store::{CheckedReservation, Reserved, StoreError};
 
 /// How long requests wait for slots without their worker saying so again.
 const CLAIM: Duration = Duration::from_secs(1);
+/// Requests that arrived this close to each other have no order. Otherwise a slot would be idle
+/// until the worker of the older one asks, whenever one worker is a little ahead of another.
+const TOLERANCE: Duration = Duration::from_millis(250);
 /// Most workers that hold slots of a counter.
 const MAX_WORKERS: usize = 4096;
 /// Numbers of a field in Redis.
@@ -136,7 +139,8 @@ impl Slots {
             others = others.saturating_add(field.held);
             asked = asked.saturating_add(field.asks(ends_ms));
             // Who waits for a lower limit holds up nobody with a higher one.
-            let is_before = field.since_ms < since_ms && field.own_quota == own_quota;
+            let is_before = field.since_ms.saturating_add(millis(TOLERANCE)) < since_ms
+                && field.own_quota == own_quota;
             if is_before
                 && field.asks(ends_ms) > 0
                 && oldest_ms.is_none_or(|it| it < field.since_ms)

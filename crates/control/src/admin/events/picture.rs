@@ -115,8 +115,10 @@ pub fn of(seen: &PictureSource, sight: &FleetSight<'_>, scope: &DomainScope) -> 
         let name_of = |of: &PartitionSlots| format!("{} {} {}", of.domain, of.policy, of.partition);
         if let Some(slots) = seen.slots.iter().find(|slots| name_of(slots) == name) {
             row.insert("waiting".to_owned(), slots.waiting.into());
-            let since_ms = seen.at_ms.saturating_sub(slots.longest_ms);
-            row.insert("longest_begun_ms".to_owned(), seconds(since_ms));
+            if slots.held > 0 {
+                let since_ms = seen.at_ms.saturating_sub(slots.longest_ms);
+                row.insert("longest_begun_ms".to_owned(), seconds(since_ms));
+            }
         }
         (name, Value::Object(row))
     });

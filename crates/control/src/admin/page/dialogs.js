@@ -55,7 +55,7 @@ function describeDial() {
   const dial = at && dialOf(at.domain, at.policy);
   const now = policy ? `Now ${summary(inForce(at.domain, policy))}.` : at?.policy === '*' ? 'A dial of a single policy wins over this one.' : '';
   put($('dial-now'), `${now}${dial ? ` ${dial.by} set this dial: fields that you leave as they are keep their values.` : ''}`);
-  put($('dial-quota-hint'), policy ? `Units per ${windowOf(policy)} for ${shared(policy)}, counted over all proxies. Empty: as it is. 0: refuse everything.` : '');
+  put($('dial-quota-hint'), policy ? `Units ${perWindow(policy)} for ${shared(policy)}, counted over all proxies. Empty: as it is. 0: refuse everything.` : '');
   for (const id of ['dial-quota-field', 'dial-share-field']) $(id).hidden = at?.policy === '*';
   $('dial-shadow-choice').hidden = at?.policy !== '*' || $('dial-mode').value !== 'enforce';
 }
@@ -96,14 +96,14 @@ function shared(policy) {
 
 function quotaWords({ domain, policy, quota }, window, ends) {
   const known = policyOf(domain, policy);
-  const grants = quota ? `grant ${shared(known)} at most ${units(quota)} per ${window}, counted over all proxies` : 'grant nothing';
+  const grants = quota ? `grant ${shared(known)} at most ${units(quota)} ${window}, counted over all proxies` : 'grant nothing';
   const tiers = known?.tiers ? ['This replaces the tiers and `quota_from` of the policy: a partition with a larger quota gets this one.'] : [];
   return [`Policy ${policy} of domain ${domain} will ${grants}, ${ends} Runtime overrides stay.`, ...tiers];
 }
 
 function dialWords(body) {
   const whom = body.policy === '*' ? 'every policy' : `policy ${body.policy}`;
-  const window = windowOf(policyOf(body.domain, body.policy) ?? { window_s: 1 });
+  const window = perWindow(policyOf(body.domain, body.policy) ?? { window_s: 1 });
   const modes = { enforce: `refuse what is over the quota of ${whom}`, mark: `let all requests of ${whom} through, and mark what is over the quota`, shadow: `count requests of ${whom} and refuse none of them`, off: `neither count nor refuse requests of ${whom}: nothing limits them` };
   const failures = { allow: `admit requests of ${whom} without counting`, deny: `answer requests of ${whom} with 503`, local: `count ${whom} for itself` };
   const ends = `within 10 s, ${until(body.for_ms)}.`;
@@ -142,8 +142,8 @@ function openOverride(of, { allow = 'quota', quota = '', time = '' } = {}) {
 function describeOverride() {
   const at = $('override-policy').selectedOptions[0]?.at;
   const policy = at && policyOf(at.domain, at.policy);
-  put($('override-now'), policy ? `Other partitions may use ${units(inForce(at.domain, policy).quota)} per ${windowOf(policy)}.` : '');
-  put($('override-window'), policy ? `per ${windowOf(policy)}` : '');
+  put($('override-now'), policy ? `Other partitions may use ${units(inForce(at.domain, policy).quota)} ${perWindow(policy)}.` : '');
+  put($('override-window'), policy ? perWindow(policy) : '');
 }
 $('override-policy').addEventListener('change', describeOverride);
 $('new-override').addEventListener('click', () => { const { domain, policy } = view.policy ? shownPolicy() : {}; openOverride(policy && { domain, policy: policy.name, partition: '' }); });
@@ -162,7 +162,7 @@ $('override-form').addEventListener('submit', (event) => {
     const body = { domain, policy, partition, allow, for_ms: timeIn($('override-for').value), by: by($('override-by')) };
     complain($('override-form'));
     const known = policyOf(domain, policy);
-    const window = known && windowOf(known);
+    const window = known && perWindow(known);
     const may = kind === 'blocked' ? 'be refused everything' : kind === 'unlimited' ? 'be admitted without any limit' : `be admitted at most ${allows(allow, window)}`;
     const words = [['Partition ', theirs(partition), ` will ${may} by ${policy === '*' ? 'all policies' : `policy ${policy}`} of domain ${domain}, within 10 s, ${until(body.for_ms)}.`], ...forgetful(domain), ...stale()];
     ask({ title: 'Set this override?', words, act: 'Set the override', grave: kind === 'blocked' || allow.quota === 0, form: $('override-form'), run: () => change('PUT', '/v1/overrides', body) });
@@ -171,7 +171,7 @@ $('override-form').addEventListener('submit', (event) => {
 
 function clearOverride({ domain, policy, partition }) {
   const known = policyOf(domain, policy);
-  const back = known ? ` (${units(inForce(domain, known).quota)} per ${windowOf(known)}, unless a tier or another rule sets another quota)` : '';
+  const back = known ? ` (${units(inForce(domain, known).quota)} ${perWindow(known)}, unless a tier or another rule sets another quota)` : '';
   ask({ title: 'Clear this override?', words: [['Partition ', theirs(partition), ` returns to what ${policy === '*' ? 'each policy' : `policy ${policy}`} of domain ${domain} grants every partition${back}, within 10 s.`], ...stale()], act: 'Clear the override', run: (name) => change('DELETE', '/v1/overrides', { domain, policy, partition, by: name }) });
 }
 

@@ -7,7 +7,7 @@ function showDials() {
   sync($('dials'), dials, ({ domain, dial }) => `${domain} ${dial.policy} ${dial.at_ms} ${dial.ends_ms === undefined}`, ({ domain, dial }) => {
     const known = policyOf(domain, dial.policy);
     const row = tr(el('th', { scope: 'row' }, el('b', {}, named(domain, dial.policy)), el('span', { class: 'quiet small' }, el('br'), `by ${dial.by}, ${clock(dial.at_ms)}`)),
-      el('td', {}, dialText(dial, known && windowOf(known))), left(dial.ends_ms, 'reverts in '),
+      el('td', {}, dialText(dial, known && perWindow(known))), left(dial.ends_ms, 'reverts in '),
       el('td', { class: 'number' }, el('button', { type: 'button', 'aria-label': `Clear the dial of ${plain(named(domain, dial.policy))}`, on: () => clearDial(row.item) }, 'Clear…')));
     return row;
   }, (row, { dial }) => { if (dial.ends_ms !== undefined) row.children[2].ends = dial.ends_ms + skew(); });
@@ -99,7 +99,7 @@ function showOverrides() {
     const cell = partitionCell(of);
     cell.append(el('span', { class: 'quiet small' }, ` by ${of.by}, ${clock(of.at_ms)}`));
     const useless = of.unmatched ? [el('span', { class: 'warn small where' }, `No request can match it: ${of.unmatched}.`)] : [];
-    const row = tr(cell, el('td', { class: of.allow === 'blocked' ? 'bad' : '' }, allows(of.allow, known && windowOf(known)), ...useless), left(of.ends, 'ends in '),
+    const row = tr(cell, el('td', { class: of.allow === 'blocked' ? 'bad' : '' }, allows(of.allow, known && perWindow(known)), ...useless), left(of.ends, 'ends in '),
       el('td', { class: 'number' }, el('button', { type: 'button', 'aria-label': `Clear the override of ${cut(plain(of.partition))} in ${plain(named(of.domain, of.policy))}`, on: () => clearOverride(row.item) }, 'Clear…')));
     return row;
   }, (row, of) => { row.children[2].ends = of.ends; });

@@ -19,7 +19,7 @@ function inForce(domain, policy, without) {
   const dials = [own, counts ? all : undefined].filter(Boolean);
   const of = (field) => dials.map((dial) => dial[field]).find((value) => value !== undefined) ?? policy[field];
   const share = dials.find((dial) => dial.mode !== undefined)?.enforced_for;
-  return { mode: of('mode'), share, quota: of('quota'), on_failure: of('on_failure'), window: windowOf(policy), dials };
+  return { mode: of('mode'), share, quota: of('quota'), on_failure: of('on_failure'), window: perWindow(policy), dials };
 }
 // When a dial in force ends. Names the dial if there are several.
 function endOf(dial, _, dials) {
@@ -27,13 +27,13 @@ function endOf(dial, _, dials) {
   const name = dial.policy === '*' ? 'the dial of all policies ' : dials.length > 1 ? 'its own dial ' : '';
   return name + end;
 }
-const summary = (now) => `${units(now.quota)} per ${now.window}, ${now.mode}${shareText(now.share)}, ${now.on_failure} when the store fails`;
+const summary = (now) => `${units(now.quota)} ${now.window}, ${now.mode}${shareText(now.share)}, ${now.on_failure} when the store fails`;
 // For whom a policy in mode shadow refuses all the same.
 const partText = ({ percent, only }) => [percent > 0 && `${percent} %`, ...(only ?? [])].filter(Boolean).join(' and ');
 const shareText = (share) => (share ? `, enforced for ${partText(share)}` : '');
-const dialText = (dial, window) => [dial.quota !== undefined && `quota ${units(dial.quota)}${window ? ` per ${window}` : ''}`, dial.mode && `${dial.mode}${shareText(dial.enforced_for)}`, dial.on_failure && `${dial.on_failure} when the store fails`].filter(Boolean).join(', ');
+const dialText = (dial, window) => [dial.quota !== undefined && `quota ${units(dial.quota)}${window ? ` ${window}` : ''}`, dial.mode && `${dial.mode}${shareText(dial.enforced_for)}`, dial.on_failure && `${dial.on_failure} when the store fails`].filter(Boolean).join(', ');
 const beyond = ({ mode, share }) => (share ? 'beyond the quota' : ({ shadow: 'would be refused', mark: 'marked' })[mode] ?? 'refused');
-const allows = (allow, window) => (allow === 'unlimited' ? 'as much as it asks for' : allow === 'blocked' ? 'nothing: blocked' : `${units(allow.quota)}${window ? ` per ${window}` : ''}`);
+const allows = (allow, window) => (allow === 'unlimited' ? 'as much as it asks for' : allow === 'blocked' ? 'nothing: blocked' : `${units(allow.quota)}${window ? ` ${window}` : ''}`);
 
 // Requests by outcome: admitted, refused, let through in mode shadow, marked, without an identity, not counted.
 const STEPS = 60;
@@ -65,7 +65,7 @@ function lostText([, , , , missing, failed]) {
 }
 // How a policy differs from its configuration, and whether filters still report it.
 function changedText(policy, now) {
-  const changed = now.dials.length ? [`configured: ${units(policy.quota)} per ${now.window}, ${policy.mode}`, ...now.dials.map(endOf)].join('; ') : '';
+  const changed = now.dials.length ? [`configured: ${units(policy.quota)} ${now.window}, ${policy.mode}`, ...now.dials.map(endOf)].join('; ') : '';
   const age = picture.at_ms - policy.seen_ms;
   return [changed, age > 90e3 ? `no filter has reported it for ${span(age)}` : ''].filter(Boolean).join('; ');
 }

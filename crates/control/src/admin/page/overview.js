@@ -97,7 +97,7 @@ function updatePolicyRow(row, { domain, policy, now, sums, steps, admitted, beyo
   const { parts } = row;
   put(parts.name, named(domain, policy.name));
   showMarks(parts.marks, now);
-  put(parts.says, `${units(now.quota)} per ${now.window}`);
+  put(parts.says, `${units(now.quota)} ${now.window}`);
   put(parts.was, changedText(policy, now));
   put(parts.lost, lostText(sums));
   put(parts.admitted, rate(admitted));

@@ -45,11 +45,14 @@ function showTop(top) {
   }, ({ parts }, of) => {
     parts.used.show(of);
     if (of.kind === 'in_flight') {
+      delete parts.ends.dataset.ends;
+      parts.ends.dataset.label = '';
       put(parts.ends, of.longest_begun_ms === undefined ? '' : `longest since ${clock(of.longest_begun_ms + skew(), true)}`);
       return;
     }
     parts.ends.ends = of.ends_ms + skew();
     parts.ends.dataset.ends = '';
+    parts.ends.dataset.label = 'window ends in ';
   });
   const refused = list(top.refused, (of) => of.requests);
   empty('refused', refused, Object.values(top.refused));

@@ -51,7 +51,7 @@ function showPolicy() {
   if (!policy) return showTop(NOTHING);
   const [now, of] = [inForce(domain, policy), lately(domain, policy.name)];
   showMarks($('policy-marks'), now);
-  put($('policy-says'), `${units(now.quota)} per ${now.window}; ${now.on_failure} when the store fails`);
+  put($('policy-says'), `${units(now.quota)} ${now.window}; ${now.on_failure} when the store fails`);
   put($('policy-was'), changedText(policy, now));
   put($('policy-lost'), lostText(of.sums));
   put($('policy-admitted'), rate(of.admitted));
@@ -67,7 +67,16 @@ function showPolicy() {
 }
 
 function showFetchedTop(top) {
-  showTop(top.value ? { ...top.value, fullest: top.value.fullest.map(timed(top)) } : NOTHING);
+  if (!top.value) {
+    showTop(NOTHING);
+    return;
+  }
+  const slots = new Map((top.value.slots ?? []).map((of) => [keyOf(of), of]));
+  const withSlots = (row) => {
+    const of = slots.get(keyOf(row));
+    return of ? { ...row, waiting: of.waiting, longest_begun_ms: of.held > 0 ? at - skew() - of.longest_ms : undefined } : row;
+  };
+  showTop({ ...top.value, fullest: top.value.fullest.map(timed(top)).map(withSlots) });
 }
 
 // Which proxies have the policy, by their documents.

@@ -76,11 +76,12 @@ const units = (n) => whole.format(n);
 const rate = (n) => (n > 0 && n < 0.05 ? '<0.1' : n >= 100 ? units(Math.round(n)) : n === 0 ? '0' : n.toFixed(1));
 const UNITS = [['d', 86400], ['h', 3600], ['min', 60], ['s', 1]];
 
-// The name of a policy's window: `1 min`, `1 min sliding`, `day Europe/Berlin`.
-function windowOf({ kind, window_s: seconds }) {
-  if (kind?.calendar) return `${kind.calendar.unit} ${kind.calendar.time_zone}`;
+// A policy's window: `per 1 min`, `per 1 min sliding`, `per day Europe/Berlin`; `at once` for a concurrency limit.
+function perWindow({ kind, window_s: seconds }) {
+  if (kind === 'in_flight') return 'at once';
+  if (kind?.calendar) return `per ${kind.calendar.unit} ${kind.calendar.time_zone}`;
   const [name, length] = UNITS.find(([, unit]) => seconds % unit === 0);
-  return `${seconds / length} ${name}${kind === 'sliding' ? ' sliding' : ''}`;
+  return `per ${seconds / length} ${name}${kind === 'sliding' ? ' sliding' : ''}`;
 }
 
 function span(ms) {

@@ -48,9 +48,9 @@ impl Counters {
         let whose = proxy.map_or_else(String::new, |proxy| format!(" of proxy {proxy}"));
         let Released { workers, slots, unreadable } = released;
         if workers == 0 && unreadable == 0 {
-            let who = if proxy.is_some() { "that proxy" } else { "nobody" };
+            let who = if proxy.is_some() { "that proxy holds no" } else { "nobody holds a" };
             return Err(Fault::Absent(format!(
-                "{who} holds a slot of {} for {partition} now",
+                "{who} slot of {} for {partition} now",
                 wish.policy
             )));
         }

@@ -175,7 +175,8 @@ pub async fn shows_and_releases_slots(store: &Arc<dyn Store>) {
     let made = operate.counters.release(&release).await.unwrap();
     assert_eq!(made.done, format!("released 3 slots of proxy {ONE} of exports jwt.sub=a"));
     let again = operate.counters.release(&release).await.unwrap_err();
-    assert!(matches!(again, Fault::Absent(_)), "{again:?}");
+    let none = "that proxy holds no slot of exports for jwt.sub=a now";
+    assert!(matches!(&again, Fault::Absent(why) if why == none), "{again:?}");
     assert_eq!(seen().await.usage.used, 1);
     let mistyped = Release { proxy: Some("a1".to_owned()), ..release.clone() };
     let fault = operate.counters.release(&mistyped).await.unwrap_err();

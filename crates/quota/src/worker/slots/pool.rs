@@ -40,11 +40,6 @@ const KEPT: u64 = 16;
 /// waited, between these. A slot that becomes free elsewhere may be idle for as long.
 const SHORTEST_PAUSE: Duration = Duration::from_millis(50);
 const LONGEST_PAUSE: Duration = Duration::from_millis(100);
-/// The longest pause in a crowd: Redis reads the fields of all workers for each message. A claim
-/// that is a second old does not count, so one message may be lost.
-const LONGEST_CROWDED: Duration = Duration::from_millis(500);
-/// A crowd: other workers miss slots for this many requests such as the first one.
-const CROWD: u64 = 64;
 /// How long a refusal holds for further requests. A flood costs at most 50 calls per second, and
 /// one for each slot of this worker that becomes free.
 const REMEMBERED: Duration = Duration::from_millis(20);
@@ -87,8 +82,12 @@ pub(super) struct SlotPool {
     said: Monotonic,
     /// When the next one leaves that asks again for requests that wait.
     asks_at: Monotonic,
-    /// The last message that carried each limit, of those that requests here have had lately.
+    /// The serial of the last message that carried each limit of the requests here. A new limit
+    /// begins with that of the last message.
     turns: BTreeMap<u64, u64>,
+    last_serial: u64,
+    /// Whether the last message preferred requests that none had asked for.
+    new_went_first: bool,
     /// For the jitter of pauses.
     random: u64,
     /// No message that no request waits for leaves earlier.
@@ -207,6 +206,8 @@ impl SlotPool {
             said: start,
             asks_at: start,
             turns: BTreeMap::new(),
+            last_serial: 0,
+            new_went_first: false,
             random: seed | 1,
             pause_until: start,
             due: None,
@@ -275,6 +276,7 @@ impl SlotPool {
     pub(super) fn join(&mut self, queued: Queued, now: Monotonic) -> Option<Balance> {
         let (limit, own_quota) = (self.limit, self.own_quota);
         let mut queued = Queued { limit, own_quota, ..queued };
+        self.turns.entry(limit).or_insert(self.last_serial);
         let ahead = self.queue.iter().find(|it| it.limit == limit && it.until > now);
         let is_known_full = match ahead {
             Some(ahead) => ahead.answered,
@@ -390,9 +392,14 @@ impl SlotPool {
         now: Monotonic,
     ) -> Reservation {
         let held = self.live.saturating_add(self.keeps(now)).min(MAX_UNITS);
-        // The requests whose turn it is: those with the limit that was asked for longest ago.
+        // The requests whose turn it is: those with the limit that was asked for longest ago. Every
+        // other message prefers requests that none has asked for: they wait for it no longer than
+        // for the timeout, and must not keep others from their turn.
         let last = |queued: &&Queued| self.turns.get(&queued.limit).copied().unwrap_or_default();
-        let next = self.queue.iter().min_by_key(last);
+        let new = self.queue.iter().filter(|queued| !queued.asked).min_by_key(last);
+        let new = new.filter(|_| !self.new_went_first);
+        self.new_went_first = new.is_some();
+        let next = new.or_else(|| self.queue.iter().min_by_key(last));
         let (limit, own_quota) =
             next.map_or((self.limit, self.own_quota), |queued| (queued.limit, queued.own_quota));
         let asks = || self.queue.iter().filter(|queued| queued.limit == limit);
@@ -408,13 +415,10 @@ impl SlotPool {
         let waited_ms = first.map_or(0, |queued| millis(now, queued.arrived));
         let max_wait_ms = asks().map(|queued| millis(queued.until, queued.arrived)).max();
         let longest_ms = self.begun.keys().next().map_or(0, |begun| millis(now, *begun));
-        if want > 0 {
-            self.turns.insert(limit, serial);
-        }
-        if self.turns.len() > 1 {
-            let limits: BTreeSet<u64> = self.queue.iter().map(|queued| queued.limit).collect();
-            self.turns.retain(|limit, _| limits.contains(limit));
-        }
+        let limits: BTreeSet<u64> = self.queue.iter().map(|queued| queued.limit).collect();
+        self.turns.retain(|limit, _| limits.contains(limit));
+        self.turns.entry(limit).and_modify(|turn| *turn = serial);
+        self.last_serial = serial;
         for queued in self.queue.iter_mut().filter(|queued| queued.limit == limit) {
             queued.asked = true;
         }
@@ -463,12 +467,10 @@ impl SlotPool {
         self.heard = Some(Heard { sent, limit, quota, others, waiting: elsewhere });
         let served = self.serve(limit, sent, waiting == 0 && grant.granted < want, now);
         if let Some(first) = self.queue.iter().find(|queued| queued.limit == limit).copied() {
-            let is_crowd = elsewhere / first.cost.max(1) >= CROWD;
-            let longest = if is_crowd { LONGEST_CROWDED } else { LONGEST_PAUSE };
-            let waited = now.since(first.arrived).clamp(SHORTEST_PAUSE, longest);
-            // Each limit is asked for once in a pause.
+            let pause = now.since(first.arrived).clamp(SHORTEST_PAUSE, LONGEST_PAUSE);
+            // Each limit is asked for once in a pause, if they are few.
             let limits = u32::try_from(self.turns.len()).unwrap_or(u32::MAX).max(1);
-            self.asks_at = sent + self.jittered(waited) / limits;
+            self.asks_at = sent + (self.jittered(pause) / limits).max(REMEMBERED);
             if let Some(new) = self.queue.iter().find(|queued| queued.arrived > sent).copied() {
                 self.ask_before(new.until, now);
             }

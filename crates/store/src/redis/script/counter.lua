@@ -87,6 +87,7 @@ local function functions_for(slots)
   if slots then
     local HOLDING_MS = 9000 -- as long as a worker holds slots without saying so again
     local CLAIM_MS = 1000 -- as long as its requests wait without saying so again
+    local TOLERANCE_MS = 250 -- requests that arrived this close to each other have no order
     local TTL_MS = 10000 -- more than HOLDING_MS
     local DROPPED = 100 -- most fields that a call deletes
     local WORKERS = 4096 -- most that hold slots of a counter
@@ -140,7 +141,7 @@ local function functions_for(slots)
             if ends >= ends_ms - CLAIM_MS then
               asked = asked + most(w, missed)
               -- Who waits for a lower limit holds up nobody with a higher one.
-              if since < since_ms and since > oldest_ms and kept == own then
+              if since + TOLERANCE_MS < since_ms and since > oldest_ms and kept == own then
                 ahead = ahead + w
               end
             end
