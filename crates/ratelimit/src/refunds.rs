@@ -360,9 +360,7 @@ mod tests {
             quota: 2,
             reset_ms: 1_000,
             window,
-            window_s: 0,
-            waiting: 0,
-            expired: 0,
+            ..Grant::default()
         };
         for (credits, is_usable) in [
             (None, false),

@@ -75,9 +75,7 @@ impl Store {
             quota: ask.quota,
             reset_ms: reset.as_millis() as u64,
             window: number,
-            window_s: 0,
-            waiting: 0,
-            expired: 0,
+            ..Grant::default()
         })
     }
 

@@ -172,14 +172,12 @@ mod tests {
             ..Reservation::default()
         });
         let grant = Grant {
-            window_s: 0,
-            waiting: 0,
-            expired: 0,
             granted: 1,
             used: 1,
             quota: 10,
             reset_ms: 60_000,
             window: 7,
+            ..Grant::default()
         };
         watch.reserved(&ask.unwrap(), &Ok(grant));
         watch.calls.add(200, Duration::from_millis(1));

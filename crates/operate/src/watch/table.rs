@@ -304,16 +304,7 @@ mod tests {
     }
 
     fn grant(used: u64, window: u64) -> Grant {
-        Grant {
-            window_s: 0,
-            waiting: 0,
-            expired: 0,
-            granted: 1,
-            used,
-            quota: 10,
-            reset_ms: 60_000,
-            window,
-        }
+        Grant { granted: 1, used, quota: 10, reset_ms: 60_000, window, ..Grant::default() }
     }
 
     fn see(table: &Table, partition: &str, used: u64, window: u64) -> Observation {

@@ -54,6 +54,7 @@ async fn suite(store: Arc<dyn Store>) {
     shadow_counts_what_is_held(s).await;
     obeys_overrides(s).await;
     oldest_waiting_worker_comes_first(s).await;
+    claim_holds_up_only_later_requests_with_the_same_limit(s).await;
     claim_that_is_not_renewed_is_forgotten(s).await;
     claim_beyond_the_limit_holds_up_nobody(s).await;
     refused_workers_are_named_to_those_with_idle_slots(s).await;
@@ -205,6 +206,36 @@ async fn oldest_waiting_worker_comes_first(store: &dyn Store) {
     assert_eq!(numbers(store, &say("a", 3, 0, 0)).await, (0, 1));
     assert_eq!(numbers(store, &say("d", 2, 0, 1)).await, (0, 1), "c is older");
     assert_eq!(numbers(store, &waiting(say("c", 3, 0, 1), 3_020)).await, (1, 2));
+}
+
+async fn claim_holds_up_only_later_requests_with_the_same_limit(store: &dyn Store) {
+    let plain = |message| message;
+    let tier = |limit| move |message| Reservation { quota: limit, own_quota: true, ..message };
+    let brief = |message: Reservation| {
+        let said = message.holding.clone().unwrap();
+        Reservation { holding: Some(Holding { max_wait_ms: 5_000, ..said }), ..message }
+    };
+    // What asks after a request that has waited for 9 s and was not served, and what it gets.
+    type Change = Box<dyn Fn(Reservation) -> Reservation>;
+    let cases: [(&str, Change, Change, u64, u64); 6] = [
+        ("later", Box::new(plain), Box::new(plain), 3_000, 0),
+        ("close", Box::new(plain), Box::new(plain), 8_900, 1),
+        ("left", Box::new(plain), Box::new(brief), 3_000, 1),
+        ("tier", Box::new(tier(2)), Box::new(tier(2)), 3_000, 0),
+        ("higher", Box::new(tier(2)), Box::new(tier(3)), 3_000, 1),
+        ("lower", Box::new(tier(3)), Box::new(tier(2)), 3_000, 1),
+    ];
+    for (name, first, second, waited_ms, granted) in cases {
+        let say = |worker, serial, held, want| {
+            say(&format!("claim-{name}"), 2, worker, serial, held, want)
+        };
+        // Others hold 5, until 1 is left.
+        assert_eq!(numbers(store, &say("a", 1, 5, 0)).await, (0, 5));
+        assert_eq!(numbers(store, &waiting(first(say("b", 1, 0, 1)), 9_000)).await, (0, 5));
+        assert_eq!(numbers(store, &say("a", 2, 1, 0)).await, (0, 1));
+        let asks = waiting(second(say("c", 1, 0, 1)), waited_ms);
+        assert_eq!(one(store, &asks).await.granted, granted, "{name}");
+    }
 }
 
 async fn claim_that_is_not_renewed_is_forgotten(store: &dyn Store) {

@@ -54,10 +54,13 @@ function whyText(of) {
 function partyRow(of) {
   const name = `${cut(plain(of.partition))} in ${plain(named(of.domain, of.policy))}${of.isTwin ? ` ${perWindow(of)}` : ''}`;
   const act = (text, label, run) => el('button', { type: 'button', 'aria-label': `${label} ${name}`, on: () => run(row.item) }, text);
-  const parts = { used: usedCell(), ends: el('td', { class: 'number', 'data-label': 'window ends in ', 'data-ends': '' }), marks: el('span', { class: 'choice' }), why: el('span'), clear: act('Clear…', 'Clear the override of', (item) => clearOverride(item.pattern ? { ...item, ...item.pattern } : item)) };
+  // Slots have no window that ends, and the store refuses to reset them.
+  const isSlots = of.kind === 'in_flight';
+  const ends = isSlots ? el('td', {}) : el('td', { class: 'number', 'data-label': 'window ends in ', 'data-ends': '' });
+  const parts = { used: usedCell(), ends, marks: el('span', { class: 'choice' }), why: el('span'), clear: act('Clear…', 'Clear the override of', (item) => clearOverride(item.pattern ? { ...item, ...item.pattern } : item)) };
   const cell = el('th', { scope: 'row' }, linkTo({ domain: of.domain, policy: of.policy }, named(of.domain, of.policy)), el('span', { class: 'quiet small where' }, theirs(of.partition), ` ${perWindow(of)}`));
   const row = tr(cell, parts.used, el('td', { class: 'why' }, parts.marks, parts.why), parts.ends, el('td', { class: 'number acts' },
-    act('Raise…', 'Raise', raise), act('Block…', 'Block', (item) => openOverride(item, { allow: 'blocked', time: '1h' })), act('Reset…', 'Reset', resetCounter), parts.clear));
+    act('Raise…', 'Raise', raise), act('Block…', 'Block', (item) => openOverride(item, { allow: 'blocked', time: '1h' })), isSlots ? '' : act('Reset…', 'Reset', resetCounter), parts.clear));
   row.parts = parts;
   return row;
 }

@@ -505,16 +505,8 @@ pub async fn suggests_the_party_that_an_operator_meant(store: &Arc<dyn Store>) {
         window_s: 3600,
         ..take("", 5, 1)
     });
-    let grant = Grant {
-        granted: 1,
-        used: 1,
-        quota: 5,
-        reset_ms: 60_000,
-        window: 7,
-        window_s: 0,
-        waiting: 0,
-        expired: 0,
-    };
+    let grant =
+        Grant { granted: 1, used: 1, quota: 5, reset_ms: 60_000, window: 7, ..Grant::default() };
     operate.watch.reserved(&ask.unwrap(), &Ok(grant));
     let remark = async |policy: &str, partition: &str| {
         let wish =

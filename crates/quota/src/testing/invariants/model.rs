@@ -39,14 +39,12 @@ impl ModelStore {
             assert!(r.count_denied || needed + spare == 0 || *used <= r.quota);
             let reset_ms = (window + 1) * u64::from(r.window_s) * 1000 - now_ms;
             Ok(Grant {
-                window_s: 0,
-                waiting: 0,
-                expired: 0,
                 granted: needed + spare,
                 used: *used,
                 quota: r.quota,
                 reset_ms,
                 window,
+                ..Grant::default()
             })
         });
         ReserveReply { dials: 0, grants: grants.collect() }

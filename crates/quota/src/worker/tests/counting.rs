@@ -196,14 +196,12 @@ fn nothing_is_refunded_if_the_counter_overflowed() {
     let (id, _) = call(&mut w, 0);
     w.cancel(gone, at(0));
     let full = Ok(Grant {
-        window_s: 0,
-        waiting: 0,
-        expired: 0,
         granted: 2,
         used: MAX_UNITS,
         quota: MAX_UNITS,
         reset_ms: 9,
         window: 9,
+        ..Grant::default()
     });
     answer(&mut w, id, &[full], 1);
     w.cancel(late, at(1));

@@ -17,16 +17,7 @@ fn fetch_dials(worker: &mut TestWorker, dials: &str, overridden: &str, version: 
 }
 
 fn granted(granted: u64, used: u64, quota: u64) -> Granted {
-    Ok(Grant {
-        window_s: 0,
-        waiting: 0,
-        expired: 0,
-        granted,
-        used,
-        quota,
-        reset_ms: 30_000,
-        window: 9,
-    })
+    Ok(Grant { granted, used, quota, reset_ms: 30_000, window: 9, ..Grant::default() })
 }
 
 /// A worker whose policy `a` has this quota and runtime overrides.

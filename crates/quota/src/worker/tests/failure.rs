@@ -206,14 +206,12 @@ fn local_share_ends_with_the_store_window_if_that_is_known() {
         &mut w,
         id,
         &[Ok(Grant {
-            window_s: 0,
-            waiting: 0,
-            expired: 0,
             granted: 1,
             used: 1,
             quota: 25,
             reset_ms: 30_000,
             window: 9,
+            ..Grant::default()
         })],
         0,
     );
@@ -252,14 +250,12 @@ fn known_spent_counter_precedes_a_policy_that_fails_closed() {
         &mut w,
         id,
         &[Ok(Grant {
-            window_s: 0,
-            waiting: 0,
-            expired: 0,
             granted: 0,
             used: 25,
             quota: 25,
             reset_ms: 30_000,
             window: 9,
+            ..Grant::default()
         })],
         0,
     );

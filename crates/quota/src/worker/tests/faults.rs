@@ -20,8 +20,7 @@ fn answered(status: u16, by: AnsweredBy, body: &[u8]) -> CallEnd {
 }
 
 fn numbers(granted: u64, used: u64, quota: u64, reset_ms: u64, window: u64) -> CallEnd {
-    let grant =
-        Ok(Grant { window_s: 0, waiting: 0, expired: 0, granted, used, quota, reset_ms, window });
+    let grant = Ok(Grant { granted, used, quota, reset_ms, window, ..Grant::default() });
     answered(200, AnsweredBy::Store, &reply(&[grant]))
 }
 

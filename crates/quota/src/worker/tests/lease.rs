@@ -32,16 +32,7 @@ fn brought(granted: u64, used: u64) -> Granted {
 }
 
 fn brought_for(granted: u64, used: u64, window: u64, reset_ms: u64) -> Granted {
-    Ok(Grant {
-        window_s: 0,
-        waiting: 0,
-        expired: 0,
-        granted,
-        used,
-        quota: 10_000,
-        reset_ms,
-        window,
-    })
+    Ok(Grant { granted, used, quota: 10_000, reset_ms, window, ..Grant::default() })
 }
 
 /// Units of `a` that are held, and that are under way.
@@ -111,14 +102,12 @@ fn units_held_and_under_way_stay_within_a_hundredth_of_the_quota() {
     assert_eq!(load(&w), (40, 60));
     // A runtime override has cut the quota to a tenth meanwhile.
     let fewer = Ok(Grant {
-        window_s: 0,
-        waiting: 0,
-        expired: 0,
         granted: 60,
         used: 400,
         quota: 1_000,
         reset_ms: 30_000,
         window: 9,
+        ..Grant::default()
     });
     answer(&mut w, id, &[fewer], 2);
     assert_eq!(load(&w), (10, 0));

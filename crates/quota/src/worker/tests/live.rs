@@ -274,16 +274,7 @@ fn requests_of_several_documents_are_counted_by_the_policies_that_are_left_of_ea
 fn holds_leases(worker: &mut TestWorker, policies: &[usize]) {
     let brings = |r: &quotagate_protocol::Reservation| {
         let (granted, quota) = (r.want + r.spare, 10_000);
-        Ok(Grant {
-            window_s: 0,
-            waiting: 0,
-            expired: 0,
-            granted,
-            used: 100,
-            quota,
-            reset_ms: 30_000,
-            window: 9,
-        })
+        Ok(Grant { granted, used: 100, quota, reset_ms: 30_000, window: 9, ..Grant::default() })
     };
     for ms in 0..200 {
         asks(worker, "r", policies, ms);

@@ -96,16 +96,7 @@ fn call(worker: &mut TestWorker, ms: u64) -> (CallId, ReserveRequest) {
 type Granted = Result<Grant, String>;
 
 fn grant(granted: u64, used: u64) -> Granted {
-    Ok(Grant {
-        window_s: 0,
-        waiting: 0,
-        expired: 0,
-        granted,
-        used,
-        quota: 5,
-        reset_ms: 30_000,
-        window: 9,
-    })
+    Ok(Grant { granted, used, quota: 5, reset_ms: 30_000, window: 9, ..Grant::default() })
 }
 
 /// A grant whose window ends later than a window of the tests can.

@@ -59,14 +59,12 @@ fn skewed(rate: u64) -> Healthy {
                 }
                 let granted = wanted.want;
                 Ok(Grant {
-                    window_s: 0,
-                    waiting: 0,
-                    expired: 0,
                     granted,
                     used: granted,
                     quota,
                     reset_ms: 30_000,
                     window: 9,
+                    ..Grant::default()
                 })
             };
             let grants: Vec<_> = request.reservations.iter().map(answer).collect();

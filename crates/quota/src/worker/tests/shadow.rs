@@ -83,14 +83,12 @@ fn leased() -> TestWorker {
     let (id, request) = call(&mut w, 0);
     assert_eq!(request.reservations[0].spare, 20);
     let granted = Grant {
-        window_s: 0,
-        waiting: 0,
-        expired: 0,
         granted: 71,
         used: 71,
         quota: 10_000,
         reset_ms: 30_000,
         window: 9,
+        ..Grant::default()
     };
     answer(&mut w, id, &[Ok(granted)], 0);
     decisions(&mut w);

@@ -60,16 +60,7 @@ fn beside_a_dead_store(rate: u64, fails_after: u64) -> TwoStoresRun {
             let whole = |wanted: &Reservation| {
                 let (granted, quota) = (wanted.want, 1_000_000);
                 let (used, reset_ms) = (granted, 30_000);
-                Ok(Grant {
-                    window_s: 0,
-                    waiting: 0,
-                    expired: 0,
-                    granted,
-                    used,
-                    quota,
-                    reset_ms,
-                    window: 9,
-                })
+                Ok(Grant { granted, used, quota, reset_ms, window: 9, ..Grant::default() })
             };
             let grants: Vec<_> = request.reservations.iter().map(whole).collect();
             ends.push((ms + 5, sent.id, Some(reply(&grants))));
