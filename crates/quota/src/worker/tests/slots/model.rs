@@ -17,6 +17,8 @@ const LIMIT: u64 = 4;
 const LOWERED: u64 = 3;
 const KEYS: [&str; 2] = ["d:a:{x}", "d:g:{x}"];
 const TIMEOUT: u64 = 50;
+/// A worker whose messages arrive frees what its requests no longer hold within this.
+const FREED_WITHIN: u64 = 100;
 /// Longer than a worker's slots last.
 const LONG_PAUSE: u64 = 12_000;
 
@@ -42,6 +44,8 @@ struct Machine {
     seed: u64,
     /// Since when the store knows less of each counter than runs here, unless it was told since.
     unknown_since: [Option<u64>; 2],
+    /// Since when none of its requests holds or wants slots of each counter.
+    idle_since: [Option<u64>; 2],
     /// Its clock runs by this many parts in a thousand.
     rate: u64,
     paused_until: u64,
@@ -130,6 +134,7 @@ impl World {
                 worker: Worker::new(Arc::clone(&config), seed),
                 seed,
                 unknown_since: [None; 2],
+                idle_since: [None; 2],
                 rate: 980 + 20 * i,
                 paused_until: 0,
                 arrives: Vec::new(),
@@ -203,7 +208,8 @@ impl World {
             let config = Arc::clone(&self.config);
             let old = &mut self.machines[machine];
             let (worker, arrives) = (Worker::new(config, seed), Vec::new());
-            *old = Machine { worker, seed, arrives, unknown_since: [None; 2], ..*old };
+            let (unknown_since, idle_since) = ([None; 2], [None; 2]);
+            *old = Machine { worker, seed, arrives, unknown_since, idle_since, ..*old };
             self.calls.retain(|flight| flight.machine != machine);
             self.running.retain(|running| running.machine != machine);
             self.pending.retain(|_, pending| pending.machine != machine);
@@ -362,6 +368,14 @@ impl World {
                 let live: u64 =
                     self.running.iter_mut().filter(is_here).map(|it| it.wants.cost).sum();
                 let held = self.store.held_by(key, &name_ends, self.now);
+                let wants = |it: &Pending| it.machine == machine && it.wants.limits[counter] > 0;
+                if live > 0 || self.pending.values().any(wants) {
+                    of.idle_since[counter] = None;
+                } else {
+                    let idle = self.now - *of.idle_since[counter].get_or_insert(self.now);
+                    let may_hold = !self.is_healthy || idle < FREED_WITHIN;
+                    assert!(may_hold || held.unwrap_or_default() == 0, "{held:?} after {idle} ms");
+                }
                 // A field is deleted only if its worker was silent for 9 s, or the store forgot.
                 let unknown = &mut of.unknown_since[counter];
                 if held.is_none() {
