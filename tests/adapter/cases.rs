@@ -224,6 +224,17 @@ fn root_ends_after_the_calls_that_are_under_way() {
 }
 
 #[test]
+fn root_ends_after_a_second_although_a_call_is_still_under_way() {
+    start();
+    request(2);
+    dials(0, "");
+    assert!(!stop());
+    std::thread::sleep(std::time::Duration::from_secs(1));
+    tick();
+    assert!(host(|h| h.done));
+}
+
+#[test]
 fn root_without_calls_ends_at_once() {
     start();
     request(2);

@@ -140,7 +140,7 @@ impl Slots {
             asked = asked.saturating_add(field.asks(ends_ms));
             // Who waits for a lower limit holds up nobody with a higher one.
             let is_before = field.since_ms.saturating_add(millis(TOLERANCE)) < since_ms
-                && field.own_quota == own_quota;
+                && field.own_quota >= own_quota;
             if is_before
                 && field.asks(ends_ms) > 0
                 && oldest_ms.is_none_or(|it| it < field.since_ms)

@@ -3,7 +3,8 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
-use super::slots::TakenSlots;
+use quotagate_protocol::Mode;
+
 use super::{MAX_WAITING, Ticket};
 use crate::config::Config;
 use crate::decision::{Admission, Balance, Decision, GrantedUnits, HeldSlots, Outcome};
@@ -39,6 +40,25 @@ pub(super) struct Decided<W> {
     pub(super) wants: Vec<Want>,
     pub(super) decision: Decision,
     pub(super) arrived_under: Option<Arc<Config>>,
+}
+
+/// What a request has of its policies of slots, once all have decided.
+#[derive(Clone, Debug)]
+pub(super) struct TakenSlots {
+    /// The ticket that its host knows.
+    pub(super) ticket: Ticket,
+    pub(super) admission: Admission,
+    pub(super) outcomes: Vec<SlotOutcome>,
+}
+
+/// For metrics: what a policy made of a request, and whether it needed no call.
+#[derive(Clone, Debug)]
+pub(super) struct SlotOutcome {
+    pub(super) policy: usize,
+    pub(super) key: Arc<str>,
+    pub(super) outcome: Outcome,
+    pub(super) mode: Mode,
+    pub(super) by_worker: bool,
 }
 
 /// The units that a request needs of one counter, and how far it is with that counter's policy.
@@ -203,7 +223,7 @@ impl<W> PendingRequests<W> {
     /// request which still waits has its slots alone.
     pub(super) fn cancel(&mut self, ticket: Ticket) -> (Vec<Want>, Admission) {
         if let Some(waiter) = self.waiting.remove(&ticket) {
-            let slots = waiter.slots.map_or_else(HeldSlots::default, |taken| taken.into_held());
+            let slots = waiter.slots.map_or_else(HeldSlots::default, |taken| taken.admission.slots);
             return (waiter.wants, Admission { slots, ..Admission::default() });
         }
         let index = self.decided.iter().position(|decided| decided.ticket == ticket);

@@ -54,7 +54,7 @@ async fn suite(store: Arc<dyn Store>) {
     shadow_counts_what_is_held(s).await;
     obeys_overrides(s).await;
     oldest_waiting_worker_comes_first(s).await;
-    claim_holds_up_only_later_requests_with_the_same_limit(s).await;
+    claim_holds_up_only_later_requests_with_no_higher_limit(s).await;
     claim_that_is_not_renewed_is_forgotten(s).await;
     claim_beyond_the_limit_holds_up_nobody(s).await;
     refused_workers_are_named_to_those_with_idle_slots(s).await;
@@ -208,7 +208,7 @@ async fn oldest_waiting_worker_comes_first(store: &dyn Store) {
     assert_eq!(numbers(store, &waiting(say("c", 3, 0, 1), 3_020)).await, (1, 2));
 }
 
-async fn claim_holds_up_only_later_requests_with_the_same_limit(store: &dyn Store) {
+async fn claim_holds_up_only_later_requests_with_no_higher_limit(store: &dyn Store) {
     let plain = |message| message;
     let tier = |limit| move |message| Reservation { quota: limit, own_quota: true, ..message };
     let brief = |message: Reservation| {
@@ -223,7 +223,7 @@ async fn claim_holds_up_only_later_requests_with_the_same_limit(store: &dyn Stor
         ("left", Box::new(plain), Box::new(brief), 3_000, 1),
         ("tier", Box::new(tier(2)), Box::new(tier(2)), 3_000, 0),
         ("higher", Box::new(tier(2)), Box::new(tier(3)), 3_000, 1),
-        ("lower", Box::new(tier(3)), Box::new(tier(2)), 3_000, 1),
+        ("lower", Box::new(tier(3)), Box::new(tier(2)), 3_000, 0),
     ];
     for (name, first, second, waited_ms, granted) in cases {
         let say = |worker, serial, held, want| {

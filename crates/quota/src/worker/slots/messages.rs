@@ -72,6 +72,7 @@ impl<W> Worker<W> {
         grants: Vec<Result<Grant, String>>,
         now: Monotonic,
     ) {
+        let timeout = self.config.store.timeout;
         for (Reservation { key, .. }, grant) in said.into_iter().zip(grants) {
             if let Err(why) = &grant {
                 let secret = self.config.store.reach.token();
@@ -80,8 +81,8 @@ impl<W> Worker<W> {
             }
             let Some(pool) = self.slots.pools.get_mut(&key) else { continue };
             let served = match grant {
-                Ok(grant) => pool.answered(&grant, now),
-                Err(_) => pool.failed(now),
+                Ok(grant) => pool.answered(&grant, timeout, now),
+                Err(_) => pool.failed(timeout, now),
             };
             self.slots.reschedule(&key, now);
             self.served(&key, served, now);
@@ -92,7 +93,7 @@ impl<W> Worker<W> {
     pub(in crate::worker) fn slots_failed(&mut self, said: Vec<Reservation>, now: Monotonic) {
         for Reservation { key, .. } in said {
             let Some(pool) = self.slots.pools.get_mut(&key) else { continue };
-            let served = pool.failed(now);
+            let served = pool.failed(self.config.store.timeout, now);
             self.slots.reschedule(&key, now);
             self.served(&key, served, now);
         }

@@ -17,8 +17,6 @@ mod messages;
 mod pool;
 mod requests;
 
-pub(super) use requests::TakenSlots;
-
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::sync::Arc;
 

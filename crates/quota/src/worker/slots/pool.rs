@@ -40,8 +40,9 @@ const KEPT: u64 = 16;
 /// waited, between these. A slot that becomes free elsewhere may be idle for as long.
 const SHORTEST_PAUSE: Duration = Duration::from_millis(50);
 const LONGEST_PAUSE: Duration = Duration::from_millis(100);
-/// How long a refusal holds for further requests. A flood costs at most 50 calls per second, and
-/// one for each slot of this worker that becomes free.
+/// How long a refusal holds for further requests at least. If more of them follow, it holds for as
+/// long as they have been refused without a break, up to [`LONGEST_PAUSE`]. So a flood costs some
+/// ten calls per second, and one for each slot of this worker that becomes free.
 const REMEMBERED: Duration = Duration::from_millis(20);
 /// How long a worker waits after a failed message that no request waited for.
 const PAUSE: Duration = Duration::from_millis(250);
@@ -107,27 +108,13 @@ pub(super) struct Queued {
     /// Whether the policy may refuse it.
     pub(super) enforced: bool,
     /// Its limit, without runtime overrides.
-    limit: u64,
+    pub(super) limit: u64,
     /// Whether that may differ from the policy's.
-    own_quota: bool,
+    pub(super) own_quota: bool,
     /// Whether a message has asked for it, or it waits without one of its own.
-    asked: bool,
+    pub(super) asked: bool,
     /// Whether the store has said that there are too few slots for it.
-    answered: bool,
-}
-
-impl Queued {
-    /// A request that no message has asked for.
-    pub(super) const fn new(
-        ticket: Ticket,
-        cost: u64,
-        (arrived, until): (Monotonic, Monotonic),
-        enforced: bool,
-    ) -> Self {
-        let (limit, own_quota) = (0, false);
-        let (asked, answered) = (false, false);
-        Self { ticket, cost, arrived, until, enforced, limit, own_quota, asked, answered }
-    }
+    pub(super) answered: bool,
 }
 
 /// The message under way.
@@ -166,6 +153,8 @@ impl Heard {
 /// A refusal that holds for a moment.
 #[derive(Clone, Copy, Debug)]
 struct Refused {
+    /// Since when the store has granted nothing.
+    since: Monotonic,
     until: Monotonic,
     limit: u64,
     cost: u64,
@@ -273,9 +262,8 @@ impl SlotPool {
 
     /// A request wants slots. Returns what is left if it waits without a message of its own: behind
     /// another one, or since such a request was refused a moment ago.
-    pub(super) fn join(&mut self, queued: Queued, now: Monotonic) -> Option<Balance> {
-        let (limit, own_quota) = (self.limit, self.own_quota);
-        let mut queued = Queued { limit, own_quota, ..queued };
+    pub(super) fn join(&mut self, mut queued: Queued, now: Monotonic) -> Option<Balance> {
+        let limit = queued.limit;
         self.turns.entry(limit).or_insert(self.last_serial);
         let ahead = self.queue.iter().find(|it| it.limit == limit && it.until > now);
         let is_known_full = match ahead {
@@ -449,13 +437,18 @@ impl SlotPool {
     }
 
     /// The store answered the message under way. Returns what becomes of requests that wait.
-    pub(super) fn answered(&mut self, grant: &Grant, now: Monotonic) -> Vec<(Ticket, Served)> {
+    pub(super) fn answered(
+        &mut self,
+        grant: &Grant,
+        timeout: Duration,
+        now: Monotonic,
+    ) -> Vec<(Ticket, Served)> {
         let Some(UnderWay { serial, limit, held, want, waiting, sent }) = self.under_way else {
             return Vec::new();
         };
         if grant.window != serial || grant.reset_ms == 0 {
             // The store knows a newer message, so it took nothing from this one.
-            return self.failed(now);
+            return self.failed(timeout, now);
         }
         self.under_way = None;
         self.is_unsure = false;
@@ -533,19 +526,24 @@ impl SlotPool {
         self.queue = waits;
         // An idle slot became free while the message was under way.
         let refused = refused.filter(|_| self.idle(now) == 0);
-        self.refused = refused.map(|cost| Refused { until: now + REMEMBERED, limit, cost });
+        let is_first = served.iter().any(|(_, served)| matches!(served, Served::Taken(_)));
+        let last = self.refused.filter(|it| !is_first && now < it.until + LONGEST_PAUSE);
+        let since = last.map_or(now, |last| last.since);
+        let holds = self.jittered(now.since(since).min(LONGEST_PAUSE)).max(REMEMBERED);
+        self.refused = refused.map(|cost| Refused { since, until: now + holds, limit, cost });
         served
     }
 
-    /// The message under way got no answer. Returns what becomes of the requests that it asked for.
-    pub(super) fn failed(&mut self, now: Monotonic) -> Vec<(Ticket, Served)> {
+    /// The message under way got no answer, which took the timeout of a call at most. Returns what
+    /// becomes of the requests that it asked for.
+    pub(super) fn failed(&mut self, timeout: Duration, now: Monotonic) -> Vec<(Ticket, Served)> {
         if let Some(lost) = self.under_way.take() {
             self.is_unsure = true;
             self.claimed = self.claimed.max(lost.waiting);
         }
         self.pause_until = now + PAUSE;
         // One lost message does not end a wait. A second without an answer of this counter does.
-        let is_heard = self.heard.is_some_and(|heard| now < heard.sent + SILENCE);
+        let is_heard = self.heard.is_some_and(|heard| now < heard.sent + SILENCE + timeout);
         let fails =
             |queued: &Queued| queued.asked && !(is_heard && queued.answered && queued.until > now);
         let (asked, rest) = self.queue.iter().copied().partition(fails);

@@ -15,6 +15,7 @@ use crate::evaluate::Check;
 use crate::time::Monotonic;
 use crate::worker::decide::{standing, uncounted};
 use crate::worker::known::{RuntimeOverrides, local};
+use crate::worker::requests::{SlotOutcome, TakenSlots};
 use crate::worker::submit::{Attempt, ShadowPolicies};
 use crate::worker::telemetry::exceeded;
 use crate::worker::{MAX_WAITING, Submitted, Ticket, Worker};
@@ -57,25 +58,6 @@ enum SlotState {
     Refused { balance: Balance, by_store: bool },
     /// The store did not say. The request may hold slots all the same, since then.
     Failed(Option<Monotonic>),
-}
-
-/// What a request has of its policies of slots, once all have decided.
-#[derive(Clone, Debug)]
-pub(in crate::worker) struct TakenSlots {
-    /// The ticket that its host knows.
-    ticket: Ticket,
-    admission: Admission,
-    outcomes: Vec<SlotOutcome>,
-}
-
-/// For metrics: what a policy made of a request, and whether it needed no call.
-#[derive(Clone, Debug)]
-struct SlotOutcome {
-    policy: usize,
-    key: Arc<str>,
-    outcome: Outcome,
-    mode: Mode,
-    by_worker: bool,
 }
 
 impl<W> SlotWaiter<W> {
@@ -139,13 +121,6 @@ impl SlotWant {
     }
 }
 
-impl TakenSlots {
-    /// The slots of a request that leaves.
-    pub(in crate::worker) fn into_held(self) -> HeldSlots {
-        self.admission.slots
-    }
-}
-
 impl<W> Worker<W> {
     /// Decides a request whose checks include slots, or lets it wait.
     pub(in crate::worker) fn submit_slots(
@@ -180,7 +155,17 @@ impl<W> Worker<W> {
             let Check { counter, cost, .. } = &want.check;
             let enforced = want.check.enforced();
             if let Some(pool) = self.slots.pool(&counter.key) {
-                let queued = Queued::new(ticket, cost.get(), (now, want.until), enforced);
+                let queued = Queued {
+                    ticket,
+                    cost: cost.get(),
+                    arrived: now,
+                    until: want.until,
+                    enforced,
+                    limit: pool.limit,
+                    own_quota: pool.own_quota,
+                    asked: false,
+                    answered: false,
+                };
                 want.state = SlotState::Open(pool.join(queued, now));
             }
         }

@@ -141,7 +141,7 @@ local function functions_for(slots)
             if ends >= ends_ms - CLAIM_MS then
               asked = asked + most(w, missed)
               -- Who waits for a lower limit holds up nobody with a higher one.
-              if since + TOLERANCE_MS < since_ms and since > oldest_ms and kept == own then
+              if since + TOLERANCE_MS < since_ms and since > oldest_ms and kept >= own then
                 ahead = ahead + w
               end
             end

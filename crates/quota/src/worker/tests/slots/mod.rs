@@ -374,6 +374,20 @@ fn on_failure_decides_a_wait_once_the_store_said_nothing_of_the_counter_for_a_se
     }
 }
 
+#[test]
+fn lost_message_ends_no_wait_if_the_timeout_is_longer_than_a_second() {
+    let mut rig = Rig::new(1, "allow");
+    let text = slots_text("allow").replace("50ms", "2s");
+    rig.workers[0] = Worker::new(Arc::new(Config::parse(text.as_bytes()).unwrap()), 1);
+    let _running = (rig.admit(0, &[L]), rig.admit(0, &[L]));
+    assert_eq!(rig.ask(0, "waits", &[L]), None);
+    rig.now += 60;
+    let call = rig.workers[0].next_call(at(rig.now)).expect("it asks again");
+    rig.now += 2_000;
+    rig.workers[0].call_failed(call.id, at(rig.now));
+    assert_eq!(summary(&mut rig.workers[0]), "");
+}
+
 /// How many messages ask for slots.
 fn asking(said: &[Reservation]) -> usize {
     said.iter().filter(|it| it.want > 0).count()
@@ -499,15 +513,30 @@ fn refusal_is_remembered_for_a_moment_unless_a_slot_of_this_worker_became_free()
     };
     let Some(Decision::Refuse(refusal)) = rig.ask(1, "by the store", &[A]) else { panic!() };
     assert!(refusal.standings[0].by_store);
-    let mut calls = 0;
-    for _ in 0..1_000 {
-        match rig.submit(1, "flood", &[A]) {
-            Submitted::Waiting(_) => calls += rig.exchange(1).len(),
-            decided => assert!(!refused(decided), "operators hear of it from the worker"),
+    let begun = rig.now;
+    let mut calls = Vec::new();
+    let mut flood = |rig: &mut Rig, ms: u64| {
+        calls.clear();
+        for _ in 0..ms {
+            match rig.submit(1, "flood", &[A]) {
+                Submitted::Waiting(_) => {
+                    calls.push(rig.now);
+                    rig.exchange(1);
+                }
+                decided => assert!(!refused(decided), "operators hear of it from the worker"),
+            }
+            rig.now += 1;
         }
-        rig.now += 1;
-    }
-    assert!((40..=50).contains(&calls), "{calls} calls in a second");
+        calls.clone()
+    };
+    let calls = flood(&mut rig, 2_000);
+    assert_eq!(calls[0], begun + 20, "the first refusal is short");
+    let later = calls.iter().filter(|call| **call >= begun + 1_000).count();
+    assert!((10..=13).contains(&later), "{later} calls in the second second: {calls:?}");
+    // After a break it is short again.
+    rig.now += 300;
+    let calls = flood(&mut rig, 50);
+    assert_eq!(calls[1], calls[0] + 20);
     rig.ask(1, "again", &[A]);
     rig.workers[1].free(own.slots.clone(), at(rig.now));
     assert!(matches!(rig.ask(1, "its own slot", &[A]), Some(Decision::Admit(_))));

@@ -50,7 +50,7 @@ impl ModelStore {
         let claims = fields.values().filter(|of| of.waiting > 0 && now - of.renewed < 1_000);
         let (older, waiting) = claims.fold((0, 0), |(older, all), field| {
             let waits = holding.max_wait_ms == 0 || now < field.since + holding.max_wait_ms;
-            let is_older = field.since + 250 < waited && field.limit == quota && waits;
+            let is_older = field.since + 250 < waited && field.limit >= quota && waits;
             (older + if is_older { field.waiting } else { 0 }, all + field.waiting)
         });
         let free = quota.saturating_sub(others + holding.held).saturating_sub(older);
