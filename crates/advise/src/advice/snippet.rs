@@ -30,6 +30,7 @@ pub(crate) fn of(
     let mut text = "policies:\n".to_owned();
     let mut add = |suffix: &str, several: bool, limit: &str| {
         let name = if several { suffixed(policy, suffix) } else { policy.to_owned() };
+        let name = yaml(&name);
         let _ = write!(
             text,
             "  - name: {name}\n    partition_by: [caller] # {counted_by}\n    {limit}\n    \
@@ -55,9 +56,39 @@ fn suffixed(policy: &str, suffix: &str) -> String {
     format!("{}-{suffix}", policy.get(..room).unwrap_or(policy).trim_end_matches('/'))
 }
 
+/// A name as YAML reads it: `60`, `1e3`, `-` and `true` would not be text without quotes.
+fn yaml(name: &str) -> String {
+    let is_word = ["false", "n", "no", "null", "off", "on", "true", "y", "yes"].contains(&name);
+    if is_word || !name.starts_with(|first: char| first.is_ascii_lowercase()) {
+        format!("\"{name}\"")
+    } else {
+        name.to_owned()
+    }
+}
+
 /// Whether policy documents allow this name: `[a-z0-9-]+(/[a-z0-9-]+)*`.
 fn is_name(name: &str) -> bool {
     let allowed = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-';
     let is_part = |part: &str| !part.is_empty() && part.bytes().all(allowed);
     name.len() <= MAX_NAME && name.split('/').all(is_part)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::yaml;
+
+    #[test]
+    fn name_that_yaml_would_not_read_as_text_is_quoted() {
+        for (name, written) in [
+            ("per-caller", "per-caller"),
+            ("team/y", "team/y"),
+            ("404", "\"404\""),
+            ("1e3", "\"1e3\""),
+            ("-", "\"-\""),
+            ("null", "\"null\""),
+            ("on", "\"on\""),
+        ] {
+            assert_eq!(yaml(name), written);
+        }
+    }
 }

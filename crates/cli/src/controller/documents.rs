@@ -15,12 +15,9 @@ use tokio::time::Instant;
 
 use super::lineage::{DomainProgress, FleetDocuments, Lineage};
 use super::retry::pause;
-use crate::operate::{AdminAddr, Client, Failure, Token};
+use crate::operate::{AdminAddr, CONTROLLER_NOTE, Client, Failure, Token};
 use crate::text::clean;
 
-/// How notes of published documents begin whose author is a controller. What it is a controller of
-/// follows.
-pub(crate) const NOTE: &str = "quotagate controller of ";
 /// How often another document may take the place of the controller's before it waits with its own.
 /// Each one drops the oldest of 64 to which operators can roll back.
 const CONTESTS: u32 = 2;
@@ -144,7 +141,13 @@ impl DocumentStore {
         by: String,
         of: &str,
     ) -> Self {
-        Self { address, token_file, by, mark: format!("{NOTE}{of}:"), known: BTreeMap::new() }
+        Self {
+            address,
+            token_file,
+            by,
+            mark: format!("{CONTROLLER_NOTE}{of}:"),
+            known: BTreeMap::new(),
+        }
     }
 
     /// Forgets what was published, because another controller may have published meanwhile.
@@ -363,7 +366,7 @@ impl KnownDomain {
 }
 
 fn is_of_controller(record: &DocumentRecord) -> bool {
-    record.note.as_ref().is_some_and(|note| note.starts_with(NOTE))
+    record.note.as_ref().is_some_and(|note| note.starts_with(CONTROLLER_NOTE))
 }
 
 /// Whether the content of a document is by the controller with this mark, also if an operator has

@@ -18,6 +18,7 @@ mod pass;
 mod patience;
 mod publishing;
 mod retry;
+mod server;
 mod statuses;
 mod watched;
 mod watched_kinds;
@@ -40,7 +41,6 @@ use tokio::sync::{oneshot, watch};
 use tokio::time::{Instant, sleep, sleep_until, timeout};
 use tracing::Level;
 
-pub(crate) use self::documents::NOTE;
 use self::documents::{DocumentStore, DocumentWish};
 use self::leadership::Leadership;
 use self::metrics::ControllerMetrics;
@@ -201,7 +201,7 @@ async fn of_cluster(args: &ControllerArgs, domains: Domains) -> Result<ExitCode,
     let watched = Watched::start(cluster.clone(), Arc::clone(&metrics));
     let ends = args.once || args.dry_run;
     if !ends {
-        metrics::serve(args.metrics, Arc::clone(&metrics), Arc::clone(&watched)).await?;
+        server::serve(args.metrics, Arc::clone(&metrics), Arc::clone(&watched)).await?;
     }
     tokio::select! {
         () = &mut stop => {

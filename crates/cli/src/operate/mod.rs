@@ -13,6 +13,7 @@ mod session;
 
 use std::process::ExitCode;
 
+pub(crate) use change::document::CONTROLLER_NOTE;
 pub(crate) use client::{AdminAddr, Client, Token, user_at_host};
 pub(crate) use failure::Failure;
 

@@ -17,13 +17,16 @@ use serde_json::{Value, json};
 
 use super::confirm;
 use crate::check::to_publish;
-use crate::controller;
 use crate::operate::display::{Table, Weight, say};
 use crate::operate::failure::Failure;
 use crate::operate::look::document_status::{self, called, limits, sentence};
 use crate::operate::session::{Common, Session};
 use crate::text::{clean, count, duration, moment, number};
 use crate::values::for_ms;
+
+/// How notes of published documents begin whose author is a controller. What it is a controller of
+/// follows.
+pub(crate) const CONTROLLER_NOTE: &str = "quotagate controller of ";
 
 /// The flags of `quotagate document`.
 #[derive(Debug, clap::Args)]
@@ -457,7 +460,7 @@ impl Session {
 /// Says who undoes the change, if a controller owns the documents.
 fn say_owner(last: Option<&DocumentRecord>) {
     let by_controller = |last: &&DocumentRecord| {
-        last.note.as_ref().is_some_and(|note| note.starts_with(controller::NOTE))
+        last.note.as_ref().is_some_and(|note| note.starts_with(CONTROLLER_NOTE))
     };
     if let Some(last) = last.filter(by_controller) {
         say(&format!(
