@@ -5,13 +5,14 @@ use anyhow::{Context, Result};
 use quotagate_support::envoy::{Envoy, LOG_LEVELS, manager};
 use quotagate_support::http::{Client, Request};
 use quotagate_support::redis::Redis;
+use quotagate_support::store::StoreProcess;
 use quotagate_support::upstream::Upstream;
 use quotagate_support::{wait, yaml};
 use serde_json::{Value, json};
 
 use super::{LIMIT, config, rules, runs, service, wait_for_rules};
 
-const RULES: &str = "
+pub(super) const RULES: &str = "
 domain: shop
 descriptors:
   - {key: connection, rate_limit: {unit: year, requests_per_unit: 3}}
@@ -65,15 +66,9 @@ fn network_filter_admits_as_many_connections_as_the_rule_says() -> Result<()> {
     Ok(())
 }
 
-#[test]
-fn streams_that_end_free_their_units_and_refused_ones_free_none() -> Result<()> {
-    if !runs()? {
-        return Ok(());
-    }
-    let (redis, upstream, rules) = (Redis::start()?, Upstream::start()?, rules(RULES)?);
-    let service = service(&redis, &rules, "20s")?;
-    wait_for_rules(&service)?;
-    let mut config = config(&upstream, &service, true);
+/// An Envoy whose streams each take a unit of the rule `stream`, and give it back when they end.
+pub(super) fn envoy_of_streams(upstream: &Upstream, service: &StoreProcess) -> Result<Envoy> {
+    let mut config = config(upstream, service, true);
     let actions = json!([{"generic_key": {"descriptor_key": "stream", "descriptor_value": "any"}}]);
     let manager = manager(&mut config)?;
     set(manager, "upgrade_configs", json!([{"upgrade_type": "websocket"}]))?;
@@ -90,12 +85,26 @@ fn streams_that_end_free_their_units_and_refused_ones_free_none() -> Result<()> 
         ],
     }});
     set(route, "typed_per_filter_config", per_route)?;
-    let envoy = Envoy::start_config(&config, 1, LOG_LEVELS)?;
-    let open = || -> Result<(u16, Client)> {
-        let mut client = Client::connect(envoy.port())?;
-        let status = client.send(&Request::websocket("/"))?.status;
-        Ok((status, client))
-    };
+    Envoy::start_config(&config, 1, LOG_LEVELS)
+}
+
+/// Opens a stream, if there is a unit for it, and returns the status of its answer.
+pub(super) fn open_stream(envoy: &Envoy) -> Result<(u16, Client)> {
+    let mut client = Client::connect(envoy.port())?;
+    let status = client.send(&Request::websocket("/"))?.status;
+    Ok((status, client))
+}
+
+#[test]
+fn streams_that_end_free_their_units_and_refused_ones_free_none() -> Result<()> {
+    if !runs()? {
+        return Ok(());
+    }
+    let (redis, upstream, rules) = (Redis::start()?, Upstream::start()?, rules(RULES)?);
+    let service = service(&redis, &rules, "20s")?;
+    wait_for_rules(&service)?;
+    let envoy = envoy_of_streams(&upstream, &service)?;
+    let open = || open_stream(&envoy);
     let (first, second) = (open()?, open()?);
     assert_eq!((first.0, second.0), (101, 101));
     for _ in 0..5 {

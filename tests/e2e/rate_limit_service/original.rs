@@ -8,11 +8,14 @@ use std::time::{Duration, SystemTime};
 use std::{env, fs};
 
 use anyhow::{Context, Result, ensure};
+use quotagate_support::envoy::Envoy;
 use quotagate_support::http::{Client, Request};
 use quotagate_support::redis::Redis;
 use quotagate_support::store::{StoreOptions, StoreProcess};
+use quotagate_support::upstream::Upstream;
 use serde_json::{Map, Value, json};
 
+use super::filters::{RULES, envoy_of_streams, open_stream};
 use crate::hostile::Random;
 
 /// The variable that names the program.
@@ -22,6 +25,10 @@ const DOMAINS: usize = 200;
 const REQUESTS: usize = 12;
 /// What a run takes at most: no window may end meanwhile.
 const RUN: Duration = Duration::from_secs(180);
+/// A call at the end of a stream has been carried out by then.
+const SOON: Duration = Duration::from_millis(500);
+/// The slots that a killed proxy held of a policy with `in_flight` would be free by then.
+const EXPIRED: Duration = Duration::from_secs(11);
 const HOUR: Duration = Duration::from_secs(3600);
 
 /// A difference that was decided.
@@ -388,6 +395,41 @@ fn generated_requests_are_answered_as_the_original_answers_them() -> Result<()> 
     let count: usize = failures.values().map(Vec::len).sum();
     ensure!(failures.is_empty(), "{count} mismatches, such as\n{}", shown.join("\n"));
     ensure!(seen.iter().all(|seen| *seen > 0), "a difference does not show");
+    Ok(())
+}
+
+/// What becomes of hits that are to be taken off when a stream ends: how many of six streams, one
+/// after the other, a rule for two admits, and how many of six once a proxy with two was killed.
+fn streams_admitted(service: &StoreProcess) -> Result<[usize; 2]> {
+    let upstream = Upstream::start()?;
+    let mut envoy = envoy_of_streams(&upstream, service)?;
+    let one_by_one = |envoy: &Envoy| -> Result<usize> {
+        let mut admitted = 0;
+        for _ in 0..6 {
+            admitted += usize::from(open_stream(envoy)?.0 == 101);
+            sleep(SOON);
+        }
+        Ok(admitted)
+    };
+    let first = one_by_one(&envoy)?;
+    let _open = (open_stream(&envoy)?, open_stream(&envoy)?);
+    envoy.kill()?;
+    sleep(EXPIRED);
+    Ok([first, one_by_one(&envoy_of_streams(&upstream, service)?)?])
+}
+
+#[test]
+#[ignore = "`cargo xtask versions --original PATH` runs it"]
+fn original_adds_negative_hits_and_nobody_gets_those_of_a_killed_proxy() -> Result<()> {
+    let program = env::var_os(PROGRAM).map(PathBuf::from);
+    let program = program.with_context(|| format!("{PROGRAM} names no program"))?;
+    let rules = super::rules(RULES)?;
+    let (our_redis, their_redis) = (Redis::start()?, Redis::start()?);
+    let ours = super::service(&our_redis, &rules, "20s")?;
+    super::wait_for_rules(&ours)?;
+    let theirs = StoreProcess::start_original(&program, their_redis.port(), rules.path(), &[])?;
+    assert_eq!(streams_admitted(&ours)?, [6, 0], "streams that end free their units");
+    assert_eq!(streams_admitted(&theirs)?, [1, 0], "the end of a stream takes a second unit");
     Ok(())
 }
 

@@ -48,7 +48,22 @@ function whyText(of) {
   const since = count > 0 ? `${atMost(count, of.refused_error ?? 0)} ${word} in 5 min${of.refused_for_ms > 0 ? `, for ${span(of.refused_for_ms)}` : ''}.` : '';
   const verb = !isOver(of) ? 'Lets it pass.' : of.mode !== 'enforce' ? (passes(of) ? 'Would have refused it.' : 'Would refuse it.') : passes(of) ? 'Refused it lately.' : 'Refuses it.';
   const source = { override: of.pattern ? `The quota is an override of ${plain(of.pattern.partition)}${of.pattern.policy === '*' ? ' in all policies' : ''}.` : 'The quota is an override.', dial: 'The quota is a dial.', policy: 'The quota is the policy’s.', reservation: 'The last call named this quota: the policy’s, a tier’s, a claim’s, or one of its document’s overrides.', unknown: 'A tier, a claim or an override of the document decides the quota, and this store has not seen it.' }[of.quota_from];
-  return [verb, since, source, of.gone ? 'No proxy reports this policy any more.' : ''].filter(Boolean).join(' ');
+  return [verb, since, source, holdersText(of), of.gone ? 'No proxy reports this policy any more.' : ''].filter(Boolean).join(' ');
+}
+
+// Most proxies that are named with the slots that they hold.
+const HOLDERS = 8;
+
+// Who holds the slots of a concurrency limit, as `quotagate usage` says it.
+function holdersText({ slots }) {
+  if (!slots) return '';
+  const { waiting = 0, proxies, left_out: hidden = 0 } = slots;
+  const more = proxies.length - HOLDERS;
+  const parts = proxies.slice(0, HOLDERS).map((of) => `proxy ${of.proxy} holds ${units(of.held)}${of.held ? `, the longest for ${span(of.longest_ms)}` : ''}`);
+  if (more > 0) parts.push(`${more} more proxies hold or want some`);
+  if (hidden) parts.push(hidden === 1 ? '1 worker cannot be shown' : `${hidden} workers cannot be shown`);
+  const waits = waiting ? `${units(waiting)} ${waiting === 1 ? 'slot is' : 'slots are'} waited for` : '';
+  return [parts.length ? `${capital(parts.join('; '))}.` : '', waits ? `${waits}.` : ''].filter(Boolean).join(' ');
 }
 
 function partyRow(of) {
