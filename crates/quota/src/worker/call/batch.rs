@@ -258,6 +258,11 @@ impl Batch {
         self.reserved.is_empty() && self.slots.is_empty()
     }
 
+    /// Whether it says something of slots.
+    pub(crate) const fn says_slots(&self) -> bool {
+        !self.slots.is_empty()
+    }
+
     /// Takes what it says of slots, once the call has ended.
     pub(crate) fn take_slots(&mut self) -> Vec<Reservation> {
         std::mem::take(&mut self.slots)

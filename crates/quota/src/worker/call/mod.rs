@@ -13,6 +13,8 @@ pub(super) use batch::Batch;
 pub(super) use batch::{MAX_ADJUSTMENTS, MAX_COSTS};
 pub(super) use flight::LOST_AFTER;
 
+use std::time::Duration;
+
 use super::{CallId, Ticket};
 use crate::time::Monotonic;
 use adjustments::Adjustments;
@@ -74,6 +76,11 @@ impl Calls {
     /// Whether a call has not ended.
     pub(super) fn is_under_way(&self, id: CallId) -> bool {
         self.under_way.iter().any(|call| call.id == id)
+    }
+
+    /// Whether a call that left within this time, and has not ended, says something of slots.
+    pub(super) fn said_slots_within(&self, time: Duration, now: Monotonic) -> bool {
+        self.under_way.iter().any(|call| call.batch.says_slots() && now < call.sent + time)
     }
 
     /// Takes out a call that has ended. `None` if it is unknown or has ended before.

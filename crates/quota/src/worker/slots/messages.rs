@@ -8,9 +8,9 @@ use super::Slots;
 use super::pool::EARLY;
 use crate::decision::HeldSlots;
 use crate::time::Monotonic;
-use crate::worker::Worker;
 use crate::worker::call::Batch;
 use crate::worker::call::faults::CallOutcome;
+use crate::worker::{GATHER, Worker};
 
 impl<W> Slots<W> {
     /// Whether a message is due.
@@ -20,9 +20,16 @@ impl<W> Slots<W> {
 }
 
 impl<W> Worker<W> {
-    /// Whether something must be said of slots now.
-    pub(in crate::worker) fn slots_are_due(&self, now: Monotonic) -> bool {
+    /// Whether a call that leaves now says something of slots.
+    pub(in crate::worker) fn slots_join(&self, now: Monotonic) -> bool {
         self.slots.is_due(now) && self.calls.breaker.lets_through(now)
+    }
+
+    /// Whether a call leaves now for what is to be said of slots. While another such call is under
+    /// way, messages gather as requests do.
+    pub(in crate::worker) fn slots_are_due(&self, now: Monotonic) -> bool {
+        let gathers = GATHER.min(self.config.store.timeout / 4);
+        self.slots_join(now) && !self.calls.said_slots_within(gathers, now)
     }
 
     /// Adds to a call what is due, as far as there is room beside `others` items.

@@ -388,6 +388,55 @@ fn lost_message_ends_no_wait_if_the_timeout_is_longer_than_a_second() {
     assert_eq!(summary(&mut rig.workers[0]), "");
 }
 
+#[test]
+fn what_is_said_of_slots_shares_calls_as_requests_do() {
+    let mut rig = Rig::new(1, "deny");
+    // Sends what is due, answers it once nothing more leaves, and says how much each call said.
+    let exchange = |rig: &mut Rig| {
+        let mut sent = Vec::new();
+        while let Some(call) = rig.workers[0].next_call(at(rig.now)) {
+            sent.push(call);
+        }
+        let mut said = Vec::new();
+        for OutgoingCall { id, request, .. } in sent {
+            said.push(request.reservations.len());
+            let grants = request.reservations.iter();
+            let grants = grants.map(|one| Ok(rig.store.reserve(one, rig.now))).collect();
+            let reply = ReserveReply { dials: 0, grants };
+            rig.workers[0].carried_out(id, reply, at(rig.now));
+        }
+        said
+    };
+    let callers: Vec<String> = (0..50).map(|number| format!("jwt.sub={number}")).collect();
+    let submit = |rig: &mut Rig, caller: &String| {
+        let checks = checks_of(&rig.workers[0].config, &[A], caller, 1);
+        assert!(matches!(rig.workers[0].submit("x", checks, at(rig.now)), Submitted::Waiting(_)));
+    };
+    submit(&mut rig, &callers[0]);
+    let first = rig.workers[0].next_call(at(rig.now)).expect("it leaves at once");
+    for caller in &callers[1..] {
+        submit(&mut rig, caller);
+        assert!(rig.workers[0].next_call(at(rig.now)).is_none(), "it waits for the first call");
+    }
+    let grant = rig.store.reserve(&first.request.reservations[0], rig.now);
+    let reply = ReserveReply { dials: 0, grants: vec![Ok(grant)] };
+    rig.workers[0].carried_out(first.id, reply, at(rig.now));
+    assert_eq!(exchange(&mut rig), [49], "all others share the next one");
+    let mut running = Vec::new();
+    while let Some((_, Decision::Admit(admission))) = rig.workers[0].next_decision() {
+        running.push(admission);
+    }
+    assert_eq!(running.len(), 50);
+    // Ends do the same. A call that gets no answer holds up others for 5 ms.
+    let mut running = running.into_iter();
+    rig.workers[0].free(running.next().unwrap().slots, at(rig.now));
+    assert!(rig.workers[0].next_call(at(rig.now)).is_some());
+    running.for_each(|admission| rig.workers[0].free(admission.slots, at(rig.now)));
+    assert!(rig.workers[0].next_call(at(rig.now + 4)).is_none());
+    rig.now += 5;
+    assert_eq!(exchange(&mut rig), [49]);
+}
+
 /// How many messages ask for slots.
 fn asking(said: &[Reservation]) -> usize {
     said.iter().filter(|it| it.want > 0).count()
