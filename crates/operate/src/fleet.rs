@@ -26,6 +26,7 @@ mod proxies;
 mod publish;
 mod requests;
 mod services;
+mod slots;
 mod status;
 
 use std::cmp::Reverse;
@@ -40,6 +41,7 @@ use self::others::{Others, Reading};
 use self::proxies::NativeProxies;
 use self::publish::PicturePublisher;
 pub use self::requests::{PolicySteps, Requests};
+use self::slots::SlotReader;
 pub(crate) use self::status::DocumentStatus;
 use crate::api::{
     DocumentInfo, DocumentRecord, DocumentsInForce, MinuteRequests, PartitionSlots, PublisherKind,
@@ -52,18 +54,11 @@ use crate::watch::{
     Wanted, Watch, merged,
 };
 use crate::{MAX_POLICIES, millis};
-use futures_util::future::join_all;
 use prometheus_client::registry::Registry;
-use quotagate_protocol::Kind;
 use quotagate_store::server::DomainScope;
-use tokio::time::timeout;
 
 /// Most partitions in a list.
 const MAX_LISTED: usize = 100;
-/// Most partitions whose slots are read for one look.
-const MAX_SLOTS: usize = 20;
-/// How long that may take.
-const SLOTS_WITHIN: Duration = Duration::from_millis(700);
 /// Where the clock of the grid begins: no picture is that old.
 const EPOCH: Duration = Duration::from_secs(24 * 60 * 60);
 /// How often steps are added to minutes.
@@ -77,6 +72,7 @@ pub struct Fleet {
     others: Others,
     proxies: NativeProxies,
     minutes: Minutes,
+    slots: SlotReader,
     started: Instant,
     /// How much of its minute had passed then.
     begun: Duration,
@@ -94,10 +90,11 @@ pub struct FleetSight<'a> {
 impl Fleet {
     pub(crate) fn new(control: ControlHandle, watch: Arc<Watch>, kind: PublisherKind) -> Self {
         let (me, others) = (Identity::new(kind), Others::default());
-        let (proxies, minutes) = (NativeProxies::default(), Minutes::default());
+        let (proxies, minutes, slots) = Default::default();
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         let begun = now.saturating_sub(Duration::from_secs(now.as_secs() / 60 * 60));
-        Self { control, watch, me, others, proxies, minutes, started: Instant::now(), begun }
+        let started = Instant::now();
+        Self { control, watch, me, others, proxies, minutes, slots, started, begun }
     }
 
     /// Publishes what this process sees. Never returns. In a backend that only this process can
@@ -206,29 +203,10 @@ impl FleetSight<'_> {
         }
     }
 
-    /// The slots of those partitions that are of concurrency limits, in their order: of 20 at most,
-    /// read from the backend for at most 0.7 s.
-    pub async fn slots(&self, fullest: &[Usage]) -> Vec<PartitionSlots> {
-        let limited = fullest.iter().filter(|usage| usage.kind == Kind::InFlight).take(MAX_SLOTS);
-        let read = limited.map(async |usage| {
-            let Usage { domain, policy, partition, quota, .. } = usage;
-            let key = format!("{domain}:{policy}:{{{partition}}}");
-            let state = timeout(SLOTS_WITHIN, self.fleet.control.slots(&key)).await.ok()?.ok()?;
-            let mut of = PartitionSlots {
-                domain: domain.clone(),
-                policy: policy.clone(),
-                partition: partition.clone(),
-                limit: *quota,
-                ..PartitionSlots::default()
-            };
-            for holder in state.holders {
-                of.held = of.held.saturating_add(holder.held);
-                of.waiting = of.waiting.saturating_add(holder.waiting);
-                of.longest_ms = of.longest_ms.max(holder.longest_ms);
-            }
-            Some(of)
-        });
-        join_all(read).await.into_iter().flatten().collect()
+    /// The slots of those partitions that are of concurrency limits, in their order and of 100 at
+    /// most. Reads from the backend, each partition once a second and for at most 0.7 s.
+    pub async fn slots<'u>(&self, fullest: impl Iterator<Item = &'u Usage>) -> Vec<PartitionSlots> {
+        self.fleet.slots.read(&self.fleet.control, fullest).await
     }
 
     /// Why some processes are missing.

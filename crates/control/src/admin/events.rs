@@ -20,6 +20,7 @@ use axum::http::HeaderMap;
 use axum::response::sse::{Event, Sse};
 use axum::response::{IntoResponse, Response};
 use futures_util::stream;
+use quotagate_operate::api::Top;
 use quotagate_operate::watch::Pace;
 use serde_json::{Map, Value};
 use tokio::sync::{OwnedSemaphorePermit, watch};
@@ -148,9 +149,11 @@ pub async fn publish(control: &Control) {
         let last = control.events.publish.borrow().clone();
         if !scopes.is_empty() {
             let sight = control.operate.fleet.look().await;
-            let seen = PictureSource::now(control, &sight, &mut domains, pace).await;
-            let pictures = scopes.into_iter().map(|scope| {
-                let whole = Arc::new(picture::of(&seen, &sight, &scope));
+            let tops: Vec<Top> = scopes.iter().map(|scope| picture::top(&sight, scope)).collect();
+            let listed = tops.iter().flat_map(|top| &top.fullest);
+            let seen = PictureSource::now(control, &sight, &mut domains, pace, listed).await;
+            let pictures = scopes.into_iter().zip(tops).map(|(scope, top)| {
+                let whole = Arc::new(picture::of(&seen, &sight, &scope, top));
                 let before = last.of(&scope).map(|last| patch::of(&last.whole, &whole));
                 let changes = before.and_then(|changes| event("changes", &changes));
                 ScopePicture { scope, whole, changes }

@@ -226,7 +226,7 @@ async fn top(State(app): AdminState, asked: Asked) -> Reply<api::Top> {
             (None, None) => {}
         }
     }
-    top.slots = sight.slots(&top.fullest).await;
+    top.slots = sight.slots(top.fullest.iter()).await;
     Ok(Json(top))
 }
 

@@ -76,6 +76,37 @@ async fn stream_ends_when_its_token_goes_or_changes() {
 }
 
 #[tokio::test]
+async fn listener_of_one_domain_sees_its_slots_although_those_of_another_are_fuller() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("tokens");
+    fs::write(&path, line("bob", "view", "quiet")).unwrap();
+    let tokens = Tokens::from_file(&path).unwrap();
+    let app = App::new(open("memory:").await, None).admin_tokens(Some(tokens));
+    let server = Served::app(app).await;
+    let say = async |key: String, quota: u64| {
+        let holding = json!({"worker": "w", "serial": 1, "held": 0, "waiting": 1});
+        let ask = json!({"key": key, "kind": "in_flight", "quota": quota, "want": 1, "min": 1,
+            "holding": holding});
+        let call = json!({"budget_ms": 5000, "reservations": [ask]}).to_string();
+        let request = Request::post("/v1/reserve").header("host", "store");
+        let request = request.body(Full::new(call.into())).unwrap();
+        assert_eq!(read(send(&server.calls, request).await).await.0, 200);
+    };
+    for number in 0..120 {
+        say(format!("busy:p:{{jwt.sub={number}}}"), 1).await;
+    }
+    say("quiet:p:{*}".to_owned(), 4).await;
+    let mut events = ask(&server, Method::GET, "/v1/events", "bob", None).await;
+    let first = events.frame().await.unwrap().unwrap().into_data().unwrap();
+    let text = String::from_utf8(first.to_vec()).unwrap();
+    let picture = text.lines().find_map(|line| line.strip_prefix("data: ")).unwrap();
+    let picture: Value = serde_json::from_str(picture).unwrap();
+    let rows = picture["fullest"].as_object().unwrap();
+    assert_eq!(rows.keys().collect::<Vec<_>>(), ["quiet p *"]);
+    assert!(rows["quiet p *"]["longest_begun_ms"].is_u64(), "{rows:?}");
+}
+
+#[tokio::test]
 async fn token_of_a_domain_publishes_before_a_proxy_reports_it() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("tokens");

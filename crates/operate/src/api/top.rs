@@ -2,6 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::is_zero;
 use super::usage::Usage;
 
 /// The fullest and the most refused partitions, as all stores and proxies that share the backend
@@ -11,8 +12,8 @@ use super::usage::Usage;
 pub struct Top {
     /// By the used part of their quota in the current window, the fullest first.
     pub fullest: Vec<Usage>,
-    /// The slots of those of them that are of concurrency limits, 20 at most and as the backend has
-    /// them now. Those that could not be read at once are missing.
+    /// The slots of those of them that are of concurrency limits, as the backend had them within the
+    /// last second. Those that could not be read at once are missing.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub slots: Vec<PartitionSlots>,
     /// By refusals within about the last five minutes, the most refused first. Requests that a
@@ -95,6 +96,10 @@ pub struct PartitionSlots {
     pub waiting: u64,
     /// For how many milliseconds its longest live request has held a slot.
     pub longest_ms: u64,
+    /// Workers that are missing here: they are too many, or nobody can read what they hold. While
+    /// one cannot be read, no slot is granted.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub left_out: u64,
 }
 
 /// A partition with requests beyond its quota, which were refused or let through.

@@ -6,7 +6,9 @@ use anyhow::Result;
 use quotagate_page::browser::{Browser, LIMIT};
 use quotagate_page::page;
 use quotagate_page::rig::Rig;
+use quotagate_support::http::Client;
 use quotagate_support::store::StoreProcess;
+use quotagate_support::upstream::DELAY_HEADER;
 use quotagate_support::wait;
 use serde_json::{Value, json};
 
@@ -45,6 +47,41 @@ fn policy_is_shown_with_its_requests_partitions_and_proxies() -> Result<()> {
     let chosen = "return document.querySelector('#dial-policy').value";
     assert_eq!(browser.run(chosen, vec![])?, "per-caller");
     traffic.end()
+}
+
+#[test]
+fn slots_of_a_concurrency_limit_are_shown_with_who_holds_and_who_waits() -> Result<()> {
+    let mut document = per_caller(2);
+    document["policies"] = json!([{"name": "at-once", "partition_by": ["caller"], "in_flight": 1,
+        "max_wait": "5s"}]);
+    let rig = Rig::start(document)?;
+    let held = of("alice")?.header(DELAY_HEADER, "4000");
+    let mut clients = Vec::new();
+    for _ in 0..2 {
+        let mut client = Client::connect(rig.envoy.port())?;
+        client.start(&held)?;
+        clients.push(client);
+    }
+    let browser = Browser::start()?;
+    page::open(&browser, rig.store.admin_port())?;
+    browser.wait_for("#policies", "1 at once")?;
+    browser.wait_for("#fullest", "1 waiting")?;
+    browser.wait_for("#fullest", "longest since ")?;
+    page::open_at(&browser, rig.store.admin_port(), "policy=at-once")?;
+    browser.wait_for("#policy-says", "1 at once")?;
+    browser.wait_for("#fullest", "longest since ")?;
+    page::open_at(&browser, rig.store.admin_port(), "party=jwt.sub%3Dalice")?;
+    browser.wait_for("#party", " holds 1, the longest for ")?;
+    let resets = "return document.querySelectorAll('#party button[aria-label^=Reset]').length";
+    assert_eq!(browser.run(resets, vec![])?, 0, "the store refuses to reset slots");
+    for mut client in clients {
+        assert_eq!(client.finish()?.status, 200);
+    }
+    page::open(&browser, rig.store.admin_port())?;
+    browser.wait_for("#fullest", "0 of 1")?;
+    wait::until_true("no request to run", LIMIT, || {
+        Ok(!browser.text("#fullest")?.contains("longest since"))
+    })
 }
 
 #[test]

@@ -94,7 +94,12 @@ pub(crate) async fn run(args: &ReleaseArgs, session: Session) -> Result<(), Fail
                     say(&format!("{before}."));
                 }
             }
-            Err(failure) => return Err(failure),
+            Err(failure) => {
+                if let Some(why) = absent {
+                    say(&format!("{why}."));
+                }
+                return Err(failure);
+            }
         }
     }
     match absent {

@@ -238,7 +238,7 @@ fn holders(found: &PartyUsage) -> Option<String> {
         parts.push(format!("{more} more proxies hold or want some"));
     }
     if *left_out > 0 {
-        parts.push(format!("{left_out} workers cannot be shown"));
+        parts.push(format!("{} cannot be shown", count(*left_out, "worker", "workers")));
     }
     let waits = match waiting {
         0 => String::new(),

@@ -8,7 +8,7 @@
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use quotagate_operate::FleetSight;
-use quotagate_operate::api::{Board, PartitionSlots, Refused};
+use quotagate_operate::api::{Board, PartitionSlots, Refused, Top, Usage};
 use quotagate_operate::watch::{Pace, Wanted};
 use quotagate_store::server::DomainScope;
 use serde::Serialize;
@@ -35,17 +35,19 @@ pub struct PictureSource {
 }
 
 impl PictureSource {
-    /// The current state; the calls of this process are `own`. Boards are read for at most a
+    /// The current state; the calls of this process are `own`, and `fullest` are the partitions that
+    /// the pictures list. Boards are read for at most a
     /// second, so that the page shows a backend's fault even while that fault prevents reading.
     pub async fn now(
         control: &Control,
         sight: &FleetSight<'_>,
         domains: &mut Vec<String>,
         own: Pace,
+        fullest: impl Iterator<Item = &Usage>,
     ) -> Self {
-        let boards = control.operate.boards.glance(domains).await;
+        let boards = control.operate.boards.glance(domains);
+        let (boards, slots) = tokio::join!(boards, sight.slots(fullest));
         let health = control.store.health();
-        let slots = sight.slots(&sight.top(Wanted::default(), usize::MAX).fullest).await;
         Self {
             at_ms: now_ms(),
             step: control.operate.fleet.step(),
@@ -66,9 +68,20 @@ pub fn now_ms() -> u64 {
     u64::try_from(at.as_millis()).unwrap_or_default()
 }
 
-/// The picture for a listener who may see these domains. Every field is named, so that a new one is
+/// The partitions that the picture lists for a listener who may see these domains.
+pub fn top(sight: &FleetSight<'_>, scope: &DomainScope) -> Top {
+    let wanted = Some(scope).filter(|scope| **scope != DomainScope::All);
+    sight.top(Wanted { scope: wanted, ..Wanted::default() }, LISTED)
+}
+
+/// The picture for a listener who may see these domains, with their `top`. Every field is named, so that a new one is
 /// not shown to those who may not see it.
-pub fn of(seen: &PictureSource, sight: &FleetSight<'_>, scope: &DomainScope) -> Map<String, Value> {
+pub fn of(
+    seen: &PictureSource,
+    sight: &FleetSight<'_>,
+    scope: &DomainScope,
+    top: Top,
+) -> Map<String, Value> {
     let in_force = sight.in_force();
     let (mut domains, mut mixed) = (Map::new(), Vec::new());
     for board in seen.boards.iter().filter(|board| scope.has(&board.domain)) {
@@ -107,8 +120,6 @@ pub fn of(seen: &PictureSource, sight: &FleetSight<'_>, scope: &DomainScope) -> 
             all.insert(of.policy.to_owned(), Value::Object(steps.collect()));
         }
     }
-    let wanted = Some(scope).filter(|scope| **scope != DomainScope::All);
-    let top = sight.top(Wanted { scope: wanted, ..Wanted::default() }, LISTED);
     let fullest = top.fullest.iter().map(|of| {
         let name = format!("{} {} {}", of.domain, of.policy, of.partition);
         let mut row = row(of, seen.at_ms);
@@ -118,6 +129,9 @@ pub fn of(seen: &PictureSource, sight: &FleetSight<'_>, scope: &DomainScope) -> 
             if slots.held > 0 {
                 let since_ms = seen.at_ms.saturating_sub(slots.longest_ms);
                 row.insert("longest_begun_ms".to_owned(), seconds(since_ms));
+            }
+            if slots.left_out > 0 {
+                row.insert("left_out".to_owned(), slots.left_out.into());
             }
         }
         (name, Value::Object(row))

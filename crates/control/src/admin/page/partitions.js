@@ -47,7 +47,8 @@ function showTop(top) {
     if (of.kind === 'in_flight') {
       delete parts.ends.dataset.ends;
       parts.ends.dataset.label = '';
-      put(parts.ends, of.longest_begun_ms === undefined ? '' : `longest since ${clock(of.longest_begun_ms + skew(), true)}`);
+      const longest = of.longest_begun_ms !== undefined && `longest since ${clock(of.longest_begun_ms + skew(), true)}`;
+      put(parts.ends, [longest, of.left_out && hiddenText(of.left_out)].filter(Boolean).join('; '));
       return;
     }
     parts.ends.ends = of.ends_ms + skew();

@@ -54,6 +54,9 @@ function whyText(of) {
 // Most proxies that are named with the slots that they hold.
 const HOLDERS = 8;
 
+// Workers whose slots nobody can read, or of which there are too many.
+const hiddenText = (workers) => (workers === 1 ? '1 worker cannot be shown' : `${units(workers)} workers cannot be shown`);
+
 // Who holds the slots of a concurrency limit, as `quotagate usage` says it.
 function holdersText({ slots }) {
   if (!slots) return '';
@@ -61,7 +64,7 @@ function holdersText({ slots }) {
   const more = proxies.length - HOLDERS;
   const parts = proxies.slice(0, HOLDERS).map((of) => `proxy ${of.proxy} holds ${units(of.held)}${of.held ? `, the longest for ${span(of.longest_ms)}` : ''}`);
   if (more > 0) parts.push(`${more} more proxies hold or want some`);
-  if (hidden) parts.push(hidden === 1 ? '1 worker cannot be shown' : `${hidden} workers cannot be shown`);
+  if (hidden) parts.push(hiddenText(hidden));
   const waits = waiting ? `${units(waiting)} ${waiting === 1 ? 'slot is' : 'slots are'} waited for` : '';
   return [parts.length ? `${capital(parts.join('; '))}.` : '', waits ? `${waits}.` : ''].filter(Boolean).join(' ');
 }

@@ -1,5 +1,6 @@
 //! The tables of `quotagate top`.
 
+use std::fmt::Write as _;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use quotagate_operate::api::{Publisher, PublisherKind, Refused, Top, Uncounted, Usage};
@@ -10,7 +11,7 @@ use super::TopSort;
 use crate::operate::display::{Table, Weight, at_most, debt, full, quota, weight};
 use crate::text::{clean, count, duration, number};
 
-/// Most stores and proxies that are named.
+/// Most stores, proxies and partitions that are named.
 const NAMED: usize = 4;
 
 /// All tables, the one that is sorted by first. Policies are shown with their domains if there are
@@ -38,7 +39,7 @@ pub(super) fn tables(top: &Top, sort: TopSort, colour: bool) -> String {
         for of in &top.slots {
             let weight = if of.waiting > 0 { Weight::Notable } else { Weight::Plain };
             let row = [
-                number(of.held),
+                if of.left_out > 0 { format!("{}+", number(of.held)) } else { number(of.held) },
                 of.limit.map_or_else(|| "-".to_owned(), number),
                 number(of.waiting),
                 if of.held > 0 { duration(of.longest_ms) } else { String::new() },
@@ -48,6 +49,12 @@ pub(super) fn tables(top: &Top, sort: TopSort, colour: bool) -> String {
             table.row(weight, row);
         }
         out.push_str(&table.render(colour));
+        for of in top.slots.iter().filter(|of| of.left_out > 0).take(NAMED) {
+            let workers = count(of.left_out, "worker", "workers");
+            let (policy, partition) = (name(&of.domain, &of.policy), clean(&of.partition));
+            let _ =
+                writeln!(out, "{workers} with slots of {partition} in {policy} cannot be shown");
+        }
     }
     if !top.uncounted.is_empty() {
         out.push_str("\nNot counted, or without an identity, in the last five minutes\n");
@@ -209,13 +216,21 @@ mod tests {
             limit: Some(10),
             waiting: 2,
             longest_ms: 9_000,
+            left_out: 0,
         };
-        let top = Top { fullest: vec![usage], slots: vec![slots], ..Top::default() };
+        let unknown = PartitionSlots { left_out: 1, held: 0, ..slots.clone() };
+        let top = Top { fullest: vec![usage], slots: vec![slots, unknown], ..Top::default() };
         let shown = tables(&top, TopSort::Full, false);
         let rows: Vec<_> =
             shown.lines().map(|line| line.split_whitespace().collect::<Vec<_>>()).collect();
+        let sentence = "\n1 worker with slots of jwt.sub=alice in exports cannot be shown\n";
+        assert!(shown.contains(sentence), "{shown}");
         let words = |text: &str| -> Vec<String> { text.split(' ').map(str::to_owned).collect() };
-        for row in ["40 % 4 10 exports jwt.sub=alice", "4 10 2 9 s exports jwt.sub=alice"] {
+        for row in [
+            "40 % 4 10 exports jwt.sub=alice",
+            "4 10 2 9 s exports jwt.sub=alice",
+            "0+ 10 2 exports jwt.sub=alice",
+        ] {
             assert!(rows.iter().any(|shown| *shown == words(row)), "{row}\n{shown}");
         }
     }
