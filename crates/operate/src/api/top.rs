@@ -12,8 +12,8 @@ use super::usage::Usage;
 pub struct Top {
     /// By the used part of their quota in the current window, the fullest first.
     pub fullest: Vec<Usage>,
-    /// The slots of those of them that are of concurrency limits, as the backend had them within the
-    /// last second. Those that could not be read at once are missing.
+    /// The slots of those of them that are of concurrency limits, as the backend had them within
+    /// the last second. Those that could not be read at once are missing.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub slots: Vec<PartitionSlots>,
     /// By refusals within about the last five minutes, the most refused first. Requests that a

@@ -35,9 +35,9 @@ pub struct PictureSource {
 }
 
 impl PictureSource {
-    /// The current state; the calls of this process are `own`, and `fullest` are the partitions that
-    /// the pictures list. Boards are read for at most a
-    /// second, so that the page shows a backend's fault even while that fault prevents reading.
+    /// The current state; the calls of this process are `own`, and `fullest` are the partitions
+    /// that the pictures list. Boards are read for at most a second, so that the page shows a
+    /// backend's fault even while that fault prevents reading.
     pub async fn now(
         control: &Control,
         sight: &FleetSight<'_>,
@@ -74,8 +74,8 @@ pub fn top(sight: &FleetSight<'_>, scope: &DomainScope) -> Top {
     sight.top(Wanted { scope: wanted, ..Wanted::default() }, LISTED)
 }
 
-/// The picture for a listener who may see these domains, with their `top`. Every field is named, so that a new one is
-/// not shown to those who may not see it.
+/// The picture for a listener who may see these domains, with their [`top`]. Every field is named,
+/// so that a new one is not shown to those who may not see it.
 pub fn of(
     seen: &PictureSource,
     sight: &FleetSight<'_>,
