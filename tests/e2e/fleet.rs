@@ -10,7 +10,7 @@ use quotagate_support::http::{self, Client, Request};
 use quotagate_support::process;
 use quotagate_support::redis::Redis;
 use quotagate_support::store::StoreProcess;
-use quotagate_support::upstream::Upstream;
+use quotagate_support::upstream::{DELAY_HEADER, Upstream};
 use quotagate_support::wait;
 use serde_json::{Value, json};
 
@@ -110,15 +110,22 @@ fn store_of_operators_has_the_metrics_of_native_modules() -> Result<()> {
         Ok(metrics()?.contains(r#"quotagate_native_proxies{state="silent"} 0"#))
     })?;
     let options = EnvoyOptions::new(upstream.port(), store.port()).redis(&redis.url());
-    let envoy = Envoy::start(&options.document(document(json!([per_caller(2)]))))?;
+    let at_once = json!({"name": "at-once", "partition_by": ["caller"], "in_flight": 4});
+    let envoy = Envoy::start(&options.document(document(json!([per_caller(2), at_once]))))?;
+    let mut running = Client::connect(envoy.port())?;
+    running.start(&Request::get("/").header(DELAY_HEADER, "60000"))?;
+    wait::until_true("a request to run", CONNECTED, || Ok(upstream.requests() == 1))?;
     let mut client = Client::connect(envoy.port())?;
-    for status in [200, 200, 429] {
+    for status in [200, 429] {
         assert_eq!(client.send(&Request::get("/"))?.status, status);
     }
     let labels = |outcome| format!(r#"domain="shop",policy="per-caller",outcome="{outcome}""#);
     let expected = [
         format!("quotagate_native_requests_total{{{}}} 2", labels("admitted")),
         format!("quotagate_native_requests_total{{{}}} 1", labels("refused")),
+        r#"quotagate_native_slots{domain="shop",policy="at-once",state="held"} 1"#.to_owned(),
+        r#"quotagate_native_slots{domain="shop",policy="at-once",state="waiting"} 0"#.to_owned(),
+        r#"quotagate_native_slots_expired_total{domain="shop",policy="at-once"} 0"#.to_owned(),
         r#"quotagate_native_proxies{state="ready"} 1"#.to_owned(),
         r#"quotagate_partitions_refused{domain="shop",policy="per-caller"} 1"#.to_owned(),
         r#"mode="enforce",counts="partitions"} 1"#.to_owned(),

@@ -39,9 +39,11 @@ const OF_OTHERS: [&str; 12] = [
 ];
 
 /// Metrics that a store has once native modules publish.
-const OF_NATIVE_MODULES: [&str; 4] = [
+const OF_NATIVE_MODULES: [&str; 6] = [
     "quotagate_native_calls_total",
     "quotagate_native_requests_total",
+    "quotagate_native_slots",
+    "quotagate_native_slots_expired_total",
     "quotagate_native_proxies",
     "quotagate_native_last_seen_seconds",
 ];

@@ -39,7 +39,8 @@ pub use self::documents::{MAX_REFUSED_DOCUMENTS, RefusedDocumentSighting, Refuse
 use self::in_flight::SlotSums;
 pub use self::in_force::{ReportedDocuments, SilentWorkers};
 pub use self::in_force_sightings::{DocumentSighting, ProxySighting, WorkerSighting, merged};
-pub use self::picture::{Pace, PolicyTotals, Series, Sighting, StoreTotals, Wanted};
+pub use self::picture::{Pace, PolicyTotals, Series, Sighting, SlotTotals, StoreTotals, Wanted};
+pub use self::policy::OutcomeCounts;
 use self::policy::{Debt, Families, PolicyMetrics};
 pub use self::policy::{STEP, STEPS};
 pub use self::rules::{OwnRules, RulesSighting};

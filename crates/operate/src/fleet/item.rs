@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 use crate::api::{Refused, Usage};
 use crate::watch::{
     Beyond, DocumentSighting, MAX_REFUSED_DOCUMENTS, Pace, PolicyTotals, RefusedDocumentSighting,
-    RulesSighting, STEPS, Series, Sighting, StoreTotals, Wanted, Watch,
+    RulesSighting, STEPS, Series, Sighting, SlotTotals, StoreTotals, Wanted, Watch,
 };
 
 /// Most partitions in each list of a picture.
@@ -305,8 +305,12 @@ fn is_sound_series(series: &Series) -> bool {
 }
 
 fn is_sound_totals(totals: &PolicyTotals) -> bool {
-    let PolicyTotals { domain, policy, counts } = totals;
-    is_domain(domain) && is_policy(policy) && are_bounded(counts)
+    let PolicyTotals { domain, policy, counts, slots } = totals;
+    let SlotTotals { held, waiting, expired } = slots.unwrap_or_default();
+    is_domain(domain)
+        && is_policy(policy)
+        && are_bounded(counts)
+        && are_bounded(&[held, waiting, expired])
 }
 
 fn are_bounded(counts: &[u64]) -> bool {
@@ -364,7 +368,7 @@ mod tests {
 
     fn totals(policy: &str) -> PolicyTotals {
         let (domain, policy) = ("d".to_owned(), policy.to_owned());
-        PolicyTotals { domain, policy, counts: [7; 6] }
+        PolicyTotals { domain, policy, counts: [7; 6], slots: None }
     }
 
     fn in_force(domain: &str) -> DocumentSighting {
@@ -560,6 +564,8 @@ mod tests {
             json!({"totals": [{"domain": "d", "policy": "p", "counts": [u64::MAX, 0, 0, 0, 0, 0]}]}),
             json!({"totals": [{"domain": "d!", "policy": "p", "counts": [0, 0, 0, 0, 0, 0]}]}),
             json!({"totals": [{"domain": "d", "policy": "p", "counts": [0]}]}),
+            json!({"totals": [{"domain": "d", "policy": "p", "counts": [0, 0, 0, 0, 0, 0],
+                "slots": {"held": 1, "waiting": 0, "expired": u64::MAX}}]}),
             json!({"store": {"calls": 1, "failed": 2, "micros": 0, "ready": true}}),
             json!({"store": {"calls": u64::MAX, "failed": 0, "micros": 0, "ready": true}}),
             with("series", "domain", json!("")),

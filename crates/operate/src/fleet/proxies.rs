@@ -30,7 +30,7 @@ use super::index::{PublisherRecord, live};
 use super::item::Picture;
 use super::publish::{EVERY, KEPT};
 use crate::api::{PublisherKind, Refused, SilentProxy};
-use crate::watch::{DocumentSighting, PolicyTotals, StoreTotals};
+use crate::watch::{DocumentSighting, OutcomeCounts, PolicyTotals, SlotTotals, StoreTotals};
 use crate::{MAX_POLICIES, millis};
 
 /// How often the index is read.
@@ -64,6 +64,13 @@ struct ByOutcome {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct BySlotState {
+    domain: String,
+    policy: String,
+    state: &'static str,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct ByPolicy {
     domain: String,
     policy: String,
@@ -89,6 +96,8 @@ struct Host {
 pub struct NativeProxies {
     requests: Family<ByOutcome, Counter>,
     missing_identity: Family<ByPolicy, Counter>,
+    slots: Family<BySlotState, Gauge>,
+    expired: Family<ByPolicy, Counter>,
     calls: Family<CallOutcome, Counter>,
     seconds: Counter<f64, AtomicU64>,
     states: Family<ProxyState, Gauge>,
@@ -118,7 +127,7 @@ struct KnownProxy {
     /// What its last picture said, and when it was taken.
     store: Option<StoreTotals>,
     pictured_ms: u64,
-    policies: HashMap<(String, String), [u64; 6]>,
+    policies: HashMap<(String, String), (OutcomeCounts, Option<SlotTotals>)>,
     refused: Vec<Refused>,
     /// The documents that its workers had in force, and when that was read.
     in_force: Option<(Instant, Vec<DocumentSighting>)>,
@@ -131,6 +140,12 @@ impl NativeProxies {
         registry.register("requests", help, self.requests.clone());
         let help = "Requests without an identity, admitted or not, as native modules publish them";
         registry.register("missing_identity", help, self.missing_identity.clone());
+        let help = "Slots of concurrency limits, held or waited for, as the native module saw them \
+                    that saw the most";
+        registry.register("slots", help, self.slots.clone());
+        let help = "Slots whose worker did not say for 9 s that it holds them, as native modules \
+                    found them";
+        registry.register("slots_expired", help, self.expired.clone());
         let help = "Calls that native modules served themselves";
         registry.register("calls", help, self.calls.clone());
         let help = "Seconds that these calls took";
@@ -248,19 +263,25 @@ impl NativeProxies {
             let took = Duration::from_micros(grown(|store| store.micros));
             self.seconds.inc_by(took.as_secs_f64());
         }
-        for PolicyTotals { domain, policy, counts } in picture.totals {
+        for PolicyTotals { domain, policy, counts, slots } in picture.totals {
             if !is_counted(&domain, &policy) {
                 continue;
             }
             let name = (domain, policy);
-            let old = proxy.policies.insert(name.clone(), counts);
-            if old == Some(counts) {
+            let old = proxy.policies.insert(name.clone(), (counts, slots));
+            if old == Some((counts, slots)) {
                 continue;
             }
             let ((domain, policy), is_known) = (name, old.is_some());
+            if let Some(SlotTotals { expired, .. }) = slots {
+                let old = old.and_then(|(_, slots)| slots).map(|slots| slots.expired);
+                let (domain, policy) = (domain.clone(), policy.clone());
+                let counter = self.expired.get_or_create_owned(&ByPolicy { domain, policy });
+                counter.inc_by(expired.saturating_sub(before(old, expired)));
+            }
             for (index, outcome) in OUTCOMES.into_iter().enumerate() {
                 let total = counts.get(index).copied().unwrap_or_default();
-                let old = before(old.and_then(|old| old.get(index).copied()), total);
+                let old = before(old.and_then(|(old, _)| old.get(index).copied()), total);
                 let grown = total.saturating_sub(old);
                 if grown == 0 && is_known {
                     continue;
@@ -289,11 +310,27 @@ impl NativeProxies {
         }
         let heard = known.proxies.values().filter(|proxy| !known.is_silent(proxy.seen_ms));
         let (mut ready, mut not_ready) = (0, 0);
+        let mut slots = HashMap::new();
         for proxy in heard {
             // One that has nothing to show says nothing of a fault, nor does an old picture.
             let is_old = now_ms.saturating_sub(proxy.pictured_ms) > millis(KEPT);
+            for (name, (_, of)) in &proxy.policies {
+                let Some(of) = of else { continue };
+                let (held, waiting) = slots.entry(name).or_insert((0, 0));
+                if !is_old {
+                    (*held, *waiting) = (of.held.max(*held), of.waiting.max(*waiting));
+                }
+            }
             let is_ready = is_old || proxy.store.is_none_or(|store| store.ready);
             *(if is_ready { &mut ready } else { &mut not_ready }) += 1_usize;
+        }
+        self.slots.clear();
+        for ((domain, policy), (held, waiting)) in slots {
+            for (state, units) in [("held", held), ("waiting", waiting)] {
+                let (domain, policy) = (domain.clone(), policy.clone());
+                let gauge = self.slots.get_or_create_owned(&BySlotState { domain, policy, state });
+                gauge.set(i64::try_from(units).unwrap_or(i64::MAX));
+            }
         }
         let silent = known.silent().len();
         for (state, count) in [("ready", ready), ("not_ready", not_ready), ("silent", silent)] {
@@ -387,7 +424,7 @@ mod tests {
         let (id, host) = (id.to_owned(), host.to_owned());
         let publisher = Publisher { id, kind: PublisherKind::Proxy, host, since_ms };
         let (domain, policy) = ("shop".to_owned(), "per-caller".to_owned());
-        let policies = vec![PolicyTotals { domain, policy, counts: totals }];
+        let policies = vec![PolicyTotals { domain, policy, counts: totals, slots: None }];
         let calls = totals.iter().sum();
         let store = StoreTotals { calls, failed: totals[5], micros: 1000 * calls, ready };
         let picture = Picture { at_ms, store: Some(store), totals: policies, ..Picture::default() };
@@ -407,6 +444,32 @@ mod tests {
         for line in lines {
             assert!(text.lines().any(|of| of == *line), "{line} is not in\n{text}");
         }
+    }
+
+    #[test]
+    fn slots_are_those_of_the_proxy_that_saw_the_most_and_expired_ones_are_added_up() {
+        let proxies = NativeProxies::default();
+        let of = |id: &str, since_ms, at_ms, (held, waiting, expired)| {
+            let (record, mut picture) = published((id, id, since_ms), at_ms, [1; 6], true);
+            picture.as_mut().unwrap().totals[0].slots = Some(SlotTotals { held, waiting, expired });
+            (record, picture)
+        };
+        proxies.learn(vec![of("aa", START - 9000, START, (4, 2, 70))], START);
+        let now = START + 10_000;
+        let young = of("bb", START + 9000, now, (3, 9, 5));
+        proxies.learn(vec![of("aa", START - 9000, now, (4, 2, 71)), young], now);
+        let slots = |state, units| {
+            format!(
+                "quotagate_native_slots{{domain=\"shop\",policy=\"per-caller\",state=\"{state}\"}} {units}"
+            )
+        };
+        let labels = "{domain=\"shop\",policy=\"per-caller\"}";
+        let expired = format!("quotagate_native_slots_expired_total{labels} 6");
+        shows(&proxies, &[&slots("held", 4), &slots("waiting", 9), &expired]);
+        // An old picture says nothing of what is held now.
+        proxies.learn(Vec::new(), now + millis(KEPT) + 1000);
+        shows(&proxies, &[&slots("held", 0), &slots("waiting", 0), &expired]);
+        assert!(!text(&NativeProxies::default()).contains("quotagate_native_slots{"));
     }
 
     #[test]

@@ -8,6 +8,7 @@ use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::Registry;
 
+use super::picture::SlotTotals;
 use super::policy::Named;
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -74,6 +75,13 @@ impl SlotMetrics {
             (gauge("held"), gauge("waiting"), self.families.expired.get_or_create_owned(named))
         });
         expired.inc_by(slots);
+    }
+
+    /// All of them; `None` if the policy is no concurrency limit.
+    pub fn totals(&self) -> Option<SlotTotals> {
+        let (held, waiting, expired) = self.metrics.get()?;
+        let units = |gauge: &Gauge| u64::try_from(gauge.get()).unwrap_or_default();
+        Some(SlotTotals { held: units(held), waiting: units(waiting), expired: expired.get() })
     }
 
     /// Sets the slots that are held and waited for.

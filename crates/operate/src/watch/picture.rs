@@ -42,6 +42,20 @@ pub struct PolicyTotals {
     pub policy: String,
     /// The requests by outcome, in the order of [`Series::counts`].
     pub counts: [u64; 6],
+    /// Its slots, if it is a concurrency limit.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub slots: Option<SlotTotals>,
+}
+
+/// The slots of a concurrency limit, as a process saw them with its last calls.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SlotTotals {
+    /// Slots that requests hold.
+    pub held: u64,
+    /// Slots that were asked for within the last second and not granted.
+    pub waiting: u64,
+    /// Slots that it found expired since it started.
+    pub expired: u64,
 }
 
 /// Calls per second, and how long they took.

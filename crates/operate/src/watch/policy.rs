@@ -285,7 +285,9 @@ impl PolicyMetrics {
     pub fn totals(&self) -> Option<PolicyTotals> {
         let counts = self.requests.each_ref().map(Counter::get);
         let Named { domain, policy } = self.named.clone();
-        (counts != [0; 6]).then_some(PolicyTotals { domain, policy, counts })
+        let slots = self.slots.totals();
+        let is_seen = counts != [0; 6] || slots.is_some();
+        is_seen.then_some(PolicyTotals { domain, policy, counts, slots })
     }
 }
 
