@@ -192,6 +192,25 @@ struct KnownRules {
 }
 
 impl KnownRules {
+    /// The domains whose published rules the service follows.
+    fn followed(&self) -> impl Iterator<Item = &Arc<str>> {
+        self.own.keys().take(MAX_DOMAINS)
+    }
+
+    /// Takes rules of the source. Domains that are not followed any more go by these.
+    fn take(&mut self, own: RulesByDomain) {
+        self.own = own;
+        let followed: BTreeSet<Arc<str>> = self.followed().cloned().collect();
+        self.published.retain(|name, _| followed.contains(name));
+    }
+
+    /// Keeps what a look found, unless the domain is not followed any more.
+    fn keep_published(&mut self, name: Arc<str>, domain: PublishedDomain) {
+        if self.followed().any(|followed| *followed == name) {
+            self.published.insert(name, domain);
+        }
+    }
+
     /// What operators see of each domain.
     fn sightings(&self, follows_published: bool) -> Vec<RulesSighting> {
         let domains = self.own.len();
@@ -233,7 +252,7 @@ impl RuleReading<'_> {
     /// Looks once a second at what is published for the domains of the source.
     async fn keep_published_read(&self) {
         loop {
-            let names: Vec<Arc<str>> = self.known().own.keys().take(MAX_DOMAINS).cloned().collect();
+            let names: Vec<Arc<str>> = self.known().followed().cloned().collect();
             let looks = join_all(names.into_iter().map(|name| self.follow_published(name))).await;
             let changes: Vec<String> = looks.into_iter().flatten().collect();
             if !changes.is_empty() {
@@ -251,11 +270,7 @@ impl RuleReading<'_> {
     async fn follow_published(&self, name: Arc<str>) -> Option<String> {
         let mut domain = self.known().published.get(&name).cloned().unwrap_or_default();
         let followed = domain.follow(&name, self.serving).await;
-        let mut known = self.known();
-        if known.own.contains_key(&name) {
-            known.published.insert(name, domain);
-        }
-        drop(known);
+        self.known().keep_published(name, domain);
         match followed {
             Followed::Same => None,
             Followed::Changed(said) => {
@@ -302,9 +317,7 @@ impl RuleReading<'_> {
                     let source = &self.options.rules;
                     tracing::warn!("{source} has no rules, so every request passes");
                 }
-                let followed: BTreeSet<&Arc<str>> = rules.keys().take(MAX_DOMAINS).collect();
-                known.published.retain(|name, _| followed.contains(name));
-                known.own = rules;
+                known.take(rules);
                 self.put_in_force(&known);
                 self.health.set_rules(None);
                 known.complaint = None;
@@ -421,13 +434,30 @@ impl fmt::Display for RuleSource {
 mod tests {
     use super::*;
     use crate::published::rules_of;
+    use crate::rules::RuleDomain;
+
+    /// Rules of a domain with this number.
+    fn rules(index: usize) -> (Arc<str>, Arc<RuleDomain>) {
+        let rules = rules_of(&format!("domain: shop{index:03}\ndescriptors: []\n")).unwrap();
+        (Arc::clone(rules.name()), rules)
+    }
+
+    #[test]
+    fn domain_that_is_not_followed_any_more_goes_by_its_own_rules() {
+        let mut known = KnownRules::default();
+        known.take((1..=MAX_DOMAINS).map(rules).collect());
+        let last = rules(MAX_DOMAINS).0;
+        known.keep_published(Arc::clone(&last), PublishedDomain::default());
+        assert!(known.published.contains_key(&last));
+        // Another domain takes its place, while a look at it is under way.
+        known.take((0..=MAX_DOMAINS).map(rules).collect());
+        assert!(known.published.is_empty());
+        known.keep_published(last, PublishedDomain::default());
+        assert!(known.published.is_empty());
+    }
 
     #[test]
     fn domains_that_are_too_many_to_follow_say_so() {
-        let rules = |index: usize| {
-            let rules = rules_of(&format!("domain: shop{index:03}\ndescriptors: []\n")).unwrap();
-            (Arc::clone(rules.name()), rules)
-        };
         let own = (0..=MAX_DOMAINS).map(rules).collect();
         let known = KnownRules { own, ..KnownRules::default() };
         let seen = known.sightings(true);

@@ -1,8 +1,8 @@
 //! The slots of a concurrency limit: what each worker said of those that it holds.
 //!
-//! The script in Redis does the same on a hash with one field for each worker: eight doubles of
-//! eight bytes, little-endian. Times are of the store's clock, in milliseconds since the Unix
-//! epoch.
+//! The script in Redis does the same on a hash with one field for each worker: six doubles of eight
+//! bytes and four whole numbers of four bytes, little-endian. Moments are of the store's clock, in
+//! milliseconds since the Unix epoch.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -20,8 +20,8 @@ const CLAIM: Duration = Duration::from_secs(1);
 const TOLERANCE: Duration = Duration::from_millis(250);
 /// Most workers that hold slots of a counter.
 const MAX_WORKERS: usize = 4096;
-/// Numbers of a field in Redis.
-const NUMBERS: usize = 8;
+/// The most of a whole number in a field, and what stands for "never".
+const NEVER: u64 = u32::MAX as u64;
 
 /// What one worker said.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -34,40 +34,64 @@ pub struct WorkerField {
     pub ends_ms: u64,
     /// The slots that its requests wait for.
     pub waiting: u64,
-    /// Since when the oldest of them waits.
-    pub since_ms: u64,
-    /// Since when its longest live request has held a slot.
-    pub longest_since_ms: u64,
     /// The slots that it asked for last and did not get.
     pub missed: u64,
     /// The limit that it named, if that is not the policy's.
     pub own_quota: Option<u64>,
+    /// For how long the oldest of its requests had waited when it said so.
+    pub waited_ms: u64,
+    /// For how long its longest live request had held a slot then.
+    pub longest_ms: u64,
+    /// How long before that it had been granted slots.
+    pub granted_ms: u64,
+    /// The cost of the first request that waits.
+    pub first: u64,
 }
 
 impl WorkerField {
     /// Reads what Redis holds. `None` if it is something else.
     pub fn parse(bytes: &[u8]) -> Option<Self> {
-        let (numbers, rest) = bytes.as_chunks();
-        let numbers: &[[u8; 8]; NUMBERS] = numbers.try_into().ok()?;
-        let [serial, held, ends, waiting, since, longest, missed, own] =
-            numbers.map(f64::from_le_bytes);
+        let (doubles, ages) = bytes.split_at_checked(48)?;
+        let (doubles, []) = doubles.as_chunks() else { return None };
+        let (ages, []) = ages.as_chunks() else { return None };
+        let doubles: &[[u8; 8]; 6] = doubles.try_into().ok()?;
+        let ages: &[[u8; 4]; 4] = ages.try_into().ok()?;
+        let [serial, held, ends, waiting, missed, own] = doubles.map(f64::from_le_bytes);
+        let [waited_ms, longest_ms, granted_ms, first] =
+            ages.map(|age| u64::from(u32::from_le_bytes(age)));
         let unit =
             |number: f64| (0.0..=MAX_UNITS as f64).contains(&number).then_some(number as u64);
         // Negative numbers and NaN become 0.
         let time = |number: f64| (number as u64).min(MAX_UNITS);
         // The script does not let such a field expire at once.
         let ends = if ends.is_nan() { MAX_UNITS as f64 } else { ends };
-        rest.is_empty().then_some(())?;
         Some(Self {
             serial: time(serial),
             held: unit(held)?,
             ends_ms: time(ends),
             waiting: unit(waiting)?,
-            since_ms: time(since),
-            longest_since_ms: time(longest),
             missed: unit(missed)?,
             own_quota: unit(own),
+            waited_ms,
+            longest_ms,
+            granted_ms,
+            first,
         })
+    }
+
+    /// When the worker said so.
+    const fn at_ms(&self) -> u64 {
+        self.ends_ms.saturating_sub(millis(HOLDING))
+    }
+
+    /// Since when the oldest of its requests waits.
+    const fn since_ms(&self) -> u64 {
+        self.at_ms().saturating_sub(self.waited_ms)
+    }
+
+    /// Since when it has waited, or when it was last granted slots after that.
+    fn passed_over_since_ms(&self) -> u64 {
+        self.since_ms().max(self.at_ms().saturating_sub(self.granted_ms))
     }
 
     /// The slots that it holds at `now`.
@@ -130,22 +154,33 @@ impl Slots {
         });
         // The clock may have gone back.
         self.workers.values_mut().for_each(|field| field.ends_ms = field.ends_ms.min(ends_ms));
-        let since_ms = now_ms.saturating_sub(*waited_ms);
+        let (waited_ms, longest_ms) = (NEVER.min(*waited_ms), NEVER.min(*longest_ms));
+        let since_ms = now_ms.saturating_sub(waited_ms);
         // Requests that arrived before that wait no longer.
         let oldest_ms = (*max_wait_ms > 0).then(|| now_ms.checked_sub(*max_wait_ms)).flatten();
         let own_quota = reservation.own_quota.then(|| reservation.named_quota());
+        let own = self.workers.get(worker);
+        let granted_ms = own.map_or(NEVER, |own| {
+            NEVER.min(own.granted_ms.saturating_add(now_ms.saturating_sub(own.at_ms())))
+        });
+        // Nobody is passed over for long: while this worker is granted slots again and again, those
+        // of the first request of another one are left for it.
+        let last_ms = since_ms.max(now_ms.saturating_sub(granted_ms));
+        let tolerance_ms = millis(TOLERANCE);
+        let patience_ms =
+            if *max_wait_ms > 0 { tolerance_ms.min(max_wait_ms / 3) } else { tolerance_ms };
         let (mut others, mut ahead, mut asked) = (0_u64, 0_u64, 0_u64);
         for (_, field) in self.workers.iter().filter(|(name, _)| *name != worker) {
             others = others.saturating_add(field.held);
             asked = asked.saturating_add(field.asks(ends_ms));
             // Who waits for a lower limit holds up nobody with a higher one.
-            let is_before = field.since_ms.saturating_add(millis(TOLERANCE)) < since_ms
+            let claims = field.asks(ends_ms) > 0
+                && oldest_ms.is_none_or(|it| it < field.since_ms())
                 && field.own_quota >= own_quota;
-            if is_before
-                && field.asks(ends_ms) > 0
-                && oldest_ms.is_none_or(|it| it < field.since_ms)
-            {
+            if claims && field.since_ms().saturating_add(tolerance_ms) < since_ms {
                 ahead = ahead.saturating_add(field.waiting);
+            } else if claims && field.passed_over_since_ms().saturating_add(patience_ms) < last_ms {
+                ahead = ahead.saturating_add(field.waiting.min(field.first));
             }
         }
         let waiting_others = asked.min(MAX_UNITS);
@@ -176,10 +211,12 @@ impl Slots {
             ends_ms,
             // Requests that never fit hold up nobody.
             waiting: if reservation.min > quota { 0 } else { waiting.saturating_sub(granted) },
-            since_ms,
-            longest_since_ms: now_ms.saturating_sub(*longest_ms),
             missed: reservation.want.saturating_sub(granted),
             own_quota,
+            waited_ms,
+            longest_ms,
+            granted_ms: if granted > 0 { 0 } else { granted_ms },
+            first: NEVER.min(reservation.min),
         };
         self.workers.insert(Arc::clone(worker), field);
         Ok(grant(granted, sum(taken), millis(HOLDING)))
@@ -216,15 +253,14 @@ impl Slots {
         let (now_ms, ends_ms) = (millis(now), millis(now.saturating_add(HOLDING)));
         let holder = |(worker, field): (&Arc<str>, &WorkerField)| {
             let waiting = if field.asks(ends_ms) > 0 { field.waiting } else { 0 };
-            let since = |since_ms: u64, count: u64| {
-                if count > 0 { now_ms.saturating_sub(since_ms) } else { 0 }
-            };
+            let age_ms = now_ms.saturating_sub(field.at_ms());
+            let since = |ms: u64, count: u64| if count > 0 { ms.saturating_add(age_ms) } else { 0 };
             SlotHolder {
                 worker: Arc::clone(worker),
                 held: field.held,
-                longest_ms: since(field.longest_since_ms, field.held),
+                longest_ms: since(field.longest_ms, field.held),
                 waiting,
-                waited_ms: since(field.since_ms, waiting),
+                waited_ms: since(field.waited_ms, waiting),
                 ends_ms: field.ends_ms.saturating_sub(now_ms),
                 own_quota: field.own_quota,
             }
@@ -272,36 +308,39 @@ const fn millis(time: Duration) -> u64 {
 mod tests {
     use super::*;
 
-    fn field(numbers: [f64; NUMBERS]) -> Vec<u8> {
-        numbers.iter().flat_map(|number| number.to_le_bytes()).collect()
+    fn field(doubles: [f64; 6], ages: [u32; 4]) -> Vec<u8> {
+        let ages = ages.iter().flat_map(|age| age.to_le_bytes());
+        doubles.iter().flat_map(|number| number.to_le_bytes()).chain(ages).collect()
     }
 
     #[test]
     fn field_is_read_as_the_script_wrote_it() {
-        let read = WorkerField::parse(&field([7.0, 3.0, 19_000.0, 2.0, 8e3, 9e3, 1.0, -1.0]));
+        let read = WorkerField::parse(&field([7.0, 3.0, 19e3, 2.0, 1.0, -1.0], [4, 5, 6, 8]));
         let expected = WorkerField {
             serial: 7,
             held: 3,
             ends_ms: 19_000,
             waiting: 2,
-            since_ms: 8_000,
-            longest_since_ms: 9_000,
             missed: 1,
             own_quota: None,
+            waited_ms: 4,
+            longest_ms: 5,
+            granted_ms: 6,
+            first: 8,
         };
         assert_eq!(read, Some(expected));
     }
 
     #[test]
     fn any_bytes_are_read_without_a_panic_and_count_as_all_slots_if_they_are_no_field() {
-        let nan = field([f64::NAN; NUMBERS]);
-        let negative = field([1.0, -1.0, 1e15, 0.0, 0.0, 0.0, 0.0, -1.0]);
+        let nan = field([f64::NAN; 6], [0; 4]);
+        let negative = field([1.0, -1.0, 1e15, 0.0, 0.0, -1.0], [0; 4]);
         let now = Duration::from_secs(1);
         for bytes in [&b""[..], b"3", &[0; 63], &[255; 64], &[0; 72], &nan, &negative] {
             let slots = Slots::parse([(&b"w"[..], bytes)].into_iter());
             assert_eq!((slots.held(now), slots.state(now).left_out), (MAX_UNITS, 1), "{bytes:?}");
         }
-        let far = field([f64::INFINITY, 1.0, f64::NAN, 0.0, -5.0, 1e300, 0.0, f64::NAN]);
+        let far = field([f64::INFINITY, 1.0, f64::NAN, 0.0, 0.0, f64::NAN], [u32::MAX; 4]);
         let slots = Slots::parse([(&b"\xff"[..], &far[..])].into_iter());
         assert_eq!((slots.held(now), slots.state(now).left_out), (1, 0));
     }

@@ -43,7 +43,8 @@ fn many_short_requests_are_all_served_and_never_more_at_once_than_the_limit() ->
         clients.into_iter().map(|client| client.join().expect("its panic was printed")).sum()
     })?;
     assert_eq!(rig.upstream.requests(), served as u64);
-    assert!(rig.upstream.peak() <= LIMIT, "{} ran at once", rig.upstream.peak());
+    let peak = rig.upstream.peak();
+    assert!((LIMIT / 2..=LIMIT).contains(&peak), "{peak} ran at once");
     Ok(())
 }
 

@@ -55,6 +55,7 @@ async fn suite(store: Arc<dyn Store>) {
     obeys_overrides(s).await;
     oldest_waiting_worker_comes_first(s).await;
     claim_holds_up_only_later_requests_with_no_higher_limit(s).await;
+    worker_is_not_passed_over_for_long(s).await;
     claim_that_is_not_renewed_is_forgotten(s).await;
     claim_beyond_the_limit_holds_up_nobody(s).await;
     refused_workers_are_named_to_those_with_idle_slots(s).await;
@@ -219,7 +220,7 @@ async fn claim_holds_up_only_later_requests_with_no_higher_limit(store: &dyn Sto
     type Change = Box<dyn Fn(Reservation) -> Reservation>;
     let cases: [(&str, Change, Change, u64, u64); 6] = [
         ("later", Box::new(plain), Box::new(plain), 3_000, 0),
-        ("close", Box::new(plain), Box::new(plain), 8_900, 1),
+        ("close", Box::new(plain), Box::new(plain), 8_999, 1),
         ("left", Box::new(plain), Box::new(brief), 3_000, 1),
         ("tier", Box::new(tier(2)), Box::new(tier(2)), 3_000, 0),
         ("higher", Box::new(tier(2)), Box::new(tier(3)), 3_000, 1),
@@ -236,6 +237,29 @@ async fn claim_holds_up_only_later_requests_with_no_higher_limit(store: &dyn Sto
         let asks = waiting(second(say("c", 1, 0, 1)), waited_ms);
         assert_eq!(one(store, &asks).await.granted, granted, "{name}");
     }
+}
+
+async fn worker_is_not_passed_over_for_long(store: &dyn Store) {
+    // What a worker gets of 4 slots at a time, while requests of another one wait as long as its
+    // own.
+    let (begun, passes) = (Instant::now(), 300);
+    let asks = async |worker: &str, serial, held, want| {
+        let waited_ms = u64::try_from(begun.elapsed().as_millis()).unwrap() + 10;
+        let message = waiting(say("passed", 4, worker, serial, held, want), waited_ms);
+        let held = u64::from(worker == "b");
+        one(store, &Reservation { min: 1 + held, ..message }).await.granted
+    };
+    assert_eq!(asks("a", 1, 0, 9).await, 4);
+    assert_eq!(asks("b", 1, 0, 9).await, 0);
+    // The slots of one worker end, and it asks again in the same message.
+    sleep(Duration::from_millis(passes)).await;
+    assert_eq!(asks("a", 2, 0, 9).await, 4, "it was granted some as long ago");
+    assert_eq!(asks("b", 2, 0, 9).await, 0);
+    assert_eq!(asks("a", 3, 0, 9).await, 2, "2 are left for the first request of the other");
+    assert_eq!(asks("b", 3, 0, 9).await, 2);
+    // Both go on with their slots.
+    assert_eq!(asks("a", 4, 0, 9).await, 2);
+    assert_eq!(asks("b", 4, 0, 9).await, 2);
 }
 
 async fn claim_that_is_not_renewed_is_forgotten(store: &dyn Store) {
@@ -491,7 +515,7 @@ async fn memory_counts_4096_workers_of_a_counter_and_no_more() {
 #[tokio::test(flavor = "multi_thread")]
 async fn redis_counts_4096_workers_of_a_counter_and_no_more() {
     const SCRIPT: &str = "local ends_ms = redis.call('TIME')[1] * 1000 + 9000
-        local field = struct.pack('<dddddddd', 1, 1, ends_ms, 0, 0, 0, 0, -1)
+        local field = struct.pack('<ddddddI4I4I4I4', 1, 1, ends_ms, 0, 0, -1, 0, 0, 0, 0)
         for i = 1, 4096 do redis.call('HSET', KEYS[1], 'w' .. i, field) end";
     let redis = Redis::start().unwrap();
     let store = open(&redis.url()).await;
@@ -501,9 +525,10 @@ async fn redis_counts_4096_workers_of_a_counter_and_no_more() {
     assert_eq!((state.holders.len(), state.left_out), (4096, 0));
 }
 
-/// Eight doubles, as the script writes them.
-fn field(numbers: [f64; 8]) -> Vec<u8> {
-    numbers.iter().flat_map(|number| number.to_le_bytes()).collect()
+/// Six doubles and four whole numbers, as the script writes them.
+fn field(numbers: [f64; 6]) -> Vec<u8> {
+    let doubles = numbers.iter().flat_map(|number| number.to_le_bytes());
+    doubles.chain([0; 16]).collect()
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -516,12 +541,12 @@ async fn field_that_nobody_can_read_grants_nothing_until_its_worker_replaces_it(
         b"3".to_vec(),
         vec![255; 64],
         vec![0; 72],
-        field([1.0, -3.0, far, 0.0, 0.0, 0.0, 0.0, -1.0]),
-        field([1.0, f64::NAN, far, 0.0, 0.0, 0.0, 0.0, -1.0]),
-        field([1.0, f64::INFINITY, far, 0.0, 0.0, 0.0, 0.0, -1.0]),
-        field([1.0, 3.0, far, f64::NAN, 0.0, 0.0, 0.0, -1.0]),
-        field([1.0, 3.0, far, 0.0, 0.0, 0.0, -1.0, -1.0]),
-        field([1.0, 1e300, f64::NAN, 0.0, 0.0, 0.0, 0.0, -1.0]),
+        field([1.0, -3.0, far, 0.0, 0.0, -1.0]),
+        field([1.0, f64::NAN, far, 0.0, 0.0, -1.0]),
+        field([1.0, f64::INFINITY, far, 0.0, 0.0, -1.0]),
+        field([1.0, 3.0, far, f64::NAN, 0.0, -1.0]),
+        field([1.0, 3.0, far, 0.0, -1.0, -1.0]),
+        field([1.0, 1e300, f64::NAN, 0.0, 0.0, -1.0]),
     ];
     for (case, value) in cases.iter().enumerate() {
         let name = format!("garbage{case}");
@@ -557,7 +582,7 @@ async fn field_with_an_absurd_expiry_or_serial_ends_within_nine_seconds() {
     let redis = Redis::start().unwrap();
     let store = open(&redis.url()).await;
     for (name, ends) in [("far", 1e15), ("inf", f64::INFINITY), ("nan", f64::NAN)] {
-        let value = field([9e15, 3.0, ends, 0.0, 0.0, 0.0, 0.0, -1.0]);
+        let value = field([9e15, 3.0, ends, 0.0, 0.0, -1.0]);
         write(&redis, &format!("qg:test:p:{{{name}}}:slots"), "a", &value);
         let of = |worker| say(name, 4, worker, 2, 0, 4);
         assert_eq!(numbers(&*store, &of("b")).await, (1, 4), "{name}");

@@ -23,8 +23,8 @@ use quotagate_support::cluster::Cluster;
 use quotagate_support::redis::Redis;
 use tokio::runtime::Runtime;
 
-/// Less than what a claim lasts.
-const SHORT: Duration = Duration::from_millis(800);
+/// Less than the time for which a worker may be passed over.
+const SHORT: Duration = Duration::from_millis(200);
 
 #[derive(Clone, Debug)]
 enum Step {

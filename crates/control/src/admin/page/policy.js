@@ -74,7 +74,7 @@ function showFetchedTop(top) {
   const slots = new Map((top.value.slots ?? []).map((of) => [keyOf(of), of]));
   const withSlots = (row) => {
     const of = slots.get(keyOf(row));
-    return of ? { ...row, waiting: of.waiting, left_out: of.left_out, longest_begun_ms: of.held > 0 ? at - skew() - of.longest_ms : undefined } : row;
+    return of ? { ...row, waiting: of.waiting, left_out: of.left_out, longest_begun_ms: of.held > 0 ? top.came - skew() - of.longest_ms : undefined } : row;
   };
   showTop({ ...top.value, fullest: top.value.fullest.map(timed(top)).map(withSlots) });
 }

@@ -75,6 +75,12 @@ impl<W> Slots<W> {
         self.pools.is_empty() && self.waiting.is_empty()
     }
 
+    /// Whether a request waits for which no message has asked.
+    #[cfg(test)]
+    pub(super) fn has_fresh_requests(&self) -> bool {
+        self.pools.values().any(|pool| pool.queue.iter().any(|queued| !queued.asked))
+    }
+
     /// Another document replaces this configuration, under which all requests that wait arrived.
     pub(super) fn arrived_under(&mut self, config: &Arc<Config>) {
         for waiter in self.waiting.values_mut() {

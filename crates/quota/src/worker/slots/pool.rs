@@ -87,8 +87,8 @@ pub(super) struct SlotPool {
     /// begins with that of the last message.
     turns: BTreeMap<u64, u64>,
     last_serial: u64,
-    /// Whether the last message preferred requests that none had asked for.
-    new_went_first: bool,
+    /// When the last message left that carried the limit that was asked for longest ago.
+    took_turn: Monotonic,
     /// For the jitter of pauses.
     random: u64,
     /// No message that no request waits for leaves earlier.
@@ -196,7 +196,7 @@ impl SlotPool {
             asks_at: start,
             turns: BTreeMap::new(),
             last_serial: 0,
-            new_went_first: false,
+            took_turn: start,
             random: seed | 1,
             pause_until: start,
             due: None,
@@ -380,14 +380,17 @@ impl SlotPool {
         now: Monotonic,
     ) -> Reservation {
         let held = self.live.saturating_add(self.keeps(now)).min(MAX_UNITS);
-        // The requests whose turn it is: those with the limit that was asked for longest ago. Every
-        // other message prefers requests that none has asked for: they wait for it no longer than
-        // for the timeout, and must not keep others from their turn.
+        // The requests whose turn it is: those with the limit that was asked for longest ago.
+        // Requests that none has asked for come first, since they wait for a message no longer than
+        // for the timeout, but must not keep others from their turn for longer than a pause.
         let last = |queued: &&Queued| self.turns.get(&queued.limit).copied().unwrap_or_default();
         let new = self.queue.iter().filter(|queued| !queued.asked).min_by_key(last);
-        let new = new.filter(|_| !self.new_went_first);
-        self.new_went_first = new.is_some();
-        let next = new.or_else(|| self.queue.iter().min_by_key(last));
+        let oldest = self.queue.iter().min_by_key(last);
+        let is_over_due = now >= self.took_turn + SHORTEST_PAUSE;
+        let next = new.filter(|_| !is_over_due).or(oldest);
+        if next.map(|queued| queued.limit) == oldest.map(|queued| queued.limit) {
+            self.took_turn = now;
+        }
         let (limit, own_quota) =
             next.map_or((self.limit, self.own_quota), |queued| (queued.limit, queued.own_quota));
         let asks = || self.queue.iter().filter(|queued| queued.limit == limit);

@@ -8,9 +8,10 @@
 -- A fixed window or one of the calendar has a counter of its own, a whole number. A sliding window
 -- has one for all slices: the number of the first slice, and the units of it and of each one after
 -- it. Slots have a hash with one field for each worker, by its name: its serial, the slots that it
--- holds, when it expires in ms, the slots that its requests wait for, since when the oldest of them
--- waits, since when it holds its oldest slot, the slots that it asked for last and did not get, and
--- the limit if that is not the policy's, else -1.
+-- holds, when it expires in ms, the slots that its requests wait for, the slots that it asked for
+-- last and did not get, and the limit if that is not the policy's, else -1. Four numbers of four bytes
+-- follow: for how many ms the oldest of its requests had waited at that moment, for how many it had
+-- held a slot, how many ms ago it was granted some, and the cost of the first that waits.
 --
 -- A number in ARGV[i] is a double of eight bytes, little-endian: exact up to 2^53 - 1, and far
 -- cheaper to read than text. So are the numbers of a sliding window.
@@ -88,10 +89,11 @@ local function functions_for(slots)
     local HOLDING_MS = 9000 -- as long as a worker holds slots without saying so again
     local CLAIM_MS = 1000 -- as long as its requests wait without saying so again
     local TOLERANCE_MS = 250 -- requests that arrived this close to each other have no order
+    local NEVER = 4294967295 -- the most of a number of four bytes
     local TTL_MS = 10000 -- more than HOLDING_MS
     local DROPPED = 100 -- most fields that a call deletes
     local WORKERS = 4096 -- most that hold slots of a counter
-    local FIELD = '<dddddddd'
+    local FIELD = '<ddddddI4I4I4I4'
     local FIELD_BYTES = 64
 
     return function(key, operation, worker, quota, want, min, own)
@@ -100,15 +102,17 @@ local function functions_for(slots)
       if fault_of(fields) then
         return fields, 0, 0
       end
-      local ends_ms, since_ms = now_ms + HOLDING_MS, most(0, now_ms - waited_ms)
+      waited_ms, longest_ms = least(waited_ms, NEVER), least(longest_ms, NEVER)
+      local ends_ms, since_ms = now_ms + HOLDING_MS, now_ms - waited_ms
       -- Requests that arrived before that wait no longer.
       local oldest_ms = max_wait_ms > 0 and now_ms - max_wait_ms or -1
       local others, ahead, asked, dropped, expired, workers, newest, had = 0, 0, 0, 0, 0, 1, nil, nil
+      local granted_ms, passed_over = NEVER, nil
       for i = 1, #fields, 2 do
         local name, value = fields[i], fields[i + 1]
-        local s, h, ends, w, since, longest, missed, kept
+        local s, h, ends, w, missed, kept, waited, longest, ago, first
         if #value == FIELD_BYTES then
-          s, h, ends, w, since, longest, missed, kept = read(FIELD, value)
+          s, h, ends, w, missed, kept, waited, longest, ago, first = read(FIELD, value)
         end
         if s and ends <= now_ms then
           if dropped < DROPPED then
@@ -122,17 +126,19 @@ local function functions_for(slots)
           if not is_sound then
             -- Nobody knows what this worker holds: all of them, until it says so, or until it
             -- expires.
-            s, h, ends, w, since, longest, missed, kept = 0, MOST, nil, 0, now_ms, now_ms, 0, -1
+            s, h, ends, w, missed, kept, waited, longest, ago, first = 0, MOST, nil, 0, 0, -1, 0, 0, 0, 0
           end
           -- The clock went back, or something else wrote the field.
           if not (ends and ends <= ends_ms) then
             ends = ends_ms
-            local fault = fault_of(pcall('HSET', key, name, write(FIELD, s, h, ends, w, since, longest, missed, kept)))
+            local fault = fault_of(pcall('HSET', key, name, write(FIELD, s, h, ends, w, missed, kept, waited, longest, ago, first)))
             if fault then
               return fault, 0, 0
             end
           end
+          local at = ends - HOLDING_MS
           if name == worker then
+            granted_ms = least(ago + most(0, now_ms - at), NEVER)
             if is_sound and s >= serial then
               newest, had = s, h
             end
@@ -140,15 +146,33 @@ local function functions_for(slots)
             others, workers = others + h, workers + 1
             if ends >= ends_ms - CLAIM_MS then
               asked = asked + most(w, missed)
+              local since = at - waited
               -- Who waits for a lower limit holds up nobody with a higher one.
-              if since + TOLERANCE_MS < since_ms and since > oldest_ms and kept >= own then
-                ahead = ahead + w
+              if w > 0 and since > oldest_ms and kept >= own then
+                if since + TOLERANCE_MS < since_ms then
+                  ahead = ahead + w
+                else
+                  passed_over = passed_over or {}
+                  passed_over[#passed_over + 1] = most(since, at - ago)
+                  passed_over[#passed_over + 1] = least(w, first)
+                end
               end
             end
           end
         end
       end
       asked = least(asked, MOST)
+      if passed_over then
+        -- Nobody is passed over for long: while this worker is granted slots again and again, those
+        -- of the first request of another one are left for it.
+        local last_ms = most(since_ms, now_ms - granted_ms)
+        local patience_ms = max_wait_ms > 0 and least(TOLERANCE_MS, floor(max_wait_ms / 3)) or TOLERANCE_MS
+        for i = 1, #passed_over, 2 do
+          if passed_over[i] + patience_ms < last_ms then
+            ahead = ahead + passed_over[i + 1]
+          end
+        end
+      end
       if newest then
         return 0, least(others + had, MOST), quota, 0, asked, expired
       end
@@ -160,7 +184,8 @@ local function functions_for(slots)
       local granted = free >= min and least(want, free) or 0
       -- Requests that never fit hold up nobody.
       local left = min <= quota and most(0, waiting - granted) or 0
-      local field = write(FIELD, serial, held + granted, ends_ms, left, since_ms, most(0, now_ms - longest_ms), want - granted, own)
+      granted_ms = granted > 0 and 0 or granted_ms
+      local field = write(FIELD, serial, held + granted, ends_ms, left, want - granted, own, waited_ms, longest_ms, granted_ms, least(min, NEVER))
       local fault = fault_of(pcall('HSET', key, worker, field)) or fault_of(pcall('PEXPIRE', key, TTL_MS))
       if fault then
         return fault, 0, 0

@@ -461,17 +461,21 @@ fn worker_asks_less_often_while_answers_grant_nothing() {
     assert_eq!(summary(&mut rig.workers[2]), "two=+0");
 }
 
-/// So many clients of each of two workers send one request after the other, for 3 s, and each runs
-/// for 20 ms. Returns how many ended.
-fn busy(policy: usize, clients: usize) -> usize {
+/// So many clients of each of two workers send one request after the other to policy `w`, for 3 s,
+/// and each runs for 20 ms. Returns how many of each worker ended.
+fn busy(limit: usize, max_wait: &str, clients: [usize; 2]) -> [usize; 2] {
     let mut rig = Rig::new(2, "deny");
-    let (mut running, mut ended) = (Vec::<(u64, usize, Admission)>::new(), 0);
-    let mut idle = [clients, clients];
+    let text = slots_text("deny").replace("300ms", max_wait);
+    let text = text.replace(r#""in_flight":2"#, &format!(r#""in_flight":{limit}"#));
+    let config = Arc::new(Config::parse(text.as_bytes()).unwrap());
+    rig.workers = (1..=2).map(|seed| Worker::new(Arc::clone(&config), seed)).collect();
+    let (mut running, mut ended) = (Vec::<(u64, usize, Admission)>::new(), [0, 0]);
+    let mut idle = clients;
     for _ in 0..3_000 {
         rig.now += 1;
         for (worker, idle) in idle.iter_mut().enumerate() {
             for _ in 0..std::mem::take(idle) {
-                match rig.submit(worker, "x", &[policy]) {
+                match rig.submit(worker, "x", &[W]) {
                     Submitted::Decided(Decision::Admit(admission)) => {
                         running.push((rig.now + 20, worker, admission));
                     }
@@ -492,20 +496,33 @@ fn busy(policy: usize, clients: usize) -> usize {
             }
         }
         for (_, worker, admission) in running.extract_if(.., |(ends, ..)| *ends <= rig.now) {
-            (ended, idle[worker]) = (ended + 1, idle[worker] + 1);
+            (ended[worker], idle[worker]) = (ended[worker] + 1, idle[worker] + 1);
             rig.workers[worker].free(admission.slots.clone(), at(rig.now));
         }
-        assert!(running.len() <= 2);
+        assert!(running.len() <= limit);
     }
     ended
 }
 
 #[test]
-fn workers_whose_queues_are_never_empty_do_not_keep_slots_from_each_other() {
-    // 2 slots, 20 ms each, for 3 s: 300 at the most. `W` waits for 300 ms, `L` for 5 s.
-    for (policy, clients) in [(W, 20), (W, 80), (L, 20), (L, 80)] {
-        let ended = busy(policy, clients);
-        assert!(ended >= 200, "{ended} of {clients} clients, policy {policy}");
+fn workers_whose_queues_are_never_empty_share_the_slots() {
+    // Each slot serves a request every 21 ms, so 142 in 3 s at the most.
+    for (limit, max_wait, clients, all, least) in [
+        (2, "200ms", [20, 20], 200, 50),
+        (2, "300ms", [20, 20], 200, 50),
+        (2, "300ms", [80, 80], 200, 50),
+        (2, "2s", [200, 20], 200, 50),
+        (2, "5s", [20, 20], 200, 50),
+        (2, "5s", [80, 80], 200, 50),
+        (2, "5s", [10, 1], 200, 9),
+        (2, "200ms", [10, 1], 200, 9),
+        // A worker without a slot asks every 50 to 100 ms. A single one is idle until then.
+        (1, "300ms", [20, 20], 60, 20),
+        (1, "5s", [20, 20], 60, 20),
+    ] {
+        let ended = busy(limit, max_wait, clients);
+        println!("{limit} slots, {max_wait}, {clients:?} clients: {ended:?} ended");
+        assert!(ended[0] + ended[1] >= all && ended[0].min(ended[1]) >= least, "{ended:?}");
     }
 }
 
@@ -709,25 +726,97 @@ fn requests_of_a_low_limit_that_wait_hold_up_no_higher_limit_elsewhere() {
     assert_eq!(summary(&mut rig.workers[1]), "pro=+7");
 }
 
+/// When each message of a worker leaves within a second, and the limit that it names. Each is
+/// answered after so many milliseconds. The next request with a limit of `fresh` arrives as soon as
+/// a message has asked for the last one.
+fn limits_asked(rig: &mut Rig, fresh: &[u64], answer_ms: u64) -> Vec<(u64, u64)> {
+    let (mut asked, mut next, begun) = (Vec::new(), 0, rig.now);
+    let mut under_way: Option<(u64, CallId, ReserveReply)> = None;
+    while rig.now < begun + 1_000 {
+        if let Some((_, id, reply)) = under_way.take_if(|(at_ms, ..)| *at_ms <= rig.now) {
+            rig.workers[0].carried_out(id, reply, at(rig.now));
+        }
+        while let Some((_, decision)) = rig.workers[0].next_decision() {
+            if let Decision::Admit(admission) = decision {
+                rig.workers[0].free(admission.slots.clone(), at(rig.now));
+            }
+        }
+        if let Some(limit) = fresh.get(next % fresh.len().max(1))
+            && !rig.workers[0].slots.has_fresh_requests()
+        {
+            next += 1;
+            rig.submit_tier(0, "fresh", (L, 1, *limit));
+        }
+        if rig.now.is_multiple_of(10) {
+            rig.workers[0].tick(at(rig.now));
+        }
+        if let Some(OutgoingCall { id, request, .. }) = rig.workers[0].next_call(at(rig.now)) {
+            let one = &request.reservations[0];
+            if one.want > 0 {
+                asked.push((rig.now - begun, one.quota));
+            }
+            let grants = vec![Ok(rig.store.reserve(one, rig.now))];
+            under_way = Some((rig.now + answer_ms, id, ReserveReply { dials: 0, grants }));
+        }
+        rig.now += 1;
+    }
+    asked
+}
+
 #[test]
-fn limit_that_is_asked_for_all_the_time_leaves_others_their_turn() {
+fn limits_take_turns_while_fresh_requests_of_others_go_first() {
+    for answer_ms in [1, 20] {
+        let mut rig = Rig::new(2, "deny");
+        let _running = (rig.admit(1, &[L]), rig.admit(1, &[L]));
+        assert!(matches!(rig.submit_tier(0, "base", (L, 1, 2)), Submitted::Waiting(_)));
+        rig.exchange(0);
+        let asked = limits_asked(&mut rig, &[10, 9], answer_ms);
+        let base: Vec<u64> =
+            asked.iter().filter(|(_, limit)| *limit == 2).map(|(at_ms, _)| *at_ms).collect();
+        assert!((10..=20).contains(&base.len()), "{} of {}: {base:?}", base.len(), asked.len());
+        let longest = base.windows(2).map(|pair| pair[1] - pair[0]).max();
+        assert!(longest.unwrap() <= 100, "{longest:?}");
+    }
+}
+
+#[test]
+fn fresh_request_is_carried_by_the_second_message_at_the_latest() {
     let mut rig = Rig::new(2, "deny");
     let _running = (rig.admit(1, &[L]), rig.admit(1, &[L]));
-    assert!(matches!(rig.submit_tier(0, "base", (L, 1, 2)), Submitted::Waiting(_)));
-    rig.exchange(0);
-    let mut limits = Vec::new();
-    for _ in 0..4 {
-        // While each call is under way, the next request of the other limit arrives.
-        rig.submit_tier(0, "gold", (L, 1, 10));
-        let Some(call) = rig.workers[0].next_call(at(rig.now)) else { continue };
-        rig.submit_tier(0, "gold", (L, 1, 10));
-        let one = &call.request.reservations[0];
-        limits.push(one.quota);
-        let grants = vec![Ok(rig.store.reserve(one, rig.now))];
-        let reply = ReserveReply { dials: 0, grants };
-        rig.workers[0].carried_out(call.id, reply, at(rig.now));
+    for limit in 1..=5 {
+        rig.store.forget();
+        rig.submit_tier(0, "waits", (L, 3, limit + 3));
+        rig.exchange(0);
     }
-    assert!(limits.iter().filter(|limit| **limit == 2).count() >= 1, "{limits:?}");
+    for _ in 0..40 {
+        rig.now += 13;
+        rig.submit_tier(0, "fresh", (L, 1, 20));
+        let mut messages = 0;
+        while rig.workers[0].slots.has_fresh_requests() {
+            let call = rig.workers[0].next_call(at(rig.now)).expect("it is due");
+            let one = &call.request.reservations[0];
+            let grants = vec![Ok(rig.store.reserve(one, rig.now))];
+            let reply = ReserveReply { dials: 0, grants };
+            rig.workers[0].carried_out(call.id, reply, at(rig.now));
+            messages += 1;
+        }
+        assert!(messages <= 2, "{messages} messages");
+    }
+}
+
+#[test]
+fn many_limits_that_wait_cost_fifty_messages_per_second_at_the_most() {
+    let mut rig = Rig::new(2, "deny");
+    let _running = (rig.admit(1, &[L]), rig.admit(1, &[L]));
+    for limit in 0..40 {
+        assert!(matches!(
+            rig.submit_tier(0, "waits", (L, 9 + limit, 9 + limit)),
+            Submitted::Waiting(_)
+        ));
+        rig.exchange(0);
+    }
+    let asked = limits_asked(&mut rig, &[], 1).len();
+    assert!((30..=50).contains(&asked), "{asked} messages");
 }
 
 #[test]

@@ -111,7 +111,7 @@ struct World {
 impl World {
     fn new(seed: u64) -> Self {
         let mut random = Random(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1);
-        let max_wait = [0, 300][random.below(2) as usize];
+        let max_wait = [0, 300, 2_000][random.below(3) as usize];
         let is_healthy = random.one_in(4);
         let on_failure = if is_healthy { "allow" } else { "deny" };
         let text = |policies: &str| {

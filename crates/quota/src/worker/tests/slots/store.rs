@@ -21,6 +21,10 @@ struct Field {
     limit: u64,
     since: u64,
     renewed: u64,
+    /// When it was last granted slots; 0 for never.
+    granted: u64,
+    /// The cost of the first request that waits.
+    first: u64,
 }
 
 impl ModelStore {
@@ -46,12 +50,20 @@ impl ModelStore {
             return Grant { used, quota, window: holding.serial, ..Grant::default() };
         }
         let waited = now.saturating_sub(holding.waited_ms);
+        let last_granted = own.map_or(0, |own| own.granted);
+        let patience = if holding.max_wait_ms > 0 { 250.min(holding.max_wait_ms / 3) } else { 250 };
         let others: u64 = fields.values().map(|field| field.held).sum();
         let claims = fields.values().filter(|of| of.waiting > 0 && now - of.renewed < 1_000);
         let (older, waiting) = claims.fold((0, 0), |(older, all), field| {
             let waits = holding.max_wait_ms == 0 || now < field.since + holding.max_wait_ms;
-            let is_older = field.since + 250 < waited && field.limit >= quota && waits;
-            (older + if is_older { field.waiting } else { 0 }, all + field.waiting)
+            let claims = field.limit >= quota && waits;
+            let passed_over = field.since.max(field.granted) + patience < waited.max(last_granted);
+            let ahead = match claims {
+                true if field.since + 250 < waited => field.waiting,
+                true if passed_over => field.waiting.min(field.first),
+                _ => 0,
+            };
+            (older + ahead, all + field.waiting)
         });
         let free = quota.saturating_sub(others + holding.held).saturating_sub(older);
         let granted = if free < min { 0 } else { want.min(free) };
@@ -63,6 +75,8 @@ impl ModelStore {
             limit: quota,
             since: waited,
             renewed: now,
+            granted: if granted > 0 { now } else { last_granted },
+            first: min,
         };
         let used = others + field.held;
         fields.insert(worker, field);
