@@ -12,6 +12,7 @@ mod documents;
 mod fake_api;
 mod leadership;
 mod lineage;
+mod merged;
 mod metrics;
 mod object_events;
 mod pass;

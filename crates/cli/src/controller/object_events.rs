@@ -1,14 +1,17 @@
 //! Events for people: an object is refused, or comes back.
 
+use std::time::Duration;
+
 use k8s_openapi::api::core::v1::ObjectReference;
 use kube::runtime::events::{Event, EventType, Recorder};
 use quotagate_kubernetes::{ObjectName, QuotaPolicyStatus};
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 
-use super::statuses::ANSWER;
 use super::watched_kinds::WatchedKind;
 
+/// How long the API server may take to answer.
+pub(super) const ANSWER: Duration = Duration::from_secs(5);
 /// Most bytes of the note of an event.
 const MAX_NOTE: usize = 1024;
 

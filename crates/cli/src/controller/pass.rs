@@ -12,6 +12,7 @@ use tokio::time::Instant;
 
 use super::documents::{DocumentStore, DocumentWish};
 use super::leadership::Leadership;
+use super::merged::{MergedDomain, MergedObjects};
 use super::metrics::ControllerMetrics;
 use super::publishing::{Publisher, StoreContact};
 use super::statuses::Statuses;
@@ -27,23 +28,6 @@ pub(super) struct Reconciler {
     merged: Option<(u64, MergedObjects)>,
     publisher: Publisher,
     statuses: Statuses,
-}
-
-/// What the objects make.
-pub(super) struct MergedObjects {
-    /// Of each domain, in the order of the configuration.
-    pub(super) domains: Vec<MergedDomain>,
-    /// Objects that cannot be read, and why.
-    pub(super) unreadable: BTreeMap<ObjectName, String>,
-}
-
-/// What the objects make of a domain.
-pub(super) struct MergedDomain {
-    pub(super) document: MergedDocument,
-    /// What should be published.
-    pub(super) wish: DocumentWish,
-    /// Of what the document says of each object. Equal ones are the same.
-    pub(super) fingerprints: BTreeMap<ObjectName, u64>,
 }
 
 /// How a pass ended.

@@ -11,8 +11,8 @@ use tokio::time::Instant;
 use super::documents::{DocumentStore, SettleEnd};
 use super::leadership::Leadership;
 use super::lineage::DomainProgress;
+use super::merged::MergedDomain;
 use super::metrics::{ControllerMetrics, DomainLabel};
-use super::pass::MergedDomain;
 use super::retry::Retries;
 
 /// After so long an answer, the store is asked for no further domain in this pass.

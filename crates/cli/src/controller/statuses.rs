@@ -18,9 +18,9 @@ use tokio::time::{Instant, timeout};
 
 use super::leadership::Leadership;
 use super::lineage::DomainProgress;
+use super::merged::MergedObjects;
 use super::metrics::{AcceptedLabel, ControllerMetrics};
-use super::object_events::{EventPublisher, ObjectEvent, conditions};
-use super::pass::MergedObjects;
+use super::object_events::{ANSWER, EventPublisher, ObjectEvent, conditions};
 use super::publishing::Publisher;
 use super::retry::Retries;
 use super::watched::Watched;
@@ -30,8 +30,6 @@ use super::watched_kinds::WatchedKind;
 const MANAGER: &str = "quotagate-controller";
 /// How often the status of an object may change because of its proxies alone.
 const PROGRESS: Duration = Duration::from_secs(30);
-/// How long the API server may take to answer.
-pub(super) const ANSWER: Duration = Duration::from_secs(5);
 /// Statuses that are written at once.
 const AT_ONCE: usize = 16;
 /// How often statuses are compared when no object changes: others may have changed a status.
