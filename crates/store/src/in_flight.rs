@@ -15,9 +15,9 @@ use crate::store::{CheckedReservation, Reserved, StoreError};
 
 /// How long requests wait for slots without their worker saying so again.
 const CLAIM: Duration = Duration::from_secs(1);
-/// Requests that arrived this close to each other have no order. Otherwise a slot would be idle
-/// until the worker of the older one asks, whenever one worker is a little ahead of another.
-const TOLERANCE: Duration = Duration::from_millis(250);
+/// A worker that was served this little before another one does not hold it up. Otherwise a slot
+/// would be idle until the first one asks, whenever the second one is a little ahead.
+const PATIENCE: Duration = Duration::from_millis(250);
 /// Most workers that hold slots of a counter.
 const MAX_WORKERS: usize = 4096;
 /// The most of a whole number in a field, and what stands for "never".
@@ -163,12 +163,12 @@ impl Slots {
         let granted_ms = own.map_or(NEVER, |own| {
             NEVER.min(own.granted_ms.saturating_add(now_ms.saturating_sub(own.at_ms())))
         });
-        // Nobody is passed over for long: while this worker is granted slots again and again, those
-        // of the first request of another one are left for it.
+        // The slots of the first request of a worker are left for it if it has waited in vain since
+        // an earlier moment. One number of each worker decides, so no two wait for each other.
         let last_ms = since_ms.max(now_ms.saturating_sub(granted_ms));
-        let tolerance_ms = millis(TOLERANCE);
+        let patience_ms = millis(PATIENCE);
         let patience_ms =
-            if *max_wait_ms > 0 { tolerance_ms.min(max_wait_ms / 3) } else { tolerance_ms };
+            if *max_wait_ms > 0 { patience_ms.min(max_wait_ms / 3) } else { patience_ms };
         let (mut others, mut ahead, mut asked) = (0_u64, 0_u64, 0_u64);
         for (_, field) in self.workers.iter().filter(|(name, _)| *name != worker) {
             others = others.saturating_add(field.held);
@@ -177,9 +177,7 @@ impl Slots {
             let claims = field.asks(ends_ms) > 0
                 && oldest_ms.is_none_or(|it| it < field.since_ms())
                 && field.own_quota >= own_quota;
-            if claims && field.since_ms().saturating_add(tolerance_ms) < since_ms {
-                ahead = ahead.saturating_add(field.waiting);
-            } else if claims && field.passed_over_since_ms().saturating_add(patience_ms) < last_ms {
+            if claims && field.passed_over_since_ms().saturating_add(patience_ms) < last_ms {
                 ahead = ahead.saturating_add(field.waiting.min(field.first));
             }
         }

@@ -21,12 +21,11 @@ const FRESH: Duration = Duration::from_millis(900);
 
 /// What was read last, by key. Those who ask during a reading wait for its result.
 #[derive(Default)]
-pub struct SlotReader(Mutex<HashMap<String, (Instant, PartitionSlots)>>);
+pub struct SlotReader(Mutex<HashMap<String, (Instant, Option<PartitionSlots>)>>);
 
 impl SlotReader {
     /// The slots of those partitions that are of concurrency limits, in their order and of 100 at
-    /// most. What cannot be
-    /// read at once is missing.
+    /// most. What cannot be read at once is missing.
     pub async fn read<'a>(
         &self,
         control: &ControlHandle,
@@ -46,13 +45,15 @@ impl SlotReader {
         let mut known = self.0.lock().await;
         known.retain(|_, (at, _)| at.elapsed() < FRESH);
         let unknown = wanted.iter().filter(|(key, _)| !known.contains_key(key));
+        // What cannot be read is kept, too, so that those who wait do not try it one by one.
         let read = unknown.map(async |(key, usage)| {
-            Some((key.clone(), (Instant::now(), of_partition(control, key, usage).await?)))
+            (key.clone(), (Instant::now(), of_partition(control, key, usage).await))
         });
         let read = join_all(read).await;
-        known.extend(read.into_iter().flatten());
+        known.extend(read);
         let limited = |(key, usage): &(String, &Usage)| {
             let (at, slots) = known.get(key)?;
+            let slots = slots.as_ref()?;
             let longest_ms = slots.longest_ms.saturating_add(millis(at.elapsed()));
             let longest_ms = if slots.held > 0 { longest_ms } else { 0 };
             Some(PartitionSlots { limit: usage.quota, longest_ms, ..slots.clone() })

@@ -88,7 +88,7 @@ local function functions_for(slots)
   if slots then
     local HOLDING_MS = 9000 -- as long as a worker holds slots without saying so again
     local CLAIM_MS = 1000 -- as long as its requests wait without saying so again
-    local TOLERANCE_MS = 250 -- requests that arrived this close to each other have no order
+    local PATIENCE_MS = 250 -- a worker that was served this little earlier holds up no other
     local NEVER = 4294967295 -- the most of a number of four bytes
     local TTL_MS = 10000 -- more than HOLDING_MS
     local DROPPED = 100 -- most fields that a call deletes
@@ -149,13 +149,9 @@ local function functions_for(slots)
               local since = at - waited
               -- Who waits for a lower limit holds up nobody with a higher one.
               if w > 0 and since > oldest_ms and kept >= own then
-                if since + TOLERANCE_MS < since_ms then
-                  ahead = ahead + w
-                else
-                  passed_over = passed_over or {}
-                  passed_over[#passed_over + 1] = most(since, at - ago)
-                  passed_over[#passed_over + 1] = least(w, first)
-                end
+                passed_over = passed_over or {}
+                passed_over[#passed_over + 1] = most(since, at - ago)
+                passed_over[#passed_over + 1] = least(w, first)
               end
             end
           end
@@ -163,10 +159,10 @@ local function functions_for(slots)
       end
       asked = least(asked, MOST)
       if passed_over then
-        -- Nobody is passed over for long: while this worker is granted slots again and again, those
-        -- of the first request of another one are left for it.
+        -- The slots of the first request of a worker are left for it if it has waited in vain since
+        -- an earlier moment. One number of each worker decides, so no two wait for each other.
         local last_ms = most(since_ms, now_ms - granted_ms)
-        local patience_ms = max_wait_ms > 0 and least(TOLERANCE_MS, floor(max_wait_ms / 3)) or TOLERANCE_MS
+        local patience_ms = max_wait_ms > 0 and least(PATIENCE_MS, floor(max_wait_ms / 3)) or PATIENCE_MS
         for i = 1, #passed_over, 2 do
           if passed_over[i] + patience_ms < last_ms then
             ahead = ahead + passed_over[i + 1]

@@ -461,27 +461,33 @@ fn worker_asks_less_often_while_answers_grant_nothing() {
     assert_eq!(summary(&mut rig.workers[2]), "two=+0");
 }
 
-/// So many clients of each of two workers send one request after the other to policy `w`, for 3 s,
-/// and each runs for 20 ms. Returns how many of each worker ended.
-fn busy(limit: usize, max_wait: &str, clients: [usize; 2]) -> [usize; 2] {
-    let mut rig = Rig::new(2, "deny");
+/// So many clients of each worker send one request after the other to policy `w` from a moment on,
+/// for 3 s, and each runs for 20 ms. Returns how many of each worker ended, and for how many ms at
+/// a time a slot was idle while requests waited.
+fn busy(limit: usize, max_wait: &str, clients: &[(usize, u64)]) -> (Vec<usize>, u64) {
+    let mut rig = Rig::new(0, "deny");
     let text = slots_text("deny").replace("300ms", max_wait);
     let text = text.replace(r#""in_flight":2"#, &format!(r#""in_flight":{limit}"#));
     let config = Arc::new(Config::parse(text.as_bytes()).unwrap());
-    rig.workers = (1..=2).map(|seed| Worker::new(Arc::clone(&config), seed)).collect();
-    let (mut running, mut ended) = (Vec::<(u64, usize, Admission)>::new(), [0, 0]);
-    let mut idle = clients;
+    rig.workers =
+        (1..).zip(clients).map(|(seed, _)| Worker::new(Arc::clone(&config), seed)).collect();
+    let mut running = Vec::<(u64, usize, Admission)>::new();
+    let (mut ended, mut idle) = (vec![0; clients.len()], vec![0; clients.len()]);
+    let (mut waiting, mut unused_ms, mut longest_ms) = (0, 0, 0);
+    let begun = rig.now;
     for _ in 0..3_000 {
         rig.now += 1;
-        for (worker, idle) in idle.iter_mut().enumerate() {
-            for _ in 0..std::mem::take(idle) {
+        for (worker, (count, from)) in clients.iter().enumerate() {
+            if rig.now == begun + 1 + from {
+                idle[worker] += count;
+            }
+            for _ in 0..std::mem::take(&mut idle[worker]) {
                 match rig.submit(worker, "x", &[W]) {
                     Submitted::Decided(Decision::Admit(admission)) => {
                         running.push((rig.now + 20, worker, admission));
                     }
-                    Submitted::Waiting(_) => {}
-                    // It was refused, and its client sends the next one.
-                    other => assert!(matches!(other, Submitted::Decided(_))),
+                    Submitted::Waiting(_) => waiting += 1,
+                    other => panic!("{other:?}"),
                 }
             }
             if rig.now.is_multiple_of(10) {
@@ -489,9 +495,11 @@ fn busy(limit: usize, max_wait: &str, clients: [usize; 2]) -> [usize; 2] {
             }
             rig.exchange(worker);
             while let Some((_, decision)) = rig.workers[worker].next_decision() {
+                waiting -= 1;
                 match decision {
                     Decision::Admit(admission) => running.push((rig.now + 20, worker, admission)),
-                    _ => *idle += 1,
+                    // Its client sends the next one.
+                    _ => idle[worker] += 1,
                 }
             }
         }
@@ -500,29 +508,38 @@ fn busy(limit: usize, max_wait: &str, clients: [usize; 2]) -> [usize; 2] {
             rig.workers[worker].free(admission.slots.clone(), at(rig.now));
         }
         assert!(running.len() <= limit);
+        unused_ms = if running.len() < limit && waiting > 0 { unused_ms + 1 } else { 0 };
+        longest_ms = longest_ms.max(unused_ms);
     }
-    ended
+    (ended, longest_ms)
 }
 
 #[test]
 fn workers_whose_queues_are_never_empty_share_the_slots() {
     // Each slot serves a request every 21 ms, so 142 in 3 s at the most.
     for (limit, max_wait, clients, all, least) in [
-        (2, "200ms", [20, 20], 200, 50),
-        (2, "300ms", [20, 20], 200, 50),
-        (2, "300ms", [80, 80], 200, 50),
-        (2, "2s", [200, 20], 200, 50),
-        (2, "5s", [20, 20], 200, 50),
-        (2, "5s", [80, 80], 200, 50),
-        (2, "5s", [10, 1], 200, 9),
-        (2, "200ms", [10, 1], 200, 9),
+        (2, "200ms", &[(20, 0), (20, 0)][..], 200, 50),
+        (2, "300ms", &[(20, 0), (20, 0)], 200, 50),
+        (2, "300ms", &[(80, 0), (80, 0)], 200, 50),
+        (2, "2s", &[(200, 0), (20, 0)], 200, 50),
+        (2, "5s", &[(20, 0), (20, 0)], 200, 50),
+        (2, "5s", &[(80, 0), (80, 0)], 200, 50),
+        (2, "5s", &[(10, 0), (1, 0)], 200, 9),
+        (2, "200ms", &[(10, 0), (1, 0)], 200, 9),
+        // Workers that are not equally far with their queues.
+        (2, "5s", &[(20, 0), (1, 300), (5, 700)], 200, 9),
+        (4, "5s", &[(20, 0), (20, 300), (20, 700), (3, 1_000)], 400, 30),
         // A worker without a slot asks every 50 to 100 ms. A single one is idle until then.
-        (1, "300ms", [20, 20], 60, 20),
-        (1, "5s", [20, 20], 60, 20),
+        (1, "300ms", &[(20, 0), (20, 0)], 60, 20),
+        (1, "5s", &[(20, 0), (20, 0)], 60, 20),
+        (1, "5s", &[(4, 0), (1, 300)], 60, 9),
+        (1, "5s", &[(20, 0), (1, 300), (5, 700)], 60, 9),
     ] {
-        let ended = busy(limit, max_wait, clients);
-        println!("{limit} slots, {max_wait}, {clients:?} clients: {ended:?} ended");
-        assert!(ended[0] + ended[1] >= all && ended[0].min(ended[1]) >= least, "{ended:?}");
+        let (ended, unused_ms) = busy(limit, max_wait, clients);
+        println!("{limit} slots, {max_wait}, {clients:?}: {ended:?} ended, unused {unused_ms} ms");
+        assert!(ended.iter().sum::<usize>() >= all, "{ended:?}");
+        assert!(*ended.iter().min().unwrap() >= least, "{ended:?}");
+        assert!(unused_ms <= 120, "a slot was idle for {unused_ms} ms");
     }
 }
 

@@ -58,11 +58,7 @@ impl ModelStore {
             let waits = holding.max_wait_ms == 0 || now < field.since + holding.max_wait_ms;
             let claims = field.limit >= quota && waits;
             let passed_over = field.since.max(field.granted) + patience < waited.max(last_granted);
-            let ahead = match claims {
-                true if field.since + 250 < waited => field.waiting,
-                true if passed_over => field.waiting.min(field.first),
-                _ => 0,
-            };
+            let ahead = if claims && passed_over { field.waiting.min(field.first) } else { 0 };
             (older + ahead, all + field.waiting)
         });
         let free = quota.saturating_sub(others + holding.held).saturating_sub(older);
