@@ -66,7 +66,7 @@ fn network_filter_admits_as_many_connections_as_the_rule_says() -> Result<()> {
     Ok(())
 }
 
-/// An Envoy whose streams each take a unit of the rule `stream`, and give it back when they end.
+/// An Envoy whose streams each take a unit of the rule `stream`, and refund it when they end.
 pub(super) fn envoy_of_streams(upstream: &Upstream, service: &StoreProcess) -> Result<Envoy> {
     let mut config = config(upstream, service, true);
     let actions = json!([{"generic_key": {"descriptor_key": "stream", "descriptor_value": "any"}}]);

@@ -8,7 +8,6 @@ use std::time::{Duration, SystemTime};
 use std::{env, fs};
 
 use anyhow::{Context, Result, ensure};
-use quotagate_support::envoy::Envoy;
 use quotagate_support::http::{Client, Request};
 use quotagate_support::redis::Redis;
 use quotagate_support::store::{StoreOptions, StoreProcess};
@@ -398,24 +397,25 @@ fn generated_requests_are_answered_as_the_original_answers_them() -> Result<()> 
     Ok(())
 }
 
-/// What becomes of hits that are to be taken off when a stream ends: how many of six streams, one
-/// after the other, a rule for two admits, and how many of six once a proxy with two was killed.
-fn streams_admitted(service: &StoreProcess) -> Result<[usize; 2]> {
-    let upstream = Upstream::start()?;
-    let mut envoy = envoy_of_streams(&upstream, service)?;
-    let one_by_one = |envoy: &Envoy| -> Result<usize> {
-        let mut admitted = 0;
-        for _ in 0..6 {
-            admitted += usize::from(open_stream(envoy)?.0 == 101);
-            sleep(SOON);
-        }
-        Ok(admitted)
-    };
-    let first = one_by_one(&envoy)?;
-    let _open = (open_stream(&envoy)?, open_stream(&envoy)?);
+/// How many of six streams, one after the other, a rule for two admits.
+fn admitted_one_by_one(service: &StoreProcess, upstream: &Upstream) -> Result<usize> {
+    let envoy = envoy_of_streams(upstream, service)?;
+    let mut admitted = 0;
+    for _ in 0..6 {
+        admitted += usize::from(open_stream(&envoy)?.0 == 101);
+        sleep(SOON);
+    }
+    Ok(admitted)
+}
+
+/// The same once a proxy with two open streams was killed.
+fn admitted_after_a_kill(service: &StoreProcess, upstream: &Upstream) -> Result<usize> {
+    let mut envoy = envoy_of_streams(upstream, service)?;
+    let open = [open_stream(&envoy)?, open_stream(&envoy)?];
+    assert_eq!(open.each_ref().map(|(status, _)| *status), [101, 101]);
     envoy.kill()?;
     sleep(EXPIRED);
-    Ok([first, one_by_one(&envoy_of_streams(&upstream, service)?)?])
+    admitted_one_by_one(service, upstream)
 }
 
 #[test]
@@ -423,13 +423,24 @@ fn streams_admitted(service: &StoreProcess) -> Result<[usize; 2]> {
 fn original_adds_negative_hits_and_nobody_gets_those_of_a_killed_proxy() -> Result<()> {
     let program = env::var_os(PROGRAM).map(PathBuf::from);
     let program = program.with_context(|| format!("{PROGRAM} names no program"))?;
-    let rules = super::rules(RULES)?;
-    let (our_redis, their_redis) = (Redis::start()?, Redis::start()?);
-    let ours = super::service(&our_redis, &rules, "20s")?;
-    super::wait_for_rules(&ours)?;
-    let theirs = StoreProcess::start_original(&program, their_redis.port(), rules.path(), &[])?;
-    assert_eq!(streams_admitted(&ours)?, [6, 0], "streams that end free their units");
-    assert_eq!(streams_admitted(&theirs)?, [1, 0], "the end of a stream takes a second unit");
+    let (rules, upstream) = (super::rules(RULES)?, Upstream::start()?);
+    let runs = |is_ours: bool, act: fn(&StoreProcess, &Upstream) -> Result<usize>| {
+        let redis = Redis::start()?;
+        let service = if is_ours {
+            super::service(&redis, &rules, "20s")?
+        } else {
+            StoreProcess::start_original(&program, redis.port(), rules.path(), &[])?
+        };
+        if is_ours {
+            super::wait_for_rules(&service)?;
+        }
+        act(&service, &upstream)
+    };
+    assert_eq!(runs(true, admitted_one_by_one)?, 6, "streams that end free their units");
+    assert_eq!(runs(false, admitted_one_by_one)?, 1, "the end of a stream takes a second unit");
+    for is_ours in [true, false] {
+        assert_eq!(runs(is_ours, admitted_after_a_kill)?, 0);
+    }
     Ok(())
 }
 

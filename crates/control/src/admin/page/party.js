@@ -52,7 +52,7 @@ function whyText(of) {
 }
 
 // Most proxies that are named with the slots that they hold.
-const HOLDERS = 8;
+const MAX_HOLDERS = 8;
 
 // Workers whose slots nobody can read, or of which there are too many.
 const hiddenText = (workers) => (workers === 1 ? '1 worker cannot be shown' : `${units(workers)} workers cannot be shown`);
@@ -61,8 +61,8 @@ const hiddenText = (workers) => (workers === 1 ? '1 worker cannot be shown' : `$
 function holdersText({ slots }) {
   if (!slots) return '';
   const { waiting = 0, proxies, left_out: hidden = 0 } = slots;
-  const more = proxies.length - HOLDERS;
-  const parts = proxies.slice(0, HOLDERS).map((of) => `proxy ${of.proxy} holds ${units(of.held)}${of.held ? `, the longest for ${span(of.longest_ms)}` : ''}`);
+  const more = proxies.length - MAX_HOLDERS;
+  const parts = proxies.slice(0, MAX_HOLDERS).map((of) => `proxy ${of.proxy} holds ${units(of.held)}${of.held ? `, the longest for ${span(of.longest_ms)}` : ''}`);
   if (more > 0) parts.push(`${more} more proxies hold or want some`);
   if (hidden) parts.push(hiddenText(hidden));
   const waits = waiting ? `${units(waiting)} ${waiting === 1 ? 'slot is' : 'slots are'} waited for` : '';

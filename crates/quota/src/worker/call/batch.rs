@@ -258,9 +258,9 @@ impl Batch {
         self.reserved.is_empty() && self.slots.is_empty()
     }
 
-    /// Whether it says something of slots.
-    pub(crate) const fn says_slots(&self) -> bool {
-        !self.slots.is_empty()
+    /// Whether it says something of slots, or `asks` for some.
+    pub(crate) fn says_slots(&self, asks: bool) -> bool {
+        self.slots.iter().any(|said| !asks || said.want > 0)
     }
 
     /// Takes what it says of slots, once the call has ended.

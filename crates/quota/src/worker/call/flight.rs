@@ -57,7 +57,7 @@ impl<W> Worker<W> {
             self.calls.last_was_shared = tickets.len() > 1;
         }
         batch.prefetch(&mut self.leases, adjustments, now);
-        if self.slots_join(now) {
+        if self.slots_may_join(now) {
             self.say_slots(&mut batch, adjustments, now);
             until = until.max(now + self.config.store.timeout);
         }

@@ -78,9 +78,10 @@ impl Calls {
         self.under_way.iter().any(|call| call.id == id)
     }
 
-    /// Whether a call that left within this time, and has not ended, says something of slots.
-    pub(super) fn said_slots_within(&self, time: Duration, now: Monotonic) -> bool {
-        self.under_way.iter().any(|call| call.batch.says_slots() && now < call.sent + time)
+    /// Whether a call that left within this time, and has not ended, says something of slots, or
+    /// `asks` for some.
+    pub(super) fn said_slots_within(&self, time: Duration, asks: bool, now: Monotonic) -> bool {
+        self.under_way.iter().any(|call| call.batch.says_slots(asks) && now < call.sent + time)
     }
 
     /// Takes out a call that has ended. `None` if it is unknown or has ended before.

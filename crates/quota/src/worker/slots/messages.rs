@@ -5,7 +5,7 @@ use std::sync::Arc;
 use quotagate_protocol::{Grant, MAX_ITEMS, MAX_WORKER, Reservation};
 
 use super::Slots;
-use super::pool::EARLY;
+use super::pool::{EARLY, SlotPool};
 use crate::decision::HeldSlots;
 use crate::time::Monotonic;
 use crate::worker::call::Batch;
@@ -17,19 +17,27 @@ impl<W> Slots<W> {
     fn is_due(&self, now: Monotonic) -> bool {
         self.agenda.first().is_some_and(|(due, _)| *due <= now)
     }
+
+    /// Whether what is due asks for a request that no message has carried.
+    fn asks_first(&self, now: Monotonic) -> bool {
+        let mut due = self.agenda.iter().take_while(|(due, _)| *due <= now);
+        due.any(|(_, key)| self.pools.get(key).is_some_and(SlotPool::has_fresh_requests))
+    }
 }
 
 impl<W> Worker<W> {
     /// Whether a call that leaves now says something of slots.
-    pub(in crate::worker) fn slots_join(&self, now: Monotonic) -> bool {
+    pub(in crate::worker) fn slots_may_join(&self, now: Monotonic) -> bool {
         self.slots.is_due(now) && self.calls.breaker.lets_through(now)
     }
 
     /// Whether a call leaves now for what is to be said of slots. While another such call is under
-    /// way, messages gather as requests do.
+    /// way, messages gather as requests do: a request that no message carries only behind a call
+    /// that asks for slots.
     pub(in crate::worker) fn slots_are_due(&self, now: Monotonic) -> bool {
         let gathers = GATHER.min(self.config.store.timeout / 4);
-        self.slots_join(now) && !self.calls.said_slots_within(gathers, now)
+        self.slots_may_join(now)
+            && !self.calls.said_slots_within(gathers, self.slots.asks_first(now), now)
     }
 
     /// Adds to a call what is due, as far as there is room beside `others` items.

@@ -75,10 +75,10 @@ impl<W> Slots<W> {
         self.pools.is_empty() && self.waiting.is_empty()
     }
 
-    /// Whether a request waits for which no message has asked.
+    /// Whether a request waits that no message has carried.
     #[cfg(test)]
     pub(super) fn has_fresh_requests(&self) -> bool {
-        self.pools.values().any(|pool| pool.queue.iter().any(|queued| !queued.asked))
+        self.pools.values().any(SlotPool::has_fresh_requests)
     }
 
     /// Another document replaces this configuration, under which all requests that wait arrived.

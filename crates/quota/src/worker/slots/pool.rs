@@ -335,6 +335,11 @@ impl SlotPool {
         self.queue.retain(|queued| queued.ticket != ticket);
     }
 
+    /// Whether a request waits that no message has carried.
+    pub(super) fn has_fresh_requests(&self) -> bool {
+        self.queue.iter().any(|queued| !queued.asked)
+    }
+
     /// Whether nothing is left to say or to wait for.
     pub(super) fn is_over(&self, now: Monotonic) -> bool {
         let is_forgotten = !self.is_unsure && self.confirmed == 0 && self.claimed == 0;
@@ -349,7 +354,7 @@ impl SlotPool {
         if self.under_way.is_some() {
             return None;
         }
-        let asks = if self.queue.iter().any(|queued| !queued.asked) {
+        let asks = if self.has_fresh_requests() {
             Some(now)
         } else {
             self.queue.front().map(|_| self.asks_at)
@@ -529,8 +534,8 @@ impl SlotPool {
         self.queue = waits;
         // An idle slot became free while the message was under way.
         let refused = refused.filter(|_| self.idle(now) == 0);
-        let is_first = served.iter().any(|(_, served)| matches!(served, Served::Taken(_)));
-        let last = self.refused.filter(|it| !is_first && now < it.until + LONGEST_PAUSE);
+        let is_any_taken = served.iter().any(|(_, served)| matches!(served, Served::Taken(_)));
+        let last = self.refused.filter(|it| !is_any_taken && now < it.until + LONGEST_PAUSE);
         let since = last.map_or(now, |last| last.since);
         let holds = self.jittered(now.since(since).min(LONGEST_PAUSE)).max(REMEMBERED);
         self.refused = refused.map(|cost| Refused { since, until: now + holds, limit, cost });

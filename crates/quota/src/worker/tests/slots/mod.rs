@@ -431,6 +431,9 @@ fn what_is_said_of_slots_shares_calls_as_requests_do() {
     let mut running = running.into_iter();
     rig.workers[0].free(running.next().unwrap().slots, at(rig.now));
     assert!(rig.workers[0].next_call(at(rig.now)).is_some());
+    submit(&mut rig, &"jwt.sub=lone".to_owned());
+    let lone = rig.workers[0].next_call(at(rig.now)).expect("no request waits for the first call");
+    assert_eq!(lone.request.reservations[0].want, 1);
     running.for_each(|admission| rig.workers[0].free(admission.slots, at(rig.now)));
     assert!(rig.workers[0].next_call(at(rig.now + 4)).is_none());
     rig.now += 5;
