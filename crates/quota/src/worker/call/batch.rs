@@ -258,9 +258,14 @@ impl Batch {
         self.reserved.is_empty() && self.slots.is_empty()
     }
 
-    /// Whether it says something of slots, or `asks` for some.
-    pub(crate) fn says_slots(&self, asks: bool) -> bool {
-        self.slots.iter().any(|said| !asks || said.want > 0)
+    /// Whether it says something of slots.
+    pub(crate) const fn says_slots(&self) -> bool {
+        !self.slots.is_empty()
+    }
+
+    /// Whether it asks for slots.
+    pub(crate) fn asks_for_slots(&self) -> bool {
+        self.slots.iter().any(|said| said.want > 0)
     }
 
     /// Takes what it says of slots, once the call has ended.

@@ -78,10 +78,14 @@ impl Calls {
         self.under_way.iter().any(|call| call.id == id)
     }
 
-    /// Whether a call that left within this time, and has not ended, says something of slots, or
-    /// `asks` for some.
-    pub(super) fn said_slots_within(&self, time: Duration, asks: bool, now: Monotonic) -> bool {
-        self.under_way.iter().any(|call| call.batch.says_slots(asks) && now < call.sent + time)
+    /// Whether a call has such a batch, left within this time, and has not ended.
+    pub(super) fn has_left_within(
+        &self,
+        time: Duration,
+        is_such: fn(&Batch) -> bool,
+        now: Monotonic,
+    ) -> bool {
+        self.under_way.iter().any(|call| now < call.sent + time && is_such(&call.batch))
     }
 
     /// Takes out a call that has ended. `None` if it is unknown or has ended before.

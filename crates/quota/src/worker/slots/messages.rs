@@ -36,8 +36,10 @@ impl<W> Worker<W> {
     /// that asks for slots.
     pub(in crate::worker) fn slots_are_due(&self, now: Monotonic) -> bool {
         let gathers = GATHER.min(self.config.store.timeout / 4);
+        let is_behind = |such| self.calls.has_left_within(gathers, such, now);
         self.slots_may_join(now)
-            && !self.calls.said_slots_within(gathers, self.slots.asks_first(now), now)
+            && (!is_behind(Batch::says_slots)
+                || self.slots.asks_first(now) && !is_behind(Batch::asks_for_slots))
     }
 
     /// Adds to a call what is due, as far as there is room beside `others` items.
