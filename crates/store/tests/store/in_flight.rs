@@ -56,6 +56,7 @@ async fn suite(store: Arc<dyn Store>) {
     oldest_waiting_worker_comes_first(s).await;
     claim_holds_up_only_later_requests_with_no_higher_limit(s).await;
     worker_is_not_passed_over_for_long(s).await;
+    patience_is_a_quarter_of_a_second_or_a_third_of_the_wait(s).await;
     claim_that_is_not_renewed_is_forgotten(s).await;
     claim_beyond_the_limit_holds_up_nobody(s).await;
     refused_workers_are_named_to_those_with_idle_slots(s).await;
@@ -260,6 +261,26 @@ async fn worker_is_not_passed_over_for_long(store: &dyn Store) {
     // Both go on with their slots.
     assert_eq!(asks("a", 4, 0, 9).await, 2);
     assert_eq!(asks("b", 4, 0, 9).await, 2);
+}
+
+async fn patience_is_a_quarter_of_a_second_or_a_third_of_the_wait(store: &dyn Store) {
+    for (max_wait_ms, later_ms, granted) in
+        [(0, 170, 1), (0, 330, 0), (450, 100, 1), (450, 190, 0), (5_000, 170, 1), (5_000, 330, 0)]
+    {
+        let key = format!("patience{max_wait_ms}.{later_ms}");
+        let begun = Instant::now();
+        // The request of `b` arrived so much later than that of `a`.
+        let asks = async |worker: &str, serial, later_ms| {
+            let waited_ms = u64::try_from(begun.elapsed().as_millis()).unwrap() + 350 - later_ms;
+            let message = waiting(say(&key, 1, worker, serial, 0, 1), waited_ms);
+            let holding = Holding { max_wait_ms, ..message.holding.clone().unwrap() };
+            one(store, &Reservation { holding: Some(holding), ..message }).await.granted
+        };
+        one(store, &say(&key, 1, "holds", 1, 0, 1)).await;
+        assert_eq!(asks("a", 1, 0).await, 0);
+        one(store, &say(&key, 1, "holds", 2, 0, 0)).await;
+        assert_eq!(asks("b", 1, later_ms).await, granted, "{max_wait_ms} {later_ms}");
+    }
 }
 
 async fn claim_that_is_not_renewed_is_forgotten(store: &dyn Store) {

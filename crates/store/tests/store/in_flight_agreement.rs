@@ -1,21 +1,24 @@
 //! Compares the backends message by message on random histories of slots: memory, Redis and a Redis
-//! Cluster must grant the same and hold the same of each worker.
+//! Cluster must grant the same and hold the same of each worker. So must the model of a store with
+//! which the worker is tested.
 //!
 //! A claim ends after a second, so a history ends early if it takes almost as long. A failing
 //! history is shrunk. `QUOTAGATE_SEEDS=20` runs twenty times as many.
 
 use std::cell::Cell;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 use std::time::{Duration, Instant};
 
 use crate::common::{batch, counter, one, open};
 use crate::in_flight::{say, write};
+use crate::slots_model::ModelStore;
 use proptest::collection::vec;
 use proptest::prelude::*;
 use proptest::sample::select;
 use proptest::test_runner::{Config, TestRunner};
-use quotagate_protocol::{Holding, MAX_UNITS, Reservation};
+use quotagate_protocol::{Grant, Holding, MAX_UNITS, Reservation};
 use quotagate_store::control::ControlStore;
 use quotagate_store::memory::Memory;
 use quotagate_store::store::Store;
@@ -209,4 +212,45 @@ async fn memory_and_redis_agree_about_expired_slots() {
 fn memory_and_a_redis_cluster_agree_about_slots() {
     let cluster = Cluster::start().unwrap();
     Pair::new(&cluster.url()).agree(100);
+}
+
+/// One worker's message to the model, so long after the last one.
+fn timed_messages() -> impl Strategy<Value = Vec<(u64, Reservation)>> {
+    let whose = (0..4_u32, select(vec![0, 1, 1, 1, 2_u64]));
+    let units = (select(vec![2, 4_u64]), 0..3_u64, 0..4_u64, 0..4_u64);
+    let times = (0..20_u64, select(vec![0, 300, 3_000_u64]));
+    let message = (whose, units, times).prop_map(|((worker, later), units, (waited, max_wait))| {
+        let waited_ms = waited * 50;
+        let (limit, held, want, min) = units;
+        let plain = say("model", limit, &format!("w{worker}.0"), later, held, want);
+        let said = plain.holding.clone().unwrap();
+        let holding = Holding { waiting: want, waited_ms, max_wait_ms: max_wait, ..said };
+        let min = min.clamp(want.min(1), want);
+        Reservation { min, own_quota: true, holding: Some(holding), ..plain }
+    });
+    let later = prop_oneof![8 => 0..8_u64, 1 => 0..240_u64].prop_map(|times| times * 50);
+    vec((later, message), 1..30)
+}
+
+#[test]
+fn memory_agrees_with_the_model_that_workers_are_tested_with() {
+    let runtime = Runtime::new().unwrap();
+    let runs = Config { cases: 10_000, failure_persistence: None, ..Config::default() };
+    let run = |messages: Vec<(u64, Reservation)>| {
+        let now = Arc::new(AtomicU64::new(1_800_000_000_000));
+        let clock = Arc::clone(&now);
+        let memory = Memory::new(Arc::new(move || Duration::from_millis(clock.load(SeqCst))));
+        let (mut model, mut serials) = (ModelStore::default(), BTreeMap::new());
+        for (later, mut message) in messages {
+            let now = now.fetch_add(later, SeqCst) + later;
+            let holding = message.holding.as_mut().unwrap();
+            let serial = serials.entry(Arc::clone(&holding.worker)).or_insert(1);
+            *serial += holding.serial;
+            holding.serial = *serial;
+            let here = runtime.block_on(one(&memory, &message));
+            prop_assert_eq!(model.reserve(&message, now), Grant { expired: 0, ..here });
+        }
+        Ok(())
+    };
+    TestRunner::new(runs).run(&timed_messages(), run).unwrap();
 }

@@ -23,4 +23,7 @@ mod redirects;
 mod redis;
 mod rights;
 mod server;
+#[path = "../../../quota/src/worker/tests/slots/store.rs"]
+#[allow(dead_code, reason = "the tests of the worker use the rest")]
+mod slots_model;
 mod undeclared;

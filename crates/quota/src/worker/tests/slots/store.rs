@@ -1,4 +1,5 @@
-//! What a store does with what workers say of their slots, in a few lines.
+//! What a store does with what workers say of their slots, in a few lines. The tests of the store
+//! compare it with the memory store.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -17,6 +18,8 @@ struct Field {
     serial: u64,
     expires: u64,
     waiting: u64,
+    /// What it asked for last and did not get.
+    missed: u64,
     /// The limit that it named.
     limit: u64,
     since: u64,
@@ -44,40 +47,45 @@ impl ModelStore {
         fields.retain(|_, field| field.expires > now);
         let worker = holding.worker.to_string();
         let own = fields.remove(&worker);
+        let others: u64 = fields.values().map(|field| field.held).sum();
+        let claims = || fields.values().filter(|of| now - of.renewed <= 1_000);
+        let grant = Grant {
+            quota,
+            window: holding.serial,
+            waiting: claims().map(|field| field.waiting.max(field.missed)).sum(),
+            ..Grant::default()
+        };
         if let Some(own) = own.clone().filter(|own| own.serial >= holding.serial) {
-            let used = own.held;
+            let used = others + own.held;
             fields.insert(worker, own);
-            return Grant { used, quota, window: holding.serial, ..Grant::default() };
+            return Grant { used, ..grant };
         }
-        let waited = now.saturating_sub(holding.waited_ms);
+        let since = now.saturating_sub(holding.waited_ms);
         let last_granted = own.map_or(0, |own| own.granted);
         let patience = if holding.max_wait_ms > 0 { 250.min(holding.max_wait_ms / 3) } else { 250 };
-        let others: u64 = fields.values().map(|field| field.held).sum();
-        let claims = fields.values().filter(|of| of.waiting > 0 && now - of.renewed < 1_000);
-        let (older, waiting) = claims.fold((0, 0), |(older, all), field| {
+        let ahead = claims().filter(|field| {
             let waits = holding.max_wait_ms == 0 || now < field.since + holding.max_wait_ms;
-            let claims = field.limit >= quota && waits;
-            let passed_over = field.since.max(field.granted) + patience < waited.max(last_granted);
-            let ahead = if claims && passed_over { field.waiting.min(field.first) } else { 0 };
-            (older + ahead, all + field.waiting)
+            let passed_over = field.since.max(field.granted) + patience < since.max(last_granted);
+            field.limit >= quota && waits && passed_over
         });
-        let free = quota.saturating_sub(others + holding.held).saturating_sub(older);
+        let ahead: u64 = ahead.map(|field| field.waiting.min(field.first)).sum();
+        let free = quota.saturating_sub(others + holding.held + ahead);
         let granted = if free < min { 0 } else { want.min(free) };
         let field = Field {
             held: holding.held + granted,
             serial: holding.serial,
             expires: now + 9_000,
-            waiting: holding.waiting.saturating_sub(granted),
+            waiting: if min > quota { 0 } else { holding.waiting.saturating_sub(granted) },
+            missed: want - granted,
             limit: quota,
-            since: waited,
+            since,
             renewed: now,
             granted: if granted > 0 { now } else { last_granted },
             first: min,
         };
         let used = others + field.held;
         fields.insert(worker, field);
-        let window = holding.serial;
-        Grant { granted, used, quota, reset_ms: 9_000, window, waiting, ..Grant::default() }
+        Grant { granted, used, reset_ms: 9_000, ..grant }
     }
 
     /// What workers hold of a counter.
