@@ -110,10 +110,8 @@ impl Watch {
         metrics.reserved(ask, reserved);
         let Ok(grant) = reserved else { return };
         // A reservation does not say how many requests wait for it. If it is not granted in full,
-        // at least one of them is beyond the quota. Requests that wait for slots are not refused
-        // yet.
-        let waits = ask.holding.as_ref().is_some_and(|holding| holding.waiting > 0);
-        if grant.granted < ask.want && !waits {
+        // at least one of them is beyond the quota.
+        if grant.granted < ask.want && !in_flight::waits(ask) {
             let beyond = if ask.shadow { Beyond::LetThrough } else { Beyond::Refused };
             self.sketch(beyond).add(&ask.key, 1, Instant::now());
         }

@@ -169,6 +169,17 @@ async fn slots_that_are_held_waited_for_and_expired_are_counted() {
     }
     assert!(waited, "the gauge is set once a second");
     sees("nobody waits any more", &[&format!("{waiting} 0")]).await;
+    // Requests that wait are not refused, and a worker that says what it holds asks for nothing.
+    say("p", "holds", 0, 0).await;
+    let policy = "domain=\"test\",policy=\"p\"";
+    let lines = ["granted", "refused", "no_spare"].map(|outcome| {
+        let count = if outcome == "granted" { 2 } else { 0 };
+        format!("quotagate_store_reservations_total{{{policy},outcome=\"{outcome}\"}} {count}")
+    });
+    let units = format!("quotagate_store_units_refused_total{{{policy}}} 0");
+    sees("nothing is refused", &[&lines[0], &lines[1], &lines[2], &units]).await;
+    say("p", "refused", 2, 0).await;
+    sees("two are", &[&format!("quotagate_store_units_refused_total{{{policy}}} 2")]).await;
     until("the slots have expired", Duration::from_secs(20), async || {
         say("p", "asks", 1, 1).await;
         let (_, text) = server.get("/metrics").await;

@@ -7,6 +7,7 @@ use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::Registry;
+use quotagate_store::store::CheckedReservation;
 
 use super::picture::SlotTotals;
 use super::policy::Named;
@@ -50,6 +51,11 @@ impl SlotFamilies {
                     found them";
         registry.register("quotagate_slots_expired", help, self.expired.clone());
     }
+}
+
+/// Whether requests go on to wait for what is not granted.
+pub fn waits(ask: &CheckedReservation) -> bool {
+    ask.holding.as_ref().is_some_and(|holding| holding.waiting > 0)
 }
 
 /// The slots of one policy. They have metrics as soon as it is known to be a concurrency limit.

@@ -15,7 +15,7 @@ use quotagate_protocol::dials::PolicyReport;
 
 use quotagate_store::store::{CheckedReservation, Reserved};
 
-use super::in_flight::{SlotFamilies, SlotMetrics, SlotSums};
+use super::in_flight::{SlotFamilies, SlotMetrics, SlotSums, waits};
 use super::picture::{PolicyTotals, Series};
 use crate::millis;
 
@@ -200,17 +200,25 @@ impl PolicyMetrics {
     pub fn reserved(&self, ask: &CheckedReservation, reserved: &Reserved) {
         match reserved {
             Ok(grant) => {
+                let is_of_slots = ask.holding.is_some();
+                // A worker says every few seconds what it holds, and asks again and again for
+                // requests that wait. Nothing is refused by that.
                 let outcome = match grant.granted {
-                    0 if ask.want == 0 => &self.no_spare,
-                    0 => &self.refused,
-                    _ => &self.granted,
+                    0 if is_of_slots && (ask.want == 0 || waits(ask)) => None,
+                    0 if ask.want == 0 => Some(&self.no_spare),
+                    0 => Some(&self.refused),
+                    _ => Some(&self.granted),
                 };
-                outcome.inc();
-                if ask.holding.is_some() {
+                if let Some(outcome) = outcome {
+                    outcome.inc();
+                }
+                if is_of_slots {
                     self.slots.expired(&self.named, grant.expired);
                 }
                 self.units_granted.inc_by(grant.granted);
-                self.units_refused.inc_by(ask.want.saturating_sub(grant.granted));
+                if !waits(ask) {
+                    self.units_refused.inc_by(ask.want.saturating_sub(grant.granted));
+                }
             }
             Err(error) if error.is_outage() => drop(self.unreachable.inc()),
             Err(_) => drop(self.failed.inc()),

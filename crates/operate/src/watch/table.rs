@@ -92,6 +92,10 @@ impl Seen {
         }
     }
 
+    fn has_window(&self) -> bool {
+        self.kind != Kind::InFlight
+    }
+
     /// Whether the policy has the same windows as then.
     fn is_alike(&self, other: &Self) -> bool {
         are_alike((&self.kind, self.window_s), (&other.kind, other.window_s))
@@ -159,7 +163,7 @@ impl Table {
                 // A busy partition reaches its next window before the next sweep.
                 let ended = !old.is_alike(&seen) || old.number != seen.number;
                 let old = std::mem::replace(old, seen);
-                if ended {
+                if ended && old.has_window() {
                     return Observation::Ended(old.fullness());
                 }
             }
@@ -169,12 +173,13 @@ impl Table {
         Observation::Watched
     }
 
-    /// Removes partitions whose window is over, and reports how full it was.
+    /// Removes partitions whose window is over, and reports how full it was. Slots have no window:
+    /// they are removed once nobody holds any.
     pub fn sweep(&self, now: Instant, mut ended: impl FnMut(&str, f64)) {
         for shard in &self.shards {
             lock(shard).retain(|key, seen| {
                 let runs = now < seen.end;
-                if !runs {
+                if !runs && seen.has_window() {
                     ended(key, seen.fullness());
                 }
                 runs
@@ -384,9 +389,11 @@ mod tests {
         assert_eq!(table.get("d:p:{a}").map(|seen| seen.used), Some(9));
         assert_eq!(table.asked("d:p:{a}", 0), Some(10));
         table.sweep(now + Duration::from_secs(8), |_, _| panic!("a worker may hold them"));
-        let mut ended = None;
-        table.sweep(now + Duration::from_secs(10), |_, fullness| ended = Some(fullness));
-        assert_eq!(ended, Some(0.9));
+        table.sweep(now + Duration::from_secs(10), |_, _| panic!("slots have no window"));
+        assert_eq!(table.len(), 0);
+        see(9, 1);
+        let window = CheckedReservation::new(ask("a")).unwrap();
+        assert_eq!(table.see(&window, &grant(1, 7)), Observation::Watched, "no window has ended");
     }
 
     #[test]
