@@ -15,8 +15,9 @@ use crate::store::{CheckedReservation, Reserved, StoreError};
 
 /// How long requests wait for slots without their worker saying so again.
 const CLAIM: Duration = Duration::from_secs(1);
-/// A worker that was served this little before another one does not hold it up. Otherwise a slot
-/// would be idle until the first one asks, whenever the second one is a little ahead.
+/// A slot is left for another worker only if that one has waited in vain for this much longer.
+/// Without this margin, a slot would be idle until the other worker asks, even if that one is ahead
+/// by a millisecond.
 const PATIENCE: Duration = Duration::from_millis(250);
 /// Most workers that hold slots of a counter.
 const MAX_WORKERS: usize = 4096;
@@ -89,8 +90,10 @@ impl WorkerField {
         self.at_ms().saturating_sub(self.waited_ms)
     }
 
-    /// Since when it has waited, or when it was last granted slots after that.
-    fn passed_over_since_ms(&self) -> u64 {
+    /// Since when it has waited in vain: since its oldest request waits, or since it was last
+    /// granted slots after that. This one number of each worker decides for whom slots are left, so
+    /// no two workers can wait for each other.
+    fn in_vain_since_ms(&self) -> u64 {
         self.since_ms().max(self.at_ms().saturating_sub(self.granted_ms))
     }
 
@@ -163,12 +166,11 @@ impl Slots {
         let granted_ms = own.map_or(NEVER, |own| {
             NEVER.min(own.granted_ms.saturating_add(now_ms.saturating_sub(own.at_ms())))
         });
-        // The slots of the first request of a worker are left for it if it has waited in vain since
-        // an earlier moment. One number of each worker decides, so no two wait for each other.
-        let last_ms = since_ms.max(now_ms.saturating_sub(granted_ms));
-        let patience_ms = millis(PATIENCE);
-        let patience_ms =
-            if *max_wait_ms > 0 { patience_ms.min(max_wait_ms / 3) } else { patience_ms };
+        let in_vain_since_ms = since_ms.max(now_ms.saturating_sub(granted_ms));
+        let patience_ms = match *max_wait_ms {
+            0 => millis(PATIENCE),
+            max_wait_ms => millis(PATIENCE).min(max_wait_ms / 3),
+        };
         let (mut others, mut ahead, mut asked) = (0_u64, 0_u64, 0_u64);
         for (_, field) in self.workers.iter().filter(|(name, _)| *name != worker) {
             others = others.saturating_add(field.held);
@@ -177,7 +179,7 @@ impl Slots {
             let claims = field.asks(ends_ms) > 0
                 && oldest_ms.is_none_or(|it| it < field.since_ms())
                 && field.own_quota >= own_quota;
-            if claims && field.passed_over_since_ms().saturating_add(patience_ms) < last_ms {
+            if claims && field.in_vain_since_ms().saturating_add(patience_ms) < in_vain_since_ms {
                 ahead = ahead.saturating_add(field.waiting.min(field.first));
             }
         }

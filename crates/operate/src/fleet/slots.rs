@@ -19,7 +19,8 @@ const WITHIN: Duration = Duration::from_millis(700);
 /// How long what was read serves others who ask.
 const FRESH: Duration = Duration::from_millis(900);
 
-/// What was read last, by key. Those who ask during a reading wait for its result.
+/// What was read last and when, by key; `None` if it could not be read. Those who ask during a
+/// reading wait for its result.
 #[derive(Default)]
 pub struct SlotReader(Mutex<HashMap<String, (Instant, Option<PartitionSlots>)>>);
 
@@ -47,7 +48,8 @@ impl SlotReader {
         let unknown = wanted.iter().filter(|(key, _)| !known.contains_key(key));
         // What cannot be read is kept, too, so that those who wait do not try it one by one.
         let read = unknown.map(async |(key, usage)| {
-            (key.clone(), (Instant::now(), of_partition(control, key, usage).await))
+            let slots = of_partition(control, key, usage).await;
+            (key.clone(), (Instant::now(), slots))
         });
         let read = join_all(read).await;
         known.extend(read);

@@ -88,7 +88,7 @@ local function functions_for(slots)
   if slots then
     local HOLDING_MS = 9000 -- as long as a worker holds slots without saying so again
     local CLAIM_MS = 1000 -- as long as its requests wait without saying so again
-    local PATIENCE_MS = 250 -- a worker that was served this little earlier holds up no other
+    local PATIENCE_MS = 250 -- for so much longer must a worker have waited to hold up another one
     local NEVER = 4294967295 -- the most of a number of four bytes
     local TTL_MS = 10000 -- more than HOLDING_MS
     local DROPPED = 100 -- most fields that a call deletes
@@ -107,7 +107,7 @@ local function functions_for(slots)
       -- Requests that arrived before that wait no longer.
       local oldest_ms = max_wait_ms > 0 and now_ms - max_wait_ms or -1
       local others, ahead, asked, dropped, expired, workers, newest, had = 0, 0, 0, 0, 0, 1, nil, nil
-      local granted_ms, passed_over = NEVER, nil
+      local granted_ms, claims = NEVER, nil
       for i = 1, #fields, 2 do
         local name, value = fields[i], fields[i + 1]
         local s, h, ends, w, missed, kept, waited, longest, ago, first
@@ -149,23 +149,24 @@ local function functions_for(slots)
               local since = at - waited
               -- Who waits for a lower limit holds up nobody with a higher one.
               if w > 0 and since > oldest_ms and kept >= own then
-                passed_over = passed_over or {}
-                passed_over[#passed_over + 1] = most(since, at - ago)
-                passed_over[#passed_over + 1] = least(w, first)
+                claims = claims or {}
+                claims[#claims + 1] = most(since, at - ago)
+                claims[#claims + 1] = least(w, first)
               end
             end
           end
         end
       end
       asked = least(asked, MOST)
-      if passed_over then
-        -- The slots of the first request of a worker are left for it if it has waited in vain since
-        -- an earlier moment. One number of each worker decides, so no two wait for each other.
-        local last_ms = most(since_ms, now_ms - granted_ms)
+      if claims then
+        -- A worker has waited in vain since its oldest request waits, or since it was last granted
+        -- slots after that. If that is longer than for this worker, the slots of its first request
+        -- are left for it. One number of each worker decides, so no two wait for each other.
+        local in_vain_since_ms = most(since_ms, now_ms - granted_ms)
         local patience_ms = max_wait_ms > 0 and least(PATIENCE_MS, floor(max_wait_ms / 3)) or PATIENCE_MS
-        for i = 1, #passed_over, 2 do
-          if passed_over[i] + patience_ms < last_ms then
-            ahead = ahead + passed_over[i + 1]
+        for i = 1, #claims, 2 do
+          if claims[i] + patience_ms < in_vain_since_ms then
+            ahead = ahead + claims[i + 1]
           end
         end
       end
