@@ -78,8 +78,8 @@ impl Calls {
         self.under_way.iter().any(|call| call.id == id)
     }
 
-    /// Whether a call has such a batch, left within this time, and has not ended.
-    pub(super) fn has_left_within(
+    /// Whether a call that left within `time` has not ended, and its batch is such a one.
+    pub(super) fn has_recent(
         &self,
         time: Duration,
         is_such: fn(&Batch) -> bool,

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use quotagate_protocol::{Grant, MAX_ITEMS, MAX_WORKER, Reservation};
 
 use super::Slots;
-use super::pool::{EARLY, SlotPool};
+use super::pool::EARLY;
 use crate::decision::HeldSlots;
 use crate::time::Monotonic;
 use crate::worker::call::Batch;
@@ -17,12 +17,6 @@ impl<W> Slots<W> {
     fn is_due(&self, now: Monotonic) -> bool {
         self.agenda.first().is_some_and(|(due, _)| *due <= now)
     }
-
-    /// Whether what is due asks for a request that no message has carried.
-    fn asks_first(&self, now: Monotonic) -> bool {
-        let mut due = self.agenda.iter().take_while(|(due, _)| *due <= now);
-        due.any(|(_, key)| self.pools.get(key).is_some_and(SlotPool::has_fresh_requests))
-    }
 }
 
 impl<W> Worker<W> {
@@ -31,15 +25,17 @@ impl<W> Worker<W> {
         self.slots.is_due(now) && self.calls.breaker.lets_through(now)
     }
 
-    /// Whether a call leaves now for what is to be said of slots. While another such call is under
-    /// way, messages gather as requests do: a request that no message carries only behind a call
-    /// that asks for slots.
+    /// Whether a call leaves now for what is to be said of slots. Messages gather, as requests do,
+    /// while another call that says something of slots is under way. A message with a request that
+    /// none has carried yet gathers only while a call that asks for slots is under way: otherwise
+    /// each end of a stream would delay the next request.
     pub(in crate::worker) fn slots_are_due(&self, now: Monotonic) -> bool {
         let gathers = GATHER.min(self.config.store.timeout / 4);
-        let is_behind = |such| self.calls.has_left_within(gathers, such, now);
+        let is_behind = |such| self.calls.has_recent(gathers, such, now);
+        let has_fresh_requests = !self.slots.fresh.is_empty();
         self.slots_may_join(now)
             && (!is_behind(Batch::says_slots)
-                || self.slots.asks_first(now) && !is_behind(Batch::asks_for_slots))
+                || has_fresh_requests && !is_behind(Batch::asks_for_slots))
     }
 
     /// Adds to a call what is due, as far as there is room beside `others` items.

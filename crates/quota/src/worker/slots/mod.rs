@@ -20,7 +20,7 @@ mod requests;
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::sync::Arc;
 
-use super::Ticket;
+use super::{MAX_WAITING, Ticket};
 use crate::config::Config;
 use crate::time::Monotonic;
 use pool::SlotPool;
@@ -28,6 +28,9 @@ use requests::SlotWaiter;
 
 /// Most counters whose slots a worker holds. Beyond that, `on_failure` decides.
 const MAX_POOLS: usize = 64 * 1024;
+/// Most requests that wait for slots of one counter. A quarter of all that may wait, so that one
+/// partition does not take the room of all others.
+pub(super) const MAX_QUEUED: usize = MAX_WAITING / 4;
 
 /// The slots of a worker.
 #[derive(Clone, Debug)]
@@ -35,6 +38,8 @@ pub(super) struct Slots<W> {
     pools: HashMap<Arc<str>, SlotPool>,
     /// When the next message of each counter is due.
     agenda: BTreeSet<(Monotonic, Arc<str>)>,
+    /// Counters whose next message is due, and the first one to carry some request.
+    fresh: BTreeSet<Arc<str>>,
     /// Requests that want slots.
     waiting: BTreeMap<Ticket, SlotWaiter<W>>,
     /// When these are decided at the latest.
@@ -59,6 +64,7 @@ impl<W> Slots<W> {
         Self {
             pools: HashMap::new(),
             agenda: BTreeSet::new(),
+            fresh: BTreeSet::new(),
             waiting: BTreeMap::new(),
             deadlines: BTreeSet::new(),
             moved: BTreeMap::new(),
@@ -102,12 +108,16 @@ impl<W> Slots<W> {
         let Some(pool) = self.pools.get_mut(key) else { return };
         if let Some(due) = pool.due.take() {
             self.agenda.remove(&(due, Arc::clone(key)));
+            self.fresh.remove(key);
         }
         if pool.is_over(now) {
             self.pools.remove(key);
         } else if let Some(due) = pool.next_due(now) {
             pool.due = Some(due);
             self.agenda.insert((due, Arc::clone(key)));
+            if pool.has_fresh_requests() {
+                self.fresh.insert(Arc::clone(key));
+            }
         }
     }
 

@@ -260,12 +260,19 @@ impl SlotPool {
         self.refused.as_ref().is_some_and(holds)
     }
 
+    /// Whether a request that the store found too few slots for comes before a new one with this
+    /// limit.
+    pub(super) fn holds_up(&self, limit: u64, now: Monotonic) -> bool {
+        let comes_first = |it: &Queued| it.answered && it.limit >= limit && it.until > now;
+        self.queue.iter().any(comes_first)
+    }
+
     /// A request wants slots. Returns what is left if it waits without a message of its own: behind
     /// another one, or since such a request was refused a moment ago.
     pub(super) fn join(&mut self, mut queued: Queued, now: Monotonic) -> Option<Balance> {
         let limit = queued.limit;
         self.turns.entry(limit).or_insert(self.last_serial);
-        let ahead = self.queue.iter().find(|it| it.limit == limit && it.until > now);
+        let ahead = self.queue.iter().find(|it| it.limit >= limit && it.until > now);
         let is_known_full = match ahead {
             Some(ahead) => ahead.answered,
             None => self.refuses(queued.cost, limit, now),
@@ -390,7 +397,16 @@ impl SlotPool {
         // for the timeout, but must not keep others from their turn for longer than a pause.
         let last = |queued: &&Queued| self.turns.get(&queued.limit).copied().unwrap_or_default();
         let new = self.queue.iter().filter(|queued| !queued.asked).min_by_key(last);
-        let oldest = self.queue.iter().min_by_key(last);
+        // A request that waits holds up those behind it that have a lower limit.
+        let mut highest = 0;
+        let is_next = |queued: &&Queued| {
+            let is_held_up = queued.limit < highest;
+            if queued.answered && queued.until > now {
+                highest = highest.max(queued.limit);
+            }
+            !is_held_up
+        };
+        let oldest = self.queue.iter().filter(is_next).min_by_key(last);
         let is_over_due = now >= self.took_turn + SHORTEST_PAUSE;
         let next = new.filter(|_| !is_over_due).or(oldest);
         if next.map(|queued| queued.limit) == oldest.map(|queued| queued.limit) {

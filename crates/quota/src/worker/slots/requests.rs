@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use quotagate_protocol::{Mode, OnFailure};
 
+use super::MAX_QUEUED;
 use super::pool::{Queued, Served};
 use crate::config::Config;
 use crate::decision::{
@@ -136,9 +137,8 @@ impl<W> Worker<W> {
             return self.submit_quotas(who, rest, now);
         }
         let ticket = Ticket(self.next_serial());
-        let may_ask = self.may_wait(now) && self.slots.waiting.len() < MAX_WAITING;
         let mut wants: Vec<SlotWant> =
-            slots.into_iter().map(|check| self.want(check, may_ask, now)).collect();
+            slots.into_iter().map(|check| self.want(check, now)).collect();
         let is_refused = wants.iter().any(SlotWant::refuses);
         let is_open = |want: &SlotWant| matches!(want.state, SlotState::Open(_));
         if is_refused || !wants.iter().any(is_open) {
@@ -185,7 +185,7 @@ impl<W> Worker<W> {
 
     /// What the worker knows of one check on arrival. Takes slots that are idle. The caller
     /// reschedules the counter.
-    fn want(&mut self, check: Check, may_ask: bool, now: Monotonic) -> SlotWant {
+    fn want(&mut self, check: Check, now: Monotonic) -> SlotWant {
         let (cost, limit) = (check.cost.get(), check.counter.quota);
         let policy = check.policy(&self.config);
         let max_wait = policy.filter(|_| check.enforced()).map(|policy| policy.max_wait);
@@ -194,20 +194,26 @@ impl<W> Worker<W> {
         // Only the store knows the limit then.
         let is_overridden = self.runtime_overrides(&check) == RuntimeOverrides::Some;
         let want = |state| SlotWant { check: check.clone(), until, state };
+        let may_wait = self.may_wait(now);
+        let has_room = self.slots.waiting.len() < MAX_WAITING;
         let Some(pool) = self.slots.pool(&check.counter.key) else {
             return want(SlotState::Failed(None));
         };
         (pool.limit, pool.own_quota) = (limit, own_quota);
+        // What is known to be full refuses who cannot wait. The store decides about all others.
+        let has_room = has_room && pool.queue.len() < MAX_QUEUED;
+        let waits = until > now && has_room;
         let state = if pool.take_at_once(cost, limit, now) {
             SlotState::Taken(now, pool.balance(limit, now))
-        } else if !is_overridden && (cost > limit || until == now && pool.is_full(cost, limit)) {
+        } else if !is_overridden && (cost > limit || !waits && pool.is_full(cost, limit)) {
             let known = pool.balance(limit, now);
             let remaining = known.remaining.min(limit.saturating_sub(pool.live()));
             let balance = Balance { quota: limit, remaining, ..known };
             SlotState::Refused { balance, by_store: false }
-        } else if until == now && pool.refuses(cost, limit, now) {
+        } else if !waits && pool.refuses(cost, limit, now) || !has_room && pool.holds_up(limit, now)
+        {
             SlotState::Refused { balance: pool.balance(limit, now), by_store: false }
-        } else if may_ask {
+        } else if may_wait && has_room {
             SlotState::Open(None)
         } else {
             SlotState::Failed(None)
