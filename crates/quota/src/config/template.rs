@@ -2,8 +2,8 @@
 //!
 //! `{policy}` is the name of the policy that refused, or all names with `, ` between them.
 //! `{retry_after}` is the number of whole seconds until the request may pass, `{quota}` the quota
-//! of the first policy that refused. All other braces stay as they are, so JSON needs no escaping.
-//! The values hold no character that JSON or a header would have to escape.
+//! or concurrency limit of the first policy that refused. All other braces stay as they are, so
+//! JSON needs no escaping. The values hold no character that JSON or a header would have to escape.
 
 use std::fmt::Write as _;
 
@@ -20,9 +20,10 @@ pub enum Piece {
     Text(Box<str>),
     /// `{policy}`: the name of the policy that refused, or the names.
     Policy,
-    /// `{retry_after}`: the whole seconds until the request may pass, at least 1.
+    /// `{retry_after}`: the whole seconds until the request may pass, at least 1. Of a concurrency
+    /// limit it is 1, since nobody knows when a running request ends.
     RetryAfter,
-    /// `{quota}`: the quota of the first policy that refused, in units a window.
+    /// `{quota}`: the quota or concurrency limit of the first policy that refused, in units.
     Quota,
 }
 

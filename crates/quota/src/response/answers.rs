@@ -138,6 +138,12 @@ fn refused<'a>(config: &'a Config, refusal: &Refusal, now: Now) -> Answer<'a> {
     // Nobody knows when a running request ends. One that waited may come again.
     let is_full = refusal.violated().any(|standing| standing.counter.is_slots());
     let untimed = is_full && refusal.until <= now.monotonic;
+    // It costs more than the limit, so that no end of a request helps. An override may be above the
+    // document's limit, and a worker's own share is below it.
+    let too_large = refusal.violated().filter(|it| it.counter.is_slots()).find_map(|it| {
+        let (cost, limit) = (it.cost.get(), it.counter.quota.max(it.balance.quota));
+        (cost > limit).then_some((it.policy, cost, limit))
+    });
     let fill = |template: &'a Template| match template.pieces() {
         [] => Cow::from(""),
         [Piece::Text(text)] => Cow::from(&**text),
@@ -145,7 +151,8 @@ fn refused<'a>(config: &'a Config, refusal: &Refusal, now: Now) -> Answer<'a> {
     };
 
     let mut headers = quota_headers(config, &refusal.standings, || now);
-    if blocked.is_empty() && !untimed {
+    let never = !blocked.is_empty() || too_large.is_some();
+    if !never && !untimed {
         headers.push(("retry-after", Cow::from(wait.to_string())));
     }
     headers.push((RATE_LIMITED, Cow::from("true")));
@@ -161,13 +168,19 @@ fn refused<'a>(config: &'a Config, refusal: &Refusal, now: Now) -> Answer<'a> {
             kind: "https://iana.org/assignments/http-problem-types#quota-exceeded",
             title: "Too Many Requests",
             status: denied.status,
-            detail: match &*blocked {
-                [] if is_full => {
+            detail: match (&*blocked, too_large) {
+                ([], Some((policy, cost, limit))) => {
+                    let name = config.policies.get(policy).map_or("", |policy| &policy.name);
                     format!(
-                        "{joined} limits how many requests run at once, and as many are running."
+                        "The limit of {name} on running requests is {limit}, and this request costs {cost}."
                     )
                 }
-                [] => format!("The quota of {joined} is used up; more is granted in {wait} s."),
+                ([], None) if is_full => format!(
+                    "The limit of {joined} on running requests leaves no room for this one now."
+                ),
+                ([], None) => {
+                    format!("The quota of {joined} is used up; more is granted in {wait} s.")
+                }
                 _ => {
                     format!("The quota of {} is 0: no request is let through.", blocked.join(", "))
                 }
@@ -176,10 +189,10 @@ fn refused<'a>(config: &'a Config, refusal: &Refusal, now: Now) -> Answer<'a> {
         };
         problem.text().into()
     });
-    let pushback = match &*blocked {
-        [] if untimed => None,
-        [] => Some(pushback(config, refusal.until.since(now.monotonic))),
-        _ => Some(NEVER),
+    let pushback = if never {
+        Some(NEVER)
+    } else {
+        (!untimed).then(|| pushback(config, refusal.until.since(now.monotonic)))
     };
     Answer {
         status: denied.status,

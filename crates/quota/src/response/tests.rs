@@ -180,6 +180,49 @@ fn a_client_with_a_quota_of_0_gets_no_retry_after() {
     assert_eq!(pushback, Some(-1));
 }
 
+/// A concurrency limit refuses a request of this cost. It is this by the document, and that by an
+/// override.
+fn full(
+    cost: u64,
+    (limit, in_force): (u64, u64),
+    until: Monotonic,
+) -> (String, String, Option<i32>) {
+    let mut standing = standing(PER_CALLER, in_force, 0, at(0));
+    standing.granted = false;
+    standing.cost = NonZeroU64::new(cost).unwrap();
+    (standing.counter.quota, standing.counter.window) = (limit, Window::InFlight);
+    let decision = Decision::Refuse(Refusal { standings: vec![standing], until });
+    let config = config(r#"{"headers":[]}"#);
+    let answer = answer(&config, &decision, || NOW).unwrap();
+    let body: serde_json::Value = serde_json::from_str(&answer.body).unwrap();
+    (text(&answer.headers), body["detail"].as_str().unwrap().to_owned(), answer.pushback)
+}
+
+#[test]
+fn refusal_by_a_concurrency_limit_says_whether_coming_back_can_help() {
+    let no_room = "The limit of per-caller on running requests leaves no room for this one now.";
+    let too_large = "The limit of per-caller on running requests is 4, and this request costs 5.";
+    let blocked = "The quota of per-caller is 0: no request is let through.";
+    let waited = at(2_500);
+    for (cost, limits, until, retry_after, detail, pushback) in [
+        (1, (4, 4), NOW.monotonic, "", no_room, None),
+        (3, (4, 4), NOW.monotonic, "", no_room, None),
+        (3, (4, 4), waited, "retry-after: 1\n", no_room, Some(1000)),
+        (5, (4, 4), NOW.monotonic, "", too_large, Some(-1)),
+        (5, (4, 4), waited, "", too_large, Some(-1)),
+        // An override admits it.
+        (5, (4, 8), NOW.monotonic, "", no_room, None),
+        // A worker's own share of the limit does not, but the limit does once the store is back.
+        (5, (8, 2), NOW.monotonic, "", no_room, None),
+        (5, (0, 0), NOW.monotonic, "", blocked, Some(-1)),
+        (5, (4, 0), waited, "", blocked, Some(-1)),
+    ] {
+        let (headers, said, pushed_back) = full(cost, limits, until);
+        assert!(headers.starts_with(&format!("{retry_after}x-envoy-ratelimited")), "{headers}");
+        assert_eq!((&*said, pushed_back), (detail, pushback), "{cost} of {limits:?}");
+    }
+}
+
 #[test]
 fn grpc_clients_get_a_retry_delay_that_they_can_read() {
     for (response, until, expected) in [
