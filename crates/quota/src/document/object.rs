@@ -127,10 +127,10 @@ pub(crate) fn field_name(name: &'static str) -> &'static str {
 /// ```
 ///
 /// A field is `required`, `needed("what to write")`, `optional`, or has a `default(JSON)` that is
-/// read like a given value. A line `+ name: Group` takes exactly one field of a [`Group`]. The
-/// macro makes the type `Lease` and the struct `LeaseFields`, whose method `build(self) ->
-/// Option<Precision>` is written by hand. Each field of that struct is `None` only if it has a
-/// fault.
+/// read like a given value. A line `+ name: Group` takes exactly one field of a [`Group`]. A line
+/// `! name: "why"` refuses a field that people may look for here. The macro makes the type `Lease`
+/// and the struct `LeaseFields`, whose method `build(self) -> Option<Precision>` is written by
+/// hand. Each field of that struct is `None` only if it has a fault.
 macro_rules! object {
     (
         $(#[doc = $doc:literal])*
@@ -140,6 +140,7 @@ macro_rules! object {
                 $presence:ident $(($argument:tt))? $field:ident: $of:ty $(= $example:tt)?,
             )*
             $(+ $group:ident: $group_of:ty,)*
+            $(! $refused:ident: $why:literal,)*
         }
         $(rule $rule:tt)?
     ) => {
@@ -165,6 +166,7 @@ macro_rules! object {
                     $($field: $crate::document::read_field!(object, $presence $(($argument))? $field: $of),)*
                     $($group: <$group_of as $crate::document::Group>::take(&mut object),)*
                 };
+                $(object.refuse(&[stringify!($refused)], $why);)*
                 object.finish();
                 fields.build()
             }

@@ -107,6 +107,8 @@ const READER_ALONE: &[(&str, &[&str])] = &[
             "in-flight-with-count",
             "in-flight-with-count-denied",
             "in-flight-with-fields-of-windows",
+            "in-flight-with-lease",
+            "in-flight-with-precision-and-lease",
             "in-flight-with-settle",
             "max-wait-without-in-flight",
             "max-wait-long",

@@ -55,7 +55,7 @@ object! {
         /// Instead of `quota` and `window`: the most units that running requests hold at once, on
         /// all proxies. A request holds its `cost` until its stream ends, however it ends. 0 admits
         /// nobody. `quota_from`, `tiers` and `overrides` replace this number as they replace
-        /// `quota`.
+        /// `quota`, and an override calls its own number `quota` all the same.
         optional in_flight: UnitCount = 4,
         /// How long a request waits for others to end, in order of arrival, before it is refused:
         /// 0ms to 5s. Only with `in_flight`.
@@ -63,12 +63,12 @@ object! {
         /// Whether the quota holds in every interval of the window's length. Not with a window of
         /// the calendar, `precision: lease` or `stagger`.
         default(false) sliding: Boolean = true,
-        /// A verified number that replaces `quota`.
+        /// A verified number that replaces `quota` or `in_flight`.
         optional quota_from: QuotaFromDocument = {"jwt": {"claim": "quota"}, "max": 10000},
         /// Quotas by a verified value, such as the plan that a caller has paid for.
         optional tiers: TiersDocument,
         /// Quotas of single partitions or networks. The first that fits wins, over `quota_from`,
-        /// `tiers` and `quota`.
+        /// `tiers`, `quota` and `in_flight`.
         default([]) overrides: At<Each<Override, MAX_OVERRIDES>> = [{"value": "alice", "quota": 500}],
         /// The units that one request takes: a number, or where the number is. A cost that is known
         /// only after the response is reserved first and settled then.

@@ -32,6 +32,11 @@ pub(super) fn slots(
             "cannot be lease with in_flight: each request holds its own slot. Leave it out",
         ),
         (
+            "lease",
+            Some(policy.has("lease")),
+            "means nothing with in_flight: each request holds its own slot. Leave it out",
+        ),
+        (
             "count",
             counts_by_answer,
             "cannot be by answer with in_flight: a request holds its slot before it is answered. Leave it out",

@@ -35,8 +35,8 @@ pub struct Policy {
     pub name: Arc<str>,
     /// Its [item](push_item) with `quota` and `window`, which most responses show.
     pub(crate) item: Arc<str>,
-    /// Units in a window, unless a partition has a quota of its own. 0 to
-    /// [`MAX_UNITS`](quotagate_protocol::MAX_UNITS).
+    /// Units in a window, or with `in_flight` those that running requests hold at once, unless a
+    /// partition has a quota of its own. 0 to [`MAX_UNITS`](quotagate_protocol::MAX_UNITS).
     pub quota: u64,
     /// The quota of its dial. It precedes `quota`, tiers and `quota_from`, but not overrides.
     pub dialed_quota: Option<u64>,

@@ -26,6 +26,7 @@ object! {
     Override(OverrideFields<'a>) -> OverrideFields<'a> {
         + whom: Whom,
         + allowance: AllowanceType,
+        ! in_flight: "write quota: it replaces the policy's quota or in_flight",
     }
 }
 
@@ -43,7 +44,7 @@ one_of! {
 one_of! {
     /// What an override grants.
     AllowanceType<'a> -> Allowance {
-        /// Units in a window. 0 admits nobody.
+        /// Replaces the policy's `quota` or `in_flight` for them. 0 admits nobody.
         quota: UnitCount = 500 => Allowance::Units,
         /// These callers are not counted at all.
         unlimited: Unlimited = true => |()| Allowance::Unlimited,
@@ -74,7 +75,7 @@ pub(super) fn resolve(
 ) -> Option<QuotaOverrides> {
     if !elements.is_empty() && matches!(whose, Some((Partition::Everyone(_), _))) {
         at.fault(
-            "means nothing without partition_by: all requests share one counter, and quota is its quota",
+            "means nothing without partition_by: all requests share one counter, and quota or in_flight is its limit",
         );
         return None;
     }

@@ -19,8 +19,8 @@ const MAX_TIERS: usize = 256;
 const MAX_NAME: usize = 128;
 
 object! {
-    /// A whole number from a source that no client can write. It replaces `quota`. Without `type`,
-    /// a text of digits (`"50"`) is a number, too.
+    /// A whole number from a source that no client can write. It replaces `quota` or `in_flight`.
+    /// Without `type`, a text of digits (`"50"`) is a number, too.
     QuotaFromDocument(QuotaFromFields<'a>) -> QuotaFrom {
         /// The largest quota that the source can give.
         default(9_007_199_254_740_991_u64) max: UnitCount = 10000,
@@ -46,12 +46,13 @@ object! {
     TiersDocument(TiersFields<'a>) -> Tiers {
         /// The source of the value, or of a list of values.
         required source: VerifiedText = {"jwt": {"claim": "plan"}},
-        /// The quota of each value. Callers with another value have `quota`. If the value is a
-        /// list, the first tier in the order of this document that is among its first 64 elements
-        /// wins; elements of another type match no tier. Where this document has no order, as in a
-        /// `google.protobuf.Struct`, in the native module and with `live: true`, the largest
-        /// matching quota wins.
+        /// The quota of each value. Callers with another value have `quota` or `in_flight`. If the
+        /// value is a list, the first tier in the order of this document that is among its first
+        /// 64 elements wins; elements of another type match no tier. Where this document has no
+        /// order, as in a `google.protobuf.Struct`, in the native module and with `live: true`,
+        /// the largest matching quota wins.
         required quotas: TierQuotas = {"free": 100, "premium": 10000},
+        ! in_flight: "write quotas: they replace the policy's quota or in_flight",
     }
 }
 
