@@ -7,7 +7,7 @@ mod text;
 
 use std::collections::BTreeSet;
 
-use quotagate_protocol::Mode;
+use quotagate_protocol::{Mode, Window};
 use quotagate_quota::config::{Config, CounterPart, Policy};
 use quotagate_quota::request::continuity::Continuity;
 use serde::Serialize;
@@ -74,6 +74,9 @@ pub struct PolicyDiff {
     pub orphans: Vec<Orphan>,
     /// The fields that differ.
     pub fields: Vec<FieldDiff>,
+    /// Whether the old and the new policy limit running requests, so that their units are slots.
+    #[serde(skip)]
+    has_slots: [bool; 2],
 }
 
 /// What happens to the counts of a policy.
@@ -273,8 +276,13 @@ impl PolicyDiff {
             counts_twice: None,
             orphans: if is_removed { vec![Orphan::Dial, Orphan::Overrides] } else { Vec::new() },
             fields: Vec::new(),
+            has_slots: [has_slots(policy); 2],
         }
     }
+}
+
+fn has_slots(policy: &Policy) -> bool {
+    policy.window == Window::InFlight
 }
 
 /// The policies of a document, and what it says of each.
@@ -325,6 +333,7 @@ fn policy_diff(
         counts_twice: (continuity.counts != Continuity::Whole && both_count).then_some(pair),
         orphans: is_moved.then_some(Orphan::Dial).into_iter().chain(overrides).collect(),
         fields,
+        has_slots: [before, policy].map(has_slots),
     }
 }
 

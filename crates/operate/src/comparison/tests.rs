@@ -152,6 +152,48 @@ fn counts_double_only_where_both_counters_grant() {
 }
 
 #[test]
+fn text_tells_slots_from_units_of_a_window() {
+    let said = |old: Value, new: Option<Value>| {
+        let with = |fields: Option<Value>| {
+            let mut value = base();
+            value["policies"] = json!([{"name": "other", "partition_by": ["key", "caller"], "quota": 1,
+                                        "window": "1m", "mode": "shadow"}]);
+            if let Some(mut policy) = fields {
+                policy["name"] = json!("caller");
+                policy["partition_by"] = json!(["caller"]);
+                value["policies"].as_array_mut().unwrap().push(policy);
+            }
+            document(&value)
+        };
+        DocumentDiff::of(&with(Some(old)), &with(new)).to_string()
+    };
+    let window = || json!({"quota": 100, "window": "1m"});
+    let slots = |most: u64| json!({"in_flight": most});
+    for (old, new, expected) in [
+        (
+            window(),
+            Some(slots(4)),
+            "the old counter grants 100 in a window, and the new one 4 at once\n",
+        ),
+        (
+            slots(4),
+            Some(window()),
+            "the old counter grants 4 at once, and the new one 100 in a window\n",
+        ),
+        (
+            slots(4),
+            Some(slots(2)),
+            "    a caller that holds 2 slots or more gets no more until requests end\n",
+        ),
+        (slots(4), None, "  caller: removed, its slots are free once their requests end\n"),
+        (window(), None, "  caller: removed, its counters end with their windows\n"),
+    ] {
+        let text = said(old, new);
+        assert!(text.contains(expected), "{text}");
+    }
+}
+
+#[test]
 fn digest_key_moves_secret_values_alone() {
     let diff = after(|new| new["digest_key"] = json!("hunter2-hunter2-hunter3"));
     let changes: Vec<_> =

@@ -75,12 +75,16 @@ impl fmt::Display for PolicyDiff {
             Some(old) => write!(f, "  {old} -> {}: ", self.policy)?,
             None => write!(f, "  {}: ", self.policy)?,
         }
+        let [old_slots, new_slots] = self.has_slots;
         f.write_str(match self.change {
             PolicyChange::Unchanged => "unchanged",
             PolicyChange::KeepsCount => "keeps its count",
             PolicyChange::KeepsPart => "keeps a part of its counts, and the rest starts from zero",
             PolicyChange::StartsFromZero => "starts from zero",
             PolicyChange::Added => "added, starts from zero",
+            PolicyChange::Removed if old_slots => {
+                "removed, its slots are free once their requests end"
+            }
             PolicyChange::Removed => "removed, its counters end with their windows",
         })?;
         let differs: Vec<_> = self.differs.iter().map(|part| words(*part)).collect();
@@ -90,17 +94,33 @@ impl fmt::Display for PolicyDiff {
         writeln!(f)?;
         self.fields.iter().try_for_each(|field| writeln!(f, "    {field}"))?;
         match (self.counts_twice, self.quota) {
-            (Some(QuotaPair { old, new }), _) => writeln!(
-                f,
-                "    counts twice while both documents run: the old counter grants {old}, and the new one {new}"
-            )?,
+            (Some(QuotaPair { old, new }), _) => {
+                let of = |slots| match slots {
+                    _ if old_slots == new_slots => "",
+                    true => " at once",
+                    false => " in a window",
+                };
+                writeln!(
+                    f,
+                    "    counts twice while both documents run: the old counter grants {old}{}, and the new one {new}{}",
+                    of(old_slots),
+                    of(new_slots)
+                )?;
+            }
             (None, Some(QuotaPair { old, new }))
                 if new < old && self.change == PolicyChange::KeepsCount =>
             {
-                writeln!(
-                    f,
-                    "    a caller that has used {new} or more is refused until units return"
-                )?;
+                if new_slots {
+                    writeln!(
+                        f,
+                        "    a caller that holds {new} slots or more gets no more until requests end"
+                    )?;
+                } else {
+                    writeln!(
+                        f,
+                        "    a caller that has used {new} or more is refused until units return"
+                    )?;
+                }
             }
             _ => {}
         }
