@@ -59,7 +59,7 @@ impl Advice {
         if let Some(less) = &of.one_less {
             let _ = writeln!(
                 text,
-                "{} would refuse {} and {}.",
+                "{} would refuse {} of users and {} of requests.",
                 number(less.in_flight),
                 percent(less.users_share),
                 percent(less.requests_share)
@@ -76,14 +76,14 @@ impl InFlightAdvice {
             let _ = writeln!(
                 text,
                 "There was not enough memory for all requests: numbers are estimates from one user in {}. Raise --memory, \
-                 or lower --lateness",
+                 or lower --lateness.",
                 number(self.one_in)
             );
         }
         if self.late > 0 {
             let _ = writeln!(
                 text,
-                "{} had been counted to save memory, so in_flight may be too small: raise --memory or --lateness",
+                "{} had been counted to save memory, so in_flight may be too small: raise --memory or --lateness.",
                 counted(self.late, "request came after its time", "requests came after their time",)
             );
         }

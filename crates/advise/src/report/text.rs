@@ -136,7 +136,7 @@ impl Advice {
         if let Some(less) = &of.one_less {
             let _ = writeln!(
                 text,
-                "{} would refuse {} and {}.",
+                "{} would refuse {} of users and {} of user-windows.",
                 number(less.quota),
                 percent(less.users_share),
                 percent(less.user_windows_share)
@@ -202,7 +202,7 @@ impl WindowAdvice {
                 text,
                 "There was not enough memory for all users: numbers are estimates from a sample of {} users, at least one \
                  in {}. For the recommended quota, the standard error is ±{} of users and ±{} of user-windows. For exact \
-                 numbers, raise --memory",
+                 numbers, raise --memory.",
                 number(sample.users),
                 number(sample.one_in),
                 percent(sample.users_error),
@@ -213,12 +213,12 @@ impl WindowAdvice {
             let _ = writeln!(
                 text,
                 "{} requests came after their window had been closed to save memory. They count as windows of their own, so \
-                 the quota may be too small: raise --memory or --lateness",
+                 the quota may be too small: raise --memory or --lateness.",
                 number(self.late)
             );
         }
         if self.rounded {
-            text.push_str("Counts of 1,024 and more are rounded up by less than 0.05 %\n");
+            text.push_str("Counts of 1,024 and more are rounded up by less than 0.05 %.\n");
         }
         text
     }
