@@ -57,8 +57,9 @@ object! {
         /// nobody. `quota_from`, `tiers` and `overrides` replace this number as they replace
         /// `quota`, and an override calls its own number `quota` all the same.
         optional in_flight: UnitCount = 4,
-        /// How long a request waits for others to end, in order of arrival, before it is refused:
-        /// 0ms to 5s. Only with `in_flight`.
+        /// How long a request waits for others to end before it is refused: 0ms to 5s. Each worker
+        /// of a proxy serves its requests in order of arrival. Only with `in_flight`. In the modes
+        /// `shadow` and `mark`, no request waits.
         default("0ms") max_wait: MaxWait = "2s",
         /// Whether the quota holds in every interval of the window's length. Not with a window of
         /// the calendar, `precision: lease` or `stagger`.
