@@ -74,9 +74,17 @@ pub struct PolicyDiff {
     pub orphans: Vec<Orphan>,
     /// The fields that differ.
     pub fields: Vec<FieldDiff>,
-    /// Whether the old and the new policy limit running requests, so that their units are slots.
     #[serde(skip)]
-    has_slots: [bool; 2],
+    old_units: UnitKind,
+    #[serde(skip)]
+    new_units: UnitKind,
+}
+
+/// What the units of a policy are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum UnitKind {
+    OfWindow,
+    Slot,
 }
 
 /// What happens to the counts of a policy.
@@ -276,13 +284,16 @@ impl PolicyDiff {
             counts_twice: None,
             orphans: if is_removed { vec![Orphan::Dial, Orphan::Overrides] } else { Vec::new() },
             fields: Vec::new(),
-            has_slots: [has_slots(policy); 2],
+            old_units: UnitKind::of(policy),
+            new_units: UnitKind::of(policy),
         }
     }
 }
 
-fn has_slots(policy: &Policy) -> bool {
-    policy.window == Window::InFlight
+impl UnitKind {
+    fn of(policy: &Policy) -> Self {
+        if policy.window == Window::InFlight { Self::Slot } else { Self::OfWindow }
+    }
 }
 
 /// The policies of a document, and what it says of each.
@@ -333,7 +344,8 @@ fn policy_diff(
         counts_twice: (continuity.counts != Continuity::Whole && both_count).then_some(pair),
         orphans: is_moved.then_some(Orphan::Dial).into_iter().chain(overrides).collect(),
         fields,
-        has_slots: [before, policy].map(has_slots),
+        old_units: UnitKind::of(before),
+        new_units: UnitKind::of(policy),
     }
 }
 

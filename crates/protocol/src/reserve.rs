@@ -121,8 +121,8 @@ pub struct Holding {
     /// Slots that the worker holds without those that it asks for, 0 to [`MAX_UNITS`]. They count
     /// even if they exceed the limit.
     pub held: u64,
-    /// Slots that its requests wait for, with those that it asks for: 0 to [`MAX_UNITS`]. The store
-    /// leaves only the first `min` of them for the worker.
+    /// Slots that its requests wait for, with those that it asks for: 0 to [`MAX_UNITS`]. When
+    /// others ask, the store leaves at most `min` of them for this worker.
     #[serde(default, skip_serializing_if = "is_default")]
     pub waiting: u64,
     /// How long the oldest of these requests has waited, in milliseconds.

@@ -59,8 +59,8 @@ pub struct PolicyRule {
     #[cfg_attr(feature = "schema", schemars(range(max = MOST)))]
     pub in_flight: Option<u64>,
     /// How long a request waits for others to end before it is refused: up to `5s`. Each worker of
-    /// a proxy serves its requests in order of arrival. Only with `inFlight`. Left out, it does not
-    /// wait.
+    /// a proxy serves its requests in order of arrival. Only with `inFlight`. In the modes
+    /// `shadow` and `mark`, no request waits. Left out, none does.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "schema", schemars(length(max = 16), regex(pattern = WAIT)))]
     pub max_wait: Option<String>,

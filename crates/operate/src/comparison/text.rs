@@ -7,6 +7,7 @@ use serde_json::Value;
 
 use super::{
     DocumentComparison, DocumentDiff, FieldDiff, Orphan, PolicyChange, PolicyDiff, QuotaPair,
+    UnitKind,
 };
 
 impl fmt::Display for DocumentComparison {
@@ -18,8 +19,8 @@ impl fmt::Display for DocumentComparison {
         for domain in &self.removed {
             writeln!(
                 f,
-                "domain {domain}: removed. Its dials and runtime overrides reach nobody, and its counters end \
-                 with their windows"
+                "domain {domain}: removed. Its dials and runtime overrides reach nobody. Its counters end \
+                 with their windows, and its slots are free once their requests end"
             )?;
         }
         for domain in &self.ambiguous {
@@ -75,17 +76,16 @@ impl fmt::Display for PolicyDiff {
             Some(old) => write!(f, "  {old} -> {}: ", self.policy)?,
             None => write!(f, "  {}: ", self.policy)?,
         }
-        let [old_slots, new_slots] = self.has_slots;
         f.write_str(match self.change {
             PolicyChange::Unchanged => "unchanged",
             PolicyChange::KeepsCount => "keeps its count",
             PolicyChange::KeepsPart => "keeps a part of its counts, and the rest starts from zero",
             PolicyChange::StartsFromZero => "starts from zero",
             PolicyChange::Added => "added, starts from zero",
-            PolicyChange::Removed if old_slots => {
-                "removed, its slots are free once their requests end"
-            }
-            PolicyChange::Removed => "removed, its counters end with their windows",
+            PolicyChange::Removed => match self.old_units {
+                UnitKind::Slot => "removed, its slots are free once their requests end",
+                UnitKind::OfWindow => "removed, its counters end with their windows",
+            },
         })?;
         let differs: Vec<_> = self.differs.iter().map(|part| words(*part)).collect();
         if !differs.is_empty() {
@@ -95,32 +95,31 @@ impl fmt::Display for PolicyDiff {
         self.fields.iter().try_for_each(|field| writeln!(f, "    {field}"))?;
         match (self.counts_twice, self.quota) {
             (Some(QuotaPair { old, new }), _) => {
-                let of = |slots| match slots {
-                    _ if old_slots == new_slots => "",
-                    true => " at once",
-                    false => " in a window",
+                let of = |units| match units {
+                    _ if self.old_units == self.new_units => "",
+                    UnitKind::Slot => " at once",
+                    UnitKind::OfWindow => " in a window",
                 };
                 writeln!(
                     f,
                     "    counts twice while both documents run: the old counter grants {old}{}, and the new one {new}{}",
-                    of(old_slots),
-                    of(new_slots)
+                    of(self.old_units),
+                    of(self.new_units)
                 )?;
             }
             (None, Some(QuotaPair { old, new }))
                 if new < old && self.change == PolicyChange::KeepsCount =>
             {
-                if new_slots {
-                    writeln!(
+                match self.new_units {
+                    UnitKind::Slot => writeln!(
                         f,
                         "    a caller that holds {new} slots or more gets no more until requests end"
-                    )?;
-                } else {
-                    writeln!(
+                    ),
+                    UnitKind::OfWindow => writeln!(
                         f,
                         "    a caller that has used {new} or more is refused until units return"
-                    )?;
-                }
+                    ),
+                }?;
             }
             _ => {}
         }

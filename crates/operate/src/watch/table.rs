@@ -174,7 +174,7 @@ impl Table {
     }
 
     /// Removes partitions whose window is over, and reports how full it was. Slots have no window:
-    /// they are removed once nobody holds any.
+    /// they are removed 9 s after the last message about them.
     pub fn sweep(&self, now: Instant, mut ended: impl FnMut(&str, f64)) {
         for shard in &self.shards {
             lock(shard).retain(|key, seen| {

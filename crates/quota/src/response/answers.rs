@@ -138,10 +138,9 @@ fn refused<'a>(config: &'a Config, refusal: &Refusal, now: Now) -> Answer<'a> {
     // Nobody knows when a running request ends. One that waited may come again.
     let is_full = refusal.violated().any(|standing| standing.counter.is_slots());
     let untimed = is_full && refusal.until <= now.monotonic;
-    // It costs more than the limit, so that no end of a request helps. An override may be above the
-    // document's limit, and a worker's own share is below it.
+    // It costs more than the limit, so it never fits, whichever request ends.
     let too_large = refusal.violated().filter(|it| it.counter.is_slots()).find_map(|it| {
-        let (cost, limit) = (it.cost.get(), it.counter.quota.max(it.balance.quota));
+        let (cost, limit) = (it.cost.get(), it.balance.quota);
         (cost > limit).then_some((it.policy, cost, limit))
     });
     let fill = |template: &'a Template| match template.pieces() {
@@ -176,7 +175,7 @@ fn refused<'a>(config: &'a Config, refusal: &Refusal, now: Now) -> Answer<'a> {
                     )
                 }
                 ([], None) if is_full => format!(
-                    "The limit of {joined} on running requests leaves no room for this one now."
+                    "{joined} limits running requests and has no room for this one now."
                 ),
                 ([], None) => {
                     format!("The quota of {joined} is used up; more is granted in {wait} s.")

@@ -180,9 +180,9 @@ fn a_client_with_a_quota_of_0_gets_no_retry_after() {
     assert_eq!(pushback, Some(-1));
 }
 
-/// A concurrency limit refuses a request of this cost. It is this by the document, and that by an
-/// override.
-fn full(
+/// What a request of this cost is told that a concurrency limit refuses. `limit` is that of the
+/// document, and `in_force` that of an override.
+fn refusal_by_limit(
     cost: u64,
     (limit, in_force): (u64, u64),
     until: Monotonic,
@@ -200,7 +200,7 @@ fn full(
 
 #[test]
 fn refusal_by_a_concurrency_limit_says_whether_coming_back_can_help() {
-    let no_room = "The limit of per-caller on running requests leaves no room for this one now.";
+    let no_room = "per-caller limits running requests and has no room for this one now.";
     let too_large = "The limit of per-caller on running requests is 4, and this request costs 5.";
     let blocked = "The quota of per-caller is 0: no request is let through.";
     let waited = at(2_500);
@@ -212,12 +212,12 @@ fn refusal_by_a_concurrency_limit_says_whether_coming_back_can_help() {
         (5, (4, 4), waited, "", too_large, Some(-1)),
         // An override admits it.
         (5, (4, 8), NOW.monotonic, "", no_room, None),
-        // A worker's own share of the limit does not, but the limit does once the store is back.
-        (5, (8, 2), NOW.monotonic, "", no_room, None),
+        // An override lowers the limit.
+        (5, (8, 4), NOW.monotonic, "", too_large, Some(-1)),
         (5, (0, 0), NOW.monotonic, "", blocked, Some(-1)),
         (5, (4, 0), waited, "", blocked, Some(-1)),
     ] {
-        let (headers, said, pushed_back) = full(cost, limits, until);
+        let (headers, said, pushed_back) = refusal_by_limit(cost, limits, until);
         assert!(headers.starts_with(&format!("{retry_after}x-envoy-ratelimited")), "{headers}");
         assert_eq!((&*said, pushed_back), (detail, pushback), "{cost} of {limits:?}");
     }

@@ -61,7 +61,7 @@ const MAX_BATCH: usize = if UNBATCHED { 1 } else { usize::MAX };
 /// The longest that requests gather while calls are under way, or a quarter of the timeout if that
 /// is less.
 pub const GATHER: Duration = Duration::from_millis(5);
-/// Most requests that wait at once.
+/// Most requests that wait for units at once, and most that wait for slots.
 pub const MAX_WAITING: usize = 8192;
 
 /// The quotas of one Envoy worker.
@@ -92,8 +92,9 @@ pub const MAX_WAITING: usize = 8192;
 ///
 /// A waiting request gets its decision by its deadline (`store.timeout` after it arrived; with
 /// `in_flight` up to `max_wait` and once more `store.timeout` later) plus one tick, whatever the
-/// store does. At most [`MAX_WAITING`] requests wait; the worker decides further
-/// ones as if the store had failed.
+/// store does. At most [`MAX_WAITING`] requests wait for units, and as many for slots. The worker
+/// decides further ones as if the store had failed. It refuses those that want slots of a counter
+/// that it knows to be full.
 ///
 /// The first call leaves at once. While a call is under way that a request waits for, further
 /// requests gather. They leave together when it returns, when there are [`FULL_BATCH`] of them, or

@@ -39,9 +39,9 @@ impl Counting {
             policy.field(field).fault(why);
             good = false;
         };
-        // With `in_flight` it means nothing either way.
-        let may_lease = policy.has("lease") && !policy.has("in_flight");
-        if leased == Some(false) && may_lease && lease.is_some() {
+        // With `in_flight` another fault says that it means nothing.
+        let is_of_windows = !policy.has("in_flight");
+        if leased == Some(false) && is_of_windows && policy.has("lease") && lease.is_some() {
             refuse("lease", "means nothing without precision: lease");
         }
         if count_denied == Some(true) {

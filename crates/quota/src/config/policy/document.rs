@@ -55,7 +55,7 @@ object! {
         /// Instead of `quota` and `window`: the most units that running requests hold at once, on
         /// all proxies. A request holds its `cost` until its stream ends, however it ends. 0 admits
         /// nobody. `quota_from`, `tiers` and `overrides` replace this number as they replace
-        /// `quota`, and an override calls its own number `quota` all the same.
+        /// `quota`. An override still calls its number `quota`.
         optional in_flight: UnitCount = 4,
         /// How long a request waits for others to end before it is refused: 0ms to 5s. Each worker
         /// of a proxy serves its requests in order of arrival. Only with `in_flight`. In the modes

@@ -44,7 +44,7 @@ one_of! {
 one_of! {
     /// What an override grants.
     AllowanceType<'a> -> Allowance {
-        /// Replaces the policy's `quota` or `in_flight` for them. 0 admits nobody.
+        /// Replaces the policy's `quota` or `in_flight` for these callers. 0 admits nobody.
         quota: UnitCount = 500 => Allowance::Units,
         /// These callers are not counted at all.
         unlimited: Unlimited = true => |()| Allowance::Unlimited,

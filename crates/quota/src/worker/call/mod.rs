@@ -78,8 +78,8 @@ impl Calls {
         self.under_way.iter().any(|call| call.id == id)
     }
 
-    /// Whether a call that left within `time` has not ended, and its batch is such a one.
-    pub(super) fn has_recent(
+    /// Whether a call with such a batch left within `time` and has not ended.
+    pub(super) fn has_young_call(
         &self,
         time: Duration,
         is_such: fn(&Batch) -> bool,

@@ -31,7 +31,7 @@ impl<W> Worker<W> {
     /// each end of a stream would delay the next request.
     pub(in crate::worker) fn slots_are_due(&self, now: Monotonic) -> bool {
         let gathers = GATHER.min(self.config.store.timeout / 4);
-        let is_behind = |such| self.calls.has_recent(gathers, such, now);
+        let is_behind = |such| self.calls.has_young_call(gathers, such, now);
         let has_fresh_requests = !self.slots.fresh.is_empty();
         self.slots_may_join(now)
             && (!is_behind(Batch::says_slots)

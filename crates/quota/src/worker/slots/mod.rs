@@ -28,8 +28,9 @@ use requests::SlotWaiter;
 
 /// Most counters whose slots a worker holds. Beyond that, `on_failure` decides.
 const MAX_POOLS: usize = 64 * 1024;
-/// Most requests that wait for slots of one counter. A quarter of all that may wait, so that one
-/// partition does not take the room of all others.
+/// Most requests that wait for slots of one counter behind others that the store found too few
+/// slots for. A quarter of all that may wait, so that one partition does not take the room of all
+/// others.
 pub(super) const MAX_QUEUED: usize = MAX_WAITING / 4;
 
 /// The slots of a worker.
@@ -38,7 +39,7 @@ pub(super) struct Slots<W> {
     pools: HashMap<Arc<str>, SlotPool>,
     /// When the next message of each counter is due.
     agenda: BTreeSet<(Monotonic, Arc<str>)>,
-    /// Counters whose next message is due, and the first one to carry some request.
+    /// Counters with a request that no message has carried. Their next message is due.
     fresh: BTreeSet<Arc<str>>,
     /// Requests that want slots.
     waiting: BTreeMap<Ticket, SlotWaiter<W>>,
@@ -115,7 +116,7 @@ impl<W> Slots<W> {
         } else if let Some(due) = pool.next_due(now) {
             pool.due = Some(due);
             self.agenda.insert((due, Arc::clone(key)));
-            if pool.has_fresh_requests() {
+            if due <= now && pool.has_fresh_requests() {
                 self.fresh.insert(Arc::clone(key));
             }
         }

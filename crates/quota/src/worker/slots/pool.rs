@@ -117,6 +117,13 @@ pub(super) struct Queued {
     pub(super) answered: bool,
 }
 
+impl Queued {
+    /// Whether it waits although the store has said that there are too few slots.
+    fn waits_in_vain(&self, now: Monotonic) -> bool {
+        self.answered && self.until > now
+    }
+}
+
 /// The message under way.
 #[derive(Clone, Copy, Debug)]
 struct UnderWay {
@@ -263,8 +270,7 @@ impl SlotPool {
     /// Whether a request that the store found too few slots for comes before a new one with this
     /// limit.
     pub(super) fn holds_up(&self, limit: u64, now: Monotonic) -> bool {
-        let comes_first = |it: &Queued| it.answered && it.limit >= limit && it.until > now;
-        self.queue.iter().any(comes_first)
+        self.queue.iter().any(|queued| queued.waits_in_vain(now) && queued.limit >= limit)
     }
 
     /// A request wants slots. Returns what is left if it waits without a message of its own: behind
@@ -383,6 +389,19 @@ impl SlotPool {
         self.under_way.is_none() && self.live > 0 && self.said + HEARTBEAT <= now + EARLY
     }
 
+    /// The requests that a message may ask for: without those that an earlier one with a higher
+    /// limit holds up.
+    fn candidates(&self, now: Monotonic) -> impl Iterator<Item = &Queued> {
+        let mut highest = 0;
+        self.queue.iter().filter(move |queued| {
+            let is_held_up = queued.asked && queued.limit < highest;
+            if queued.waits_in_vain(now) {
+                highest = highest.max(queued.limit);
+            }
+            !is_held_up
+        })
+    }
+
     /// The message that leaves now.
     pub(super) fn message(
         &mut self,
@@ -396,17 +415,8 @@ impl SlotPool {
         // Requests that none has asked for come first, since they wait for a message no longer than
         // for the timeout, but must not keep others from their turn for longer than a pause.
         let last = |queued: &&Queued| self.turns.get(&queued.limit).copied().unwrap_or_default();
-        let new = self.queue.iter().filter(|queued| !queued.asked).min_by_key(last);
-        // A request that waits holds up those behind it that have a lower limit.
-        let mut highest = 0;
-        let is_next = |queued: &&Queued| {
-            let is_held_up = queued.limit < highest;
-            if queued.answered && queued.until > now {
-                highest = highest.max(queued.limit);
-            }
-            !is_held_up
-        };
-        let oldest = self.queue.iter().filter(is_next).min_by_key(last);
+        let new = self.queue.iter().filter(|queued| !queued.asked).min_by_key(last).copied();
+        let oldest = self.candidates(now).min_by_key(last).copied();
         let is_over_due = now >= self.took_turn + SHORTEST_PAUSE;
         let next = new.filter(|_| !is_over_due).or(oldest);
         if next.map(|queued| queued.limit) == oldest.map(|queued| queued.limit) {
@@ -414,7 +424,7 @@ impl SlotPool {
         }
         let (limit, own_quota) =
             next.map_or((self.limit, self.own_quota), |queued| (queued.limit, queued.own_quota));
-        let asks = || self.queue.iter().filter(|queued| queued.limit == limit);
+        let asks = || self.candidates(now).filter(|queued| queued.limit == limit);
         let patient = |queued: &&Queued| queued.until > now;
         let units = |all: u64, queued: &Queued| all.saturating_add(queued.cost).min(MAX_UNITS);
         let want = asks().fold(0, units);
@@ -485,8 +495,9 @@ impl SlotPool {
         let served = self.serve(limit, sent, waiting == 0 && grant.granted < want, now);
         if let Some(first) = self.queue.iter().find(|queued| queued.limit == limit).copied() {
             let pause = now.since(first.arrived).clamp(SHORTEST_PAUSE, LONGEST_PAUSE);
-            // Each limit is asked for once in a pause, if they are few.
-            let limits = u32::try_from(self.turns.len()).unwrap_or(u32::MAX).max(1);
+            // Each limit that no other one holds up is asked for once in a pause, if they are few.
+            let limits: BTreeSet<u64> = self.candidates(now).map(|queued| queued.limit).collect();
+            let limits = u32::try_from(limits.len()).unwrap_or(u32::MAX).max(1);
             self.asks_at = sent + (self.jittered(pause) / limits).max(REMEMBERED);
             if let Some(new) = self.queue.iter().find(|queued| queued.arrived > sent).copied() {
                 self.ask_before(new.until, now);
@@ -515,10 +526,22 @@ impl SlotPool {
     ) -> Vec<(Ticket, Served)> {
         let (quota, others) = self.heard.map_or((limit, 0), |heard| (heard.quota, heard.others));
         let (mut served, mut waits) = (Vec::new(), VecDeque::new());
-        let mut is_blocked = false;
+        // Whether one with this limit waits, and the highest limit of those that wait.
+        let (mut is_blocked, mut highest) = (false, 0);
         let mut refused: Option<u64> = None;
         for queued in std::mem::take(&mut self.queue) {
+            if queued.limit < highest && queued.until > now {
+                if !queued.answered {
+                    let balance = self.balance(queued.limit, now);
+                    served.push((queued.ticket, Served::Waits(balance)));
+                }
+                waits.push_back(Queued { asked: true, answered: true, ..queued });
+                continue;
+            }
             if queued.limit != limit {
+                if queued.waits_in_vain(now) {
+                    highest = highest.max(queued.limit);
+                }
                 waits.push_back(queued);
                 continue;
             }
@@ -540,7 +563,7 @@ impl SlotPool {
             refused = Some(refused.map_or(queued.cost, |least| least.min(queued.cost)));
             let balance = self.balance(limit, now);
             if queued.until > now && queued.cost <= quota {
-                is_blocked = true;
+                (is_blocked, highest) = (true, highest.max(limit));
                 served.push((queued.ticket, Served::Waits(balance)));
                 waits.push_back(Queued { answered: true, ..queued });
             } else {

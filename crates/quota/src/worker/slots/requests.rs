@@ -200,9 +200,10 @@ impl<W> Worker<W> {
             return want(SlotState::Failed(None));
         };
         (pool.limit, pool.own_quota) = (limit, own_quota);
-        // What is known to be full refuses who cannot wait. The store decides about all others.
-        let has_room = has_room && pool.queue.len() < MAX_QUEUED;
-        let waits = until > now && has_room;
+        // A request that cannot wait is refused if the counter is known to be full. Otherwise the
+        // store decides, or `on_failure` if the request cannot wait for the store either.
+        let has_room = has_room && (pool.queue.len() < MAX_QUEUED || !pool.holds_up(limit, now));
+        let waits = until > now && may_wait && has_room;
         let state = if pool.take_at_once(cost, limit, now) {
             SlotState::Taken(now, pool.balance(limit, now))
         } else if !is_overridden && (cost > limit || !waits && pool.is_full(cost, limit)) {
@@ -372,8 +373,8 @@ impl<W> Worker<W> {
         let Some(pool) = self.slots.pool(key) else { return SlotState::Failed(None) };
         let state = match share {
             Some(share) if pool.is_full(cost, share) => {
-                let remaining = share.saturating_sub(pool.live());
-                let balance = Balance { quota: share, remaining, resets: now, window_s: 0 };
+                let (quota, remaining) = (check.counter.quota, share.saturating_sub(pool.live()));
+                let balance = Balance { quota, remaining, resets: now, window_s: 0 };
                 SlotState::Refused { balance, by_store: false }
             }
             _ => {

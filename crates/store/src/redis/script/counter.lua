@@ -88,7 +88,7 @@ local function functions_for(slots)
   if slots then
     local HOLDING_MS = 9000 -- as long as a worker holds slots without saying so again
     local CLAIM_MS = 1000 -- as long as its requests wait without saying so again
-    local PATIENCE_MS = 250 -- for so much longer must a worker have waited to hold up another one
+    local PATIENCE_MS = 250 -- a worker holds up another one only if it has waited this much longer
     local NEVER = 4294967295 -- the most of a number of four bytes
     local TTL_MS = 10000 -- more than HOLDING_MS
     local DROPPED = 100 -- most fields that a call deletes

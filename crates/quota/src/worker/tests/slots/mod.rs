@@ -303,6 +303,14 @@ fn flood_of_requests_that_wait_lets_nobody_in_and_leaves_room_for_others() {
                 assert!(matches!(submit(&mut rig, 0, &party), Submitted::Waiting(_)), "{party}");
             }
             assert!(refuses(&mut rig, &party), "{party}");
+            if number == 0 {
+                // None of those that wait comes before one of a higher tier.
+                let mut checks = checks_of(&rig.workers[0].config, &[L], &party, 1);
+                checks[0].counter.quota = 10;
+                let submitted = rig.workers[0].submit("x", checks, at(rig.now));
+                let Submitted::Waiting(ticket) = submitted else { panic!("{submitted:?}") };
+                rig.workers[0].cancel(ticket, at(rig.now));
+            }
             rig.now += 25;
             assert!(refuses(&mut rig, &party), "{party}: others come first");
         }
@@ -333,6 +341,17 @@ fn silent_store_lets_on_failure_decide() {
         rig.pass(300);
         let held = decided.chars().zip(expected.chars()).filter(|it| it.1 == '+').count();
         assert_eq!(rig.held(A), held as u64, "{on_failure}: what runs counts");
+    }
+}
+
+#[test]
+fn full_worker_refuses_at_once_while_the_store_is_given_up() {
+    let mut rig = Rig::new(1, "allow");
+    rig.give_up(0);
+    for policy in [A, W] {
+        let decided: String =
+            (0..3).filter_map(|_| at_once(rig.submit(0, "x", &[policy])).chars().next()).collect();
+        assert_eq!(decided, "++-", "{policy}");
     }
 }
 

@@ -27,9 +27,9 @@ fn worker_asks_less_often_while_answers_grant_nothing() {
 }
 
 /// Each worker has so many clients, which begin at this millisecond. Each client sends one request
-/// after the other to policy `w`, for 3 s in all. Each request runs for 20 ms, and the store answers
-/// at once. Returns how many requests of each worker ended, and the longest time in milliseconds for
-/// which a slot was free while a request waited.
+/// after the other to policy `w`, for 3 s in all. Each request runs for 20 ms, and the store
+/// answers at once. Returns how many requests of each worker ended, and the longest time in
+/// milliseconds for which a slot was free while a request waited.
 fn busy(limit: usize, max_wait: &str, clients: &[(usize, u64)]) -> (Vec<usize>, u64) {
     let mut rig = Rig::new(0, "deny");
     let text = slots_text("deny").replace("300ms", max_wait);
@@ -223,6 +223,42 @@ fn request_of_a_lower_limit_does_not_overtake_one_of_a_higher_limit() {
     rig.free(0, large.unwrap());
     rig.pass(200);
     assert_eq!(served(&mut rig).0, ["next"]);
+}
+
+#[test]
+fn requests_of_a_lower_limit_that_arrive_during_a_message_do_not_overtake() {
+    let mut rig = Rig::new(1, "deny");
+    let asks = |rig: &mut Rig, who, cost, limit| {
+        assert!(matches!(rig.submit_tier(0, who, (L, cost, limit)), Submitted::Waiting(_)));
+    };
+    asks(&mut rig, "first", 1, 8);
+    let call = rig.workers[0].next_call(at(rig.now)).unwrap();
+    asks(&mut rig, "large", 10, 10);
+    asks(&mut rig, "second", 1, 8);
+    let grants = vec![Ok(rig.store.reserve(&call.request.reservations[0], rig.now))];
+    rig.workers[0].carried_out(call.id, ReserveReply { dials: 0, grants }, at(rig.now));
+    rig.exchange(0);
+    asks(&mut rig, "third", 1, 8);
+    rig.pass(200);
+    assert_eq!(summary(&mut rig.workers[0]), "first=+7");
+}
+
+#[test]
+fn message_asks_for_no_request_behind_one_of_a_higher_limit() {
+    let mut rig = Rig::new(2, "deny");
+    let elsewhere: Vec<Admission> = (0..2).map(|_| rig.admit(1, &[L])).collect();
+    for (who, cost, limit) in [("first", 1, 2), ("large", 4, 4), ("second", 1, 2)] {
+        assert!(matches!(rig.submit_tier(0, who, (L, cost, limit)), Submitted::Waiting(_)));
+        rig.exchange(0);
+    }
+    for mut admission in elsewhere {
+        rig.workers[1].free(admission.slots.take(), at(rig.now));
+    }
+    rig.exchange(1);
+    let said = rig.pass(200);
+    assert!(said.iter().any(|it| it.quota == 2 && it.want > 0));
+    assert!(said.iter().all(|it| it.quota != 2 || it.want <= 1));
+    assert_eq!(summary(&mut rig.workers[0]), "first=+1");
 }
 
 #[test]
