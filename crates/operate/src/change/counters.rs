@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use futures_util::future::join_all;
-use quotagate_protocol::{CounterKey, Kind};
+use quotagate_protocol::{CounterKey, Kind, Window};
 
 use self::look::{Unread, windows};
 use super::current::{current, units, window};
@@ -333,7 +333,10 @@ impl Counters {
             Fault::Absent(text)
         };
         let (mut reset, mut failed) = (None, None);
-        for (_, window) in windows(&policy, &partition) {
+        // While proxies have several documents, another one may limit requests in flight. Slots of
+        // live requests are no counter that may begin again.
+        let windows = windows(&policy, &partition).into_iter().map(|(_, window)| window);
+        for window in windows.filter(|window| *window != Window::InFlight) {
             let delete = async {
                 let current = current(&self.control, &key, &window, Duration::ZERO).await?;
                 let counter = Key::Counter { key: &key, id: current.0.id };

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use hyper::Method;
-use quotagate_operate::api::{self, Changed, Reset, Usage, UsageReply};
+use quotagate_operate::api::{self, Changed, PolicyInfo, Reset, Usage, UsageReply};
 use quotagate_protocol::Kind;
 
 use crate::operate::display::{end, quota, say};
@@ -64,14 +64,19 @@ async fn confirm(args: &ResetArgs, partition: &str, session: &Session) -> Result
     let entries =
         |partition: &str| partition.split(',').map(str::to_owned).collect::<BTreeSet<_>>();
     let is_meant = |usage: &&Usage| {
-        usage.policy == args.policy && entries(&usage.partition) == entries(partition)
+        usage.policy == args.policy
+            && usage.kind != Kind::InFlight
+            && entries(&usage.partition) == entries(partition)
     };
     let Some(usage) = found.iter().map(|found| &found.usage).find(is_meant) else {
         whole(incomplete.as_deref())?;
         let boards = session.client.boards().await?.value;
-        if boards.iter().all(|board| board.policies.iter().all(|policy| policy.name != args.policy))
-        {
-            // The store refuses an unknown policy, and suggests names.
+        let counts = |policy: &PolicyInfo| {
+            policy.name == args.policy && policy.forms().any(|form| form.kind != Kind::InFlight)
+        };
+        if !boards.iter().flat_map(|board| &board.policies).any(counts) {
+            // The store refuses an unknown policy and suggests names, and it refuses a policy that
+            // has no counter and names `release`.
             return Ok(());
         }
         return Err(Failure::Refused(format!(

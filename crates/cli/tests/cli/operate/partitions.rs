@@ -92,6 +92,9 @@ fn slots_are_shown_by_proxy_and_released() {
     assert_eq!(fleet.hold("at-once", "jwt.sub=ann", 4, ONE, 1)["granted"], 1);
     let reset = fleet.run(&["reset", "at-once", "jwt.sub=ann", "--yes"]);
     assert!(reset.status != 0 && reset.err.contains("quotagate release"), "{reset:?}");
+    let reset = typed(&fleet, "reset at-once jwt.sub=ann", "", "n\n", &[]);
+    let is_refused = reset.out.contains("quotagate release") && !reset.out.contains("[y/N]");
+    assert!(is_refused && reset.status != 0, "refused before it asks: {reset:?}");
 }
 
 #[test]

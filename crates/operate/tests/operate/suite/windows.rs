@@ -128,6 +128,7 @@ pub async fn shows_and_releases_slots(store: &Arc<dyn Store>) {
     for policy in &mut sent.policies {
         (policy.kind, policy.window_s, policy.quota) = (Kind::InFlight, 0, 4);
     }
+    sent.digest = "000000000001".to_owned();
     let operate = Operate::new(Arc::clone(store));
     let cached = operate.views.wanted(SLOTS).await.unwrap();
     cached.learn(&serde_json::to_vec(&sent).unwrap()).unwrap();
@@ -170,7 +171,7 @@ pub async fn shows_and_releases_slots(store: &Arc<dyn Store>) {
     };
     let fault = operate.counters.reset(&reset).await.unwrap_err().to_string();
     assert!(fault.contains("`quotagate release`"), "{fault}");
-    let Reset { domain, policy, partition, by } = reset;
+    let Reset { domain, policy, partition, by } = reset.clone();
     let release = Release { domain, policy, partition, proxy: Some(ONE.to_owned()), by };
     let made = operate.counters.release(&release).await.unwrap();
     assert_eq!(made.done, format!("released 3 slots of proxy {ONE} of exports jwt.sub=a"));
@@ -186,6 +187,22 @@ pub async fn shows_and_releases_slots(store: &Arc<dyn Store>) {
     assert_eq!(made.done, "released 1 slot of exports jwt.sub=a");
     let history = operate.history.list(Some(SLOTS), 5).await.unwrap();
     assert_eq!(history.iter().filter(|event| event.done.starts_with("released")).count(), 2);
+
+    // During a rollout, proxies with the old document count units of the same policy.
+    let old = Reservation { key: ask(String::new(), 0, 0, 0).key, ..take("", 100, 7) };
+    assert_eq!(one(&**store, &old).await.granted, 7);
+    assert_eq!(one(&**store, &ask(format!("{ONE}.0.x"), 2, 2, 0)).await.granted, 2);
+    for policy in &mut sent.policies {
+        (policy.kind, policy.window_s, policy.quota) = (Kind::Fixed, old.window_s, 100);
+    }
+    sent.digest = "000000000002".to_owned();
+    cached.learn(&serde_json::to_vec(&sent).unwrap()).unwrap();
+    operate.directory.write_down(&cached).await;
+    let made = operate.counters.reset(&reset).await.unwrap();
+    assert_eq!(made.done, "reset exports jwt.sub=a, 7 units were used");
+    assert_eq!(seen().await.usage.used, 2, "slots of live requests stay held");
+    let again = operate.counters.reset(&reset).await.unwrap_err();
+    assert!(matches!(again, Fault::Absent(_)), "{again:?}");
 }
 
 /// The operator sees the end that the grant named. The last unit of a sliding window returns after
