@@ -15,7 +15,8 @@ pub struct Usage {
     pub policy: String,
     /// The partition, encoded as in keys.
     pub partition: String,
-    /// Units used in the window.
+    /// Units used in the window; slots that requests hold now, if the policy limits requests in
+    /// flight.
     pub used: u64,
     /// How many of them are debt: units beyond the quota, of a policy that settles costs.
     #[serde(default, skip_serializing_if = "is_zero")]
@@ -29,7 +30,8 @@ pub struct Usage {
     pub kind: Kind,
     /// Length of the window in seconds. Windows of a calendar differ.
     pub window_s: u32,
-    /// Milliseconds until the window ends; until the last unit returns if the window is sliding.
+    /// Milliseconds until the window ends; until the last unit returns if the window is sliding; 0
+    /// if the policy limits requests in flight, because it has no window.
     pub reset_ms: u64,
 }
 
@@ -116,6 +118,10 @@ pub struct ProxySlots {
     /// Milliseconds until its slots are free, unless it says before that it holds them. It says so
     /// every 3 s while it lives.
     pub ends_ms: u64,
+    /// For how many milliseconds it has said nothing, if that is longer than 4 s. Then it is dead
+    /// or does not reach the store.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub silent_ms: u64,
 }
 
 /// A window that has ended, in seconds since the Unix epoch.
@@ -161,6 +167,12 @@ impl PartyUsage {
         self.refused > 0
             || self.would_refuse > 0
             || self.usage.quota.is_some_and(|quota| self.usage.used >= quota)
+            || self.has_unread_slots()
+    }
+
+    /// Whether some slots cannot be read: more than `used` may be held, and none is granted.
+    pub fn has_unread_slots(&self) -> bool {
+        self.slots.as_ref().is_some_and(|slots| slots.left_out > 0)
     }
 }
 

@@ -169,6 +169,31 @@ fn party_without_a_limit_is_not_said_to_be_refused_now() -> Result<()> {
 }
 
 #[test]
+fn proxy_that_is_silent_is_shown_and_slots_that_cannot_be_read() -> Result<()> {
+    let proxy = |name: &str, held: u64, silent_ms: u64| json!({"proxy": name, "held": held, "longest_ms": 9_000, "ends_ms": 3_500, "silent_ms": silent_ms});
+    let limit = |policy: &str, slots: Value| {
+        json!({"domain": "shop", "policy": policy, "partition": "jwt.sub=alice", "used": 1, "quota": 4,
+            "quota_from": "policy", "kind": "in_flight", "window_s": 0, "reset_ms": 0, "mode": "enforce",
+            "slots": slots})
+    };
+    let found = [
+        limit("at-once", json!({"proxies": [proxy("one", 1, 5_500), proxy("other", 0, 0)]})),
+        limit("unread", json!({"proxies": [proxy("one", 1, 0)], "left_out": 1})),
+    ];
+    let (_store, browser) =
+        answered(&page::full_picture("jwt.sub=alice"), &json!({"found": found}))?;
+    browser.wait_for(
+        "#party",
+        "Proxy one holds 1, the longest for 9 s, and has been silent for 6 s; proxy other holds 0.",
+    )?;
+    browser.wait_for("#party-says", "Refused now by unread.")?;
+    browser.wait_for("#party", "1+ of 4")?;
+    browser
+        .wait_for("#party", "1 worker cannot be shown, and no slot is granted while that is so.")?;
+    Ok(())
+}
+
+#[test]
 fn all_policies_are_those_of_one_domain_and_the_buttons_name_it() -> Result<()> {
     let found = ["shop-0", "shop-1"].map(|domain| counter(domain, "policy-0", 60, json!(9)));
     let (_store, browser) = answered(&page::large_picture(3, 6), &json!({"found": found}))?;

@@ -4,22 +4,20 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use quotagate_operate::api::{
-    self, PartiesPage, PartyUsage, ProxySlots, QuotaFrom, SlotsHeld, Usage, UsageReply, WindowSpan,
+    self, PartiesPage, PartyUsage, QuotaFrom, Usage, UsageReply, WindowSpan,
 };
 use quotagate_protocol::Kind;
 
 use crate::operate::client::Answer;
 use crate::operate::display::{
-    Table, at_most, covered, debt, full, mode as mode_word, quota, say, weight, window,
-    without_effect,
+    Table, Weight, at_most, covered, debt, full, holders, mode as mode_word, quota, say, used,
+    weight, window, without_effect,
 };
 use crate::operate::failure::{Failure, whole};
 use crate::operate::partition::PartitionArgs;
 use crate::operate::session::{Common, Session};
-use crate::text::{clean, count, duration, moment, number};
+use crate::text::{clean, count, duration, moment};
 
-/// Most proxies that are named with the slots that they hold.
-const MAX_PROXIES: usize = 8;
 /// The shortest window of a budget.
 const LEAST_BUDGET_MS: u64 = 60 * 60 * 1000;
 
@@ -205,14 +203,19 @@ fn table(found: &[PartyUsage]) -> Table {
         let at = |second: fn(&WindowSpan) -> u64| {
             span.as_ref().map(|span| moment(second(span).saturating_mul(1000))).unwrap_or_default()
         };
+        let (full_cell, weight) = if found.has_unread_slots() {
+            (String::new(), Weight::Alarming)
+        } else {
+            (full(usage), weight(usage))
+        };
         let row = [
             usage.domain.clone(),
             usage.policy.clone(),
             if *gone { "gone".to_owned() } else { mode_word(*mode).to_owned() },
-            number(usage.used),
+            used(found),
             debt(usage),
             quota(usage),
-            full(usage),
+            full_cell,
             source(usage.quota_from).to_owned(),
             beyond(found),
             refused_for_ms.map(duration).unwrap_or_default(),
@@ -224,39 +227,9 @@ fn table(found: &[PartyUsage]) -> Table {
             usage.partition.clone(),
         ];
         let row = row.into_iter().zip(&columns).filter(|(_, (.., is_there))| *is_there);
-        table.row(weight(usage), row.map(|(cell, _)| cell));
+        table.row(weight, row.map(|(cell, _)| cell));
     }
     table
-}
-
-/// Who holds the slots of a partition, in sentences; `None` if nobody does.
-fn holders(found: &PartyUsage) -> Option<String> {
-    let SlotsHeld { waiting, proxies, left_out } = found.slots.as_ref()?;
-    let Usage { policy, partition, .. } = &found.usage;
-    let mut parts: Vec<String> = proxies.iter().take(MAX_PROXIES).map(held_by).collect();
-    if let Some(more) = proxies.len().checked_sub(MAX_PROXIES).filter(|more| *more > 0) {
-        parts.push(format!("{more} more proxies hold or want some"));
-    }
-    if *left_out > 0 {
-        parts.push(format!("{} cannot be shown", count(*left_out, "worker", "workers")));
-    }
-    let waits = match waiting {
-        0 => String::new(),
-        1 => ", 1 slot is waited for".to_owned(),
-        waiting => format!(", {} slots are waited for", number(*waiting)),
-    };
-    (!parts.is_empty())
-        .then(|| format!("Slots of {partition} in {policy}{waits}: {}.", parts.join("; ")))
-}
-
-fn held_by(of: &ProxySlots) -> String {
-    let ProxySlots { proxy, held, longest_ms, .. } = of;
-    let since = if *held > 0 {
-        format!(", the longest for {}", duration(*longest_ms))
-    } else {
-        String::new()
-    };
-    format!("proxy {} holds {}{since}", clean(proxy), number(*held))
 }
 
 /// In how many milliseconds a budget is used up, if it goes on as in its window until now, and if

@@ -7,12 +7,13 @@ use quotagate_quota::request::naming::Name;
 
 use super::usage::ask;
 use crate::operate::display::{
-    at_most, covered, end, full, mode as mode_word, quota, say, without_effect,
+    MAX_PROXIES, at_most, capital, covered, end, full, holders, mode as mode_word, quota, say,
+    used, without_effect,
 };
 use crate::operate::failure::{Failure, whole};
 use crate::operate::partition::PartitionArgs;
 use crate::operate::session::{Common, Session};
-use crate::text::{duration, number};
+use crate::text::duration;
 
 /// The flags of `quotagate why`.
 #[derive(Debug, clap::Args)]
@@ -54,6 +55,7 @@ pub(super) fn lines(reply: &UsageReply, session: &Session) -> Vec<String> {
     let mut lines = Vec::new();
     for found in &over {
         lines.push(explained(found));
+        lines.extend(who_holds(found));
         lines.extend(remedies(found, session).iter().map(|command| format!("  {command}")));
     }
     let is_explained = |entry: &OverrideEntry| {
@@ -91,13 +93,13 @@ fn explained(found: &PartyUsage) -> String {
         text.push_str(&format!(", but is in mode {}", mode_word(*mode)));
     }
     let share = match full(usage) {
-        share if share.is_empty() => share,
+        share if share.is_empty() || found.has_unread_slots() => String::new(),
         share => format!(" ({share})"),
     };
     let counted = if usage.kind == Kind::InFlight { "slots are held" } else { "units are used" };
     text.push_str(&format!(
         ": {} of {} {counted}{share}. {} {}.",
-        number(usage.used),
+        used(found),
         quota(usage),
         source(found),
         capital(&end(usage)),
@@ -124,6 +126,26 @@ fn explained(found: &PartyUsage) -> String {
     text
 }
 
+/// Who holds the slots of a concurrency limit, and why no command frees them if none does.
+fn who_holds(found: &PartyUsage) -> Option<String> {
+    let mut text = holders(found)?;
+    let is_full = !passes(found) && found.usage.used > 0 && found.usage.quota != Some(0);
+    if is_full && !found.has_unread_slots() && silent(found).next().is_none() {
+        text.push_str(
+            " These proxies live: slots that you release are theirs again within 3 s, and what is \
+             admitted meanwhile exceeds the limit.",
+        );
+    }
+    Some(text)
+}
+
+/// The proxies that hold slots and say nothing.
+fn silent(found: &PartyUsage) -> impl Iterator<Item = &str> {
+    let proxies = found.slots.iter().flat_map(|slots| &slots.proxies);
+    let silent = proxies.filter(|of| of.silent_ms > 0 && of.held > 0);
+    silent.take(MAX_PROXIES).map(|of| &*of.proxy)
+}
+
 /// Which documents decide, in a sentence.
 fn decided_by(documents: &[u64]) -> String {
     let name = |number: &u64| match number {
@@ -142,7 +164,7 @@ fn decided_by(documents: &[u64]) -> String {
 
 /// Whether the partition has units left, so that requests of one unit pass again.
 fn passes(found: &PartyUsage) -> bool {
-    found.usage.quota.is_some_and(|quota| found.usage.used < quota)
+    !found.has_unread_slots() && found.usage.quota.is_some_and(|quota| found.usage.used < quota)
 }
 
 /// The flag that a command needs if this partition has the value of a header, a cookie or a query
@@ -186,12 +208,21 @@ fn remedies(found: &PartyUsage, session: &Session) -> Vec<String> {
         }
         QuotaFrom::Reservation | QuotaFrom::Policy | QuotaFrom::Unknown => {}
     }
+    let release = ["release", partition, "--policy", policy];
+    if found.has_unread_slots() {
+        // No slot is granted before that, whatever the quota.
+        commands.push(command(&release));
+        return commands;
+    }
     commands.push(command(&set));
-    if usage.used > 0 && usage.quota != Some(0) {
-        commands.push(match usage.kind {
-            Kind::InFlight => command(&["release", partition, "--policy", policy]),
-            _ => command(&["reset", policy, partition]),
-        });
+    if usage.quota == Some(0) {
+        return commands;
+    }
+    if usage.kind == Kind::InFlight {
+        let of_proxy = |proxy| command(&[&release[..], &["--proxy", proxy]].concat());
+        commands.extend(silent(found).map(of_proxy));
+    } else if usage.used > 0 {
+        commands.push(command(&["reset", policy, partition]));
     }
     commands
 }
@@ -232,19 +263,13 @@ fn source(found: &PartyUsage) -> String {
     text.to_owned()
 }
 
-fn capital(text: &str) -> String {
-    let mut letters = text.chars();
-    letters.next().map_or_else(String::new, |first| first.to_uppercase().chain(letters).collect())
-}
-
 #[cfg(test)]
 mod tests {
-    use quotagate_operate::api::Usage;
+    use quotagate_operate::api::{ProxySlots, SlotsHeld, Usage};
 
     use super::*;
 
-    #[test]
-    fn unknown_quota_is_called_so() {
+    fn over() -> PartyUsage {
         let usage = Usage {
             domain: "shop".into(),
             policy: "tiered".into(),
@@ -257,7 +282,7 @@ mod tests {
             window_s: 60,
             reset_ms: 12_000,
         };
-        let found = PartyUsage {
+        PartyUsage {
             usage,
             mode: Mode::Enforce,
             gone: false,
@@ -270,14 +295,23 @@ mod tests {
             pattern: None,
             span: None,
             slots: None,
-        };
+        }
+    }
+
+    #[test]
+    fn unknown_quota_is_called_so() {
+        let found = over();
         let expected = "tiered in shop refused jwt.sub=a: 3 of unknown units are used. A tier, a claim or an \
                         override of the document decides the quota, and this store has not seen it. Its \
                         window ends in 12 s. The documents of different proxies that decide: embedded, \
                         number 7. 2 to 5 refusals in the last five minutes; it has been refused \
                         for 2 min, without a long pause.";
         assert_eq!(explained(&found), expected);
+    }
 
+    #[test]
+    fn holders_of_slots_are_named_and_live_ones_take_them_again() {
+        let found = over();
         let in_flight = Usage {
             kind: Kind::InFlight,
             window_s: 0,
@@ -290,6 +324,38 @@ mod tests {
         let expected = "tiered in shop refuses jwt.sub=a: 4 of 4 slots are held (100 %). The quota is the \
                         policy's. Its slots are free when the requests end.";
         assert_eq!(explained(&held), expected);
+        assert_eq!(who_holds(&held), None);
+
+        let proxy = |name: &str, held, silent_ms| ProxySlots {
+            proxy: name.to_owned(),
+            held,
+            longest_ms: 9_000,
+            silent_ms,
+            ..ProxySlots::default()
+        };
+        let of = |waiting, proxies, left_out| PartyUsage {
+            slots: Some(SlotsHeld { waiting, proxies, left_out }),
+            ..held.clone()
+        };
+        let live = of(2, vec![proxy("a", 3, 0), proxy("b", 1, 0)], 0);
+        let expected = "jwt.sub=a holds 4 slots of tiered, and 2 more are waited for. Proxy a holds 3, the \
+                        longest for 9 s; proxy b holds 1, the longest for 9 s. These proxies live: slots that \
+                        you release are theirs again within 3 s, and what is admitted meanwhile exceeds the \
+                        limit.";
+        assert_eq!(who_holds(&live).unwrap(), expected);
+        let silent = of(1, vec![proxy("a", 4, 5_500), proxy("b", 0, 0)], 0);
+        let expected = "jwt.sub=a holds 4 slots of tiered, and 1 more is waited for. Proxy a holds 4, the \
+                        longest for 9 s, and has been silent for 6 s; proxy b holds 0.";
+        assert_eq!(who_holds(&silent).unwrap(), expected);
+
+        let mut unread = of(0, vec![proxy("a", 1, 0)], 1);
+        unread.usage.used = 1;
+        let expected = "tiered in shop refuses jwt.sub=a: 1+ of 4 slots are held. The quota is the policy's. \
+                        Its slots are free when the requests end.";
+        assert_eq!(explained(&unread), expected);
+        let expected = "jwt.sub=a holds 1+ slots of tiered. Proxy a holds 1, the longest for 9 s; 1 worker \
+                        cannot be shown, and no slot is granted while that is so.";
+        assert_eq!(who_holds(&unread).unwrap(), expected);
     }
 
     #[test]

@@ -12,7 +12,7 @@ use quotagate_support::wait;
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 
-use super::fleet::{self, Fleet, command, paste, policy, row, run, undo};
+use super::fleet::{self, Fleet, PATIENCE, command, paste, policy, row, run, undo};
 use super::terminal::{typed, typed_after};
 
 #[test]
@@ -63,12 +63,25 @@ fn slots_are_shown_by_proxy_and_released() {
     let usage = fleet.done(&["usage", "jwt.sub=ann"]);
     assert_eq!(row(&usage.out, "shop")[..6], ["shop", "at-once", "enforce", "4", "4", "100 %"]);
     let held = format!(
-        "Slots of jwt.sub=ann in at-once, 2 slots are waited for: proxy {ONE} holds 3, the longest for"
+        "jwt.sub=ann holds 4 slots of at-once, and 2 more are waited for. Proxy {ONE} holds 3, the longest for"
     );
     assert!(usage.err.contains(&held), "{usage:?}");
     assert!(usage.err.contains(&format!("proxy {OTHER} holds 1")), "{usage:?}");
+    // Live proxies hold the slots, so a command that frees them would only break the limit.
     let why = fleet.done(&["why", "jwt.sub=ann"]).out;
-    assert!(why.contains("4 of 4 slots are held") && why.contains("quotagate release"), "{why}");
+    assert!(why.contains("4 of 4 slots are held") && why.contains(&held), "{why}");
+    assert!(why.contains("These proxies live") && !why.contains("quotagate release"), "{why}");
+    let mut why = String::new();
+    wait::until_true("the proxies are silent", PATIENCE, || {
+        why = fleet.done(&["why", "jwt.sub=ann"]).out;
+        Ok(why.contains("and has been silent for 5 s"))
+    })
+    .unwrap();
+    let release = |proxy| {
+        format!("  quotagate release jwt.sub=ann --policy at-once --proxy {proxy} --domain shop\n")
+    };
+    assert!(why.contains(&release(ONE)) && why.contains(&release(OTHER)), "{why}");
+    assert!(!why.contains("These proxies live"), "{why}");
 
     let asks = fleet.run(&["release", "jwt.sub=ann"]);
     assert!(asks.status == 2 && asks.err.contains("add --yes"), "{asks:?}");
@@ -84,6 +97,12 @@ fn slots_are_shown_by_proxy_and_released() {
     // What nobody can read counts as all slots.
     let bad = ["HSET", "qg:shop:at-once:{jwt.sub=ann}:slots", "a.0.x", "bad"];
     fleet.redis.as_ref().unwrap().cli(&bad).unwrap();
+    let usage = fleet.done(&["usage", "jwt.sub=ann"]);
+    assert_eq!(row(&usage.out, "shop")[..5], ["shop", "at-once", "enforce", "0+", "4"]);
+    let why = fleet.done(&["why", "jwt.sub=ann"]).out;
+    assert!(why.contains("at-once in shop refuses jwt.sub=ann: 0+ of 4 slots are held."), "{why}");
+    let commands: Vec<_> = why.lines().filter(|line| line.starts_with("  ")).collect();
+    assert_eq!(commands, ["  quotagate release jwt.sub=ann --policy at-once --domain shop"]);
     let released = fleet.done(&["release", "jwt.sub=ann", "--yes"]);
     let hidden = "1 worker of at-once cannot be shown. Its slots of jwt.sub=ann are freed, too.";
     assert!(released.err.contains(hidden), "{released:?}");

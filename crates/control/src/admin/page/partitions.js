@@ -21,7 +21,8 @@ function usedCell() {
     const from = { override: ' (override)', dial: ' (dial)' }[of.quota_from] ?? '';
     const debt = of.debt > 0 ? `, ${units(of.debt)} in debt` : of.waiting > 0 ? `, ${units(of.waiting)} waiting` : '';
     const unlimited = of.quota_from === 'unknown' ? 'of an unknown quota' : 'unlimited';
-    put(used, of.quota == null ? `${units(of.used)}, ${unlimited}` : `${units(of.used)} of ${units(of.quota)}${from}${debt}`);
+    const count = `${units(of.used)}${hasUnread(of) ? '+' : ''}`;
+    put(used, of.quota == null ? `${count}, ${unlimited}` : `${count} of ${units(of.quota)}${from}${debt}`);
     const part = fullness(of);
     fill.style.width = `${Math.min(100, part * 100)}%`;
     fill.className = part >= 1 ? 'over' : '';
@@ -29,7 +30,7 @@ function usedCell() {
   };
   return cell;
 }
-const fullness = (of) => (of.quota == null ? 0 : of.quota === 0 ? 1 : of.used / of.quota);
+const fullness = (of) => (hasUnread(of) ? 1 : of.quota == null ? 0 : of.quota === 0 ? 1 : of.used / of.quota);
 
 // The lists of the picture, or of one policy. They come as objects by their keys.
 function showTop(top) {

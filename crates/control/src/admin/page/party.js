@@ -1,7 +1,9 @@
 // ---- One party ---------------------------------------------------------------------------------------------------
 
-const isOver = (of) => (of.refused ?? 0) > 0 || (of.would_refuse ?? 0) > 0 || (of.quota != null && of.used >= of.quota);
-const passes = (of) => of.quota == null || of.used < of.quota;
+// While the slots of some workers cannot be read, none is granted.
+const hasUnread = (of) => (of.left_out ?? of.slots?.left_out ?? 0) > 0;
+const isOver = (of) => (of.refused ?? 0) > 0 || (of.would_refuse ?? 0) > 0 || (of.quota != null && of.used >= of.quota) || hasUnread(of);
+const passes = (of) => !hasUnread(of) && (of.quota == null || of.used < of.quota);
 const windowKey = (of) => `${keyOf(of)} ${of.window_s} ${JSON.stringify(of.kind)}`;
 
 function showParty() {
@@ -62,9 +64,9 @@ function holdersText({ slots }) {
   if (!slots) return '';
   const { waiting = 0, proxies, left_out: hidden = 0 } = slots;
   const more = proxies.length - MAX_HOLDERS;
-  const parts = proxies.slice(0, MAX_HOLDERS).map((of) => `proxy ${of.proxy} holds ${units(of.held)}${of.held ? `, the longest for ${span(of.longest_ms)}` : ''}`);
+  const parts = proxies.slice(0, MAX_HOLDERS).map((of) => `proxy ${of.proxy} holds ${units(of.held)}${of.held ? `, the longest for ${span(of.longest_ms)}` : ''}${of.silent_ms ? `, and has been silent for ${span(of.silent_ms)}` : ''}`);
   if (more > 0) parts.push(`${more} more proxies hold or want some`);
-  if (hidden) parts.push(hiddenText(hidden));
+  if (hidden) parts.push(`${hiddenText(hidden)}, and no slot is granted while that is so`);
   const waits = waiting ? `${units(waiting)} ${waiting === 1 ? 'slot is' : 'slots are'} waited for` : '';
   return [parts.length ? `${capital(parts.join('; '))}.` : '', waits ? `${waits}.` : ''].filter(Boolean).join(' ');
 }

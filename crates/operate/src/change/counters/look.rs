@@ -8,12 +8,13 @@ use quotagate_protocol::Window;
 use quotagate_protocol::dials::{DialFields, DocumentOverrides};
 use quotagate_store::control::{KeptCounters, Key, KeyState};
 use quotagate_store::store::StoreError;
+use quotagate_store::window::Position;
 
 use super::super::current::{current, units, window};
 use super::super::overrides::{check_partition, read_allow};
 use super::super::remarks::named;
 use super::Counters;
-use super::release::held_by;
+use super::release::{held_by, key_state};
 use crate::api::{Allow, PartyUsage, PatternName, PolicyInfo, QuotaFrom, Usage, WindowSpan};
 use crate::pattern::PatternOverride;
 use crate::watch::{Beyond, CallSight};
@@ -67,19 +68,28 @@ impl Counters {
     ) -> Result<CounterLook, Fault> {
         let key = check_partition(domain, &policy.name, partition)?;
         let read = async {
-            let current = current(&self.control, &key, window, now);
+            let current = async {
+                if *window == Window::InFlight {
+                    let slots = self.control.slots(&key).await?;
+                    let position = Position::at(window, slots.now);
+                    return Ok((position, key_state(&slots), Some(slots)));
+                }
+                let (position, seen) = current(&self.control, &key, window, now).await?;
+                Ok::<_, Fault>((position, seen, None))
+            };
             if self.kept == KeptCounters::LeftOut {
                 let (current, over) = tokio::join!(current, self.control.get(Key::Override(&key)));
-                let (position, seen) = current?;
-                return Ok((position, seen, Some(over?)));
+                let (position, seen, slots) = current?;
+                return Ok((position, seen, slots, Some(over?)));
             }
-            let (position, _) = current.await?;
+            let (position, ..) = current.await?;
             let Some(before) = position.before(window) else {
-                return Ok((position, KeyState::default(), None));
+                return Ok((position, KeyState::default(), None, None));
             };
-            Ok((before, self.control.get(Key::Counter { key: &key, id: before.id }).await?, None))
+            let seen = self.control.get(Key::Counter { key: &key, id: before.id }).await?;
+            Ok((before, seen, None, None))
         };
-        let (position, seen, over) = match read.await {
+        let (position, seen, slots, over) = match read.await {
             Err(Fault::Store(error)) if self.control.is_partial(&error) => {
                 return Ok(CounterLook::Unread(format!("{} {partition}", policy.name), error));
             }
@@ -154,16 +164,13 @@ impl Counters {
         let usage = Usage {
             // Without a counter, no unit has to return.
             reset_ms: match window {
-                Window::Sliding(_) | Window::InFlight => seen.ttl_ms.unwrap_or_default(),
+                Window::Sliding(_) => seen.ttl_ms.unwrap_or_default(),
+                Window::InFlight => 0,
                 Window::Fixed(_) | Window::Calendar(_) => {
                     millis(Duration::from_secs(position.span.end).saturating_sub(seen.now))
                 }
             },
             ..usage(counter.unwrap_or_default(), (quota, quota_from))
-        };
-        let slots = match window {
-            Window::InFlight => Some(held_by(self.control.slots(&key).await?)),
-            Window::Fixed(_) | Window::Sliding(_) | Window::Calendar(_) => None,
         };
         let numbers = same_window().flat_map(|of| calls.numbers(domain, &of.digest));
         let numbers: BTreeSet<u64> = numbers.collect();
@@ -179,7 +186,7 @@ impl Counters {
                 policy: policy.clone(),
                 partition: partition.clone(),
             }),
-            slots,
+            slots: slots.map(held_by),
             ..PartyUsage::of(usage, mode)
         })))
     }

@@ -2,9 +2,10 @@
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
+use std::time::Duration;
 
-use quotagate_protocol::Kind;
-use quotagate_store::control::{Released, SlotHolder, SlotsState};
+use quotagate_protocol::{HOLDING, Kind};
+use quotagate_store::control::{KeyState, Released, SlotHolder, SlotsState};
 
 use super::super::overrides::{canonical, check_partition, counted};
 use super::Counters;
@@ -12,6 +13,10 @@ use crate::api::{Changed, Event, ProxySlots, Release, SlotsHeld};
 use crate::domain::directory::clean;
 use crate::record::is_process_id;
 use crate::{Fault, millis};
+
+/// A proxy that lives says every 3 s which slots it holds, and its message is on the way for no
+/// longer than the second that is added here.
+const SILENT: Duration = Duration::from_secs(4);
 
 impl Counters {
     /// Frees the slots of a partition that the workers of one proxy hold, or those of all.
@@ -69,6 +74,19 @@ impl Counters {
     }
 }
 
+/// The slots that are held, as a counter. Those of workers that nobody can read are not among them.
+pub(super) fn key_state(state: &SlotsState) -> KeyState {
+    let SlotsState { now, holders, left_out } = state;
+    let held = holders.iter().map(|of| of.held).fold(0, u64::saturating_add);
+    let is_in_use = *left_out > 0 || !holders.is_empty();
+    KeyState {
+        now: *now,
+        value: is_in_use.then(|| held.to_string()),
+        ttl_ms: None,
+        own_quota: holders.iter().max_by_key(|of| of.ends_ms).and_then(|of| of.own_quota),
+    }
+}
+
 /// Who holds the slots, by proxy.
 pub(super) fn held_by(state: SlotsState) -> SlotsHeld {
     let SlotsState { now: _, holders, left_out } = state;
@@ -81,7 +99,11 @@ pub(super) fn held_by(state: SlotsState) -> SlotsHeld {
         of.longest_ms = of.longest_ms.max(longest_ms);
         of.ends_ms = of.ends_ms.max(ends_ms);
     }
-    let proxies = proxies.into_iter().map(|(proxy, of)| ProxySlots { proxy, ..of });
+    let proxies = proxies.into_iter().map(|(proxy, of)| {
+        let silence = HOLDING.saturating_sub(Duration::from_millis(of.ends_ms));
+        let silent_ms = if silence > SILENT { millis(silence) } else { 0 };
+        ProxySlots { proxy, silent_ms, ..of }
+    });
     let mut proxies: Vec<_> = proxies.collect();
     proxies.sort_by_key(|of| Reverse(of.held));
     let waiting = proxies.iter().map(|of| of.waiting).fold(0, u64::saturating_add);
@@ -99,7 +121,7 @@ mod tests {
             held,
             waiting,
             longest_ms,
-            ends_ms: 5_000 + held,
+            ends_ms: 4_000 + 500 * held,
             ..SlotHolder::default()
         };
         let holders =
@@ -111,9 +133,11 @@ mod tests {
             held: 5,
             waiting: 1,
             longest_ms: 90,
-            ends_ms: 5_003,
+            ends_ms: 5_500,
+            silent_ms: 0,
         };
         assert_eq!(held.proxies[0], a);
-        assert_eq!((&*held.proxies[1].proxy, held.proxies[1].held), ("b", 1));
+        let b = &held.proxies[1];
+        assert_eq!((&*b.proxy, b.held, b.silent_ms), ("b", 1, 4_500), "no worker of it said more");
     }
 }

@@ -157,7 +157,7 @@ pub async fn shows_and_releases_slots(store: &Arc<dyn Store>) {
     let found = seen().await;
     let Usage { used, quota, kind, window_s, reset_ms, .. } = &found.usage;
     assert_eq!((*used, *quota, kind, *window_s), (4, Some(4), &Kind::InFlight, 0));
-    assert!((5_000..=9_000).contains(reset_ms), "{found:?}");
+    assert_eq!(*reset_ms, 0, "a limit has no window");
     let slots = found.slots.unwrap();
     let proxies: Vec<_> = slots.proxies.iter().map(|of| (&*of.proxy, of.held)).collect();
     assert_eq!((slots.waiting, proxies), (2, vec![(ONE, 3), (OTHER, 1)]));
