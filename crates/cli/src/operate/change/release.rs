@@ -3,7 +3,7 @@
 use hyper::Method;
 use quotagate_operate::api::{self, Changed, PartyUsage, Release, SlotsHeld, Usage, UsageReply};
 
-use crate::operate::display::say;
+use crate::operate::display::{holders, say};
 use crate::operate::failure::{Failure, whole};
 use crate::operate::partition::PartitionArgs;
 use crate::operate::session::{Common, Session};
@@ -47,10 +47,17 @@ pub(crate) async fn run(args: &ReleaseArgs, session: Session) -> Result<(), Fail
         .collect();
     if held.is_empty() {
         whole(incomplete.as_deref())?;
-        let by = args.proxy.as_ref().map_or_else(String::new, |proxy| format!(" by proxy {proxy}"));
-        return Err(Failure::Refused(format!(
-            "no slot of {partition} is held{by}: there is nothing to release"
-        )));
+        let flags = [("--policy", policy), ("--proxy", args.proxy.as_deref())];
+        let given =
+            flags.iter().filter_map(|(flag, name)| name.map(|name| format!("{flag} {name}")));
+        let flags = given.collect::<Vec<_>>().join(" ");
+        let others: Vec<_> = found.iter().filter_map(holders).collect();
+        others.iter().for_each(|text| say(text));
+        return Err(Failure::Refused(if flags.is_empty() || others.is_empty() {
+            format!("no slot of {partition} is held: there is nothing to release")
+        } else {
+            format!("no slot that {partition} holds fits {flags}: there is nothing to release")
+        }));
     }
     for (Usage { partition, policy, .. }, Whose { slots, proxies, longest_ms, left_out }) in &held {
         if *slots > 0 {

@@ -90,6 +90,14 @@ fn slots_are_shown_by_proxy_and_released() {
     assert!(released.out.contains(&done), "{released:?}");
     let again = fleet.run(&["release", "jwt.sub=ann", "--proxy", ONE, "--yes"]);
     assert!(again.status == 1 && again.err.contains("nothing to release"), "{again:?}");
+    // A name that nothing fits is named, with what is held.
+    for flags in [["--policy", "atonce"], ["--policy", "per-caller"], ["--proxy", "gw-1"]] {
+        let wrong = fleet.run(&[&["release", "jwt.sub=ann", "--yes"], &flags[..]].concat());
+        let others = format!("jwt.sub=ann holds 1 slot of at-once. Proxy {OTHER} holds 1");
+        let fits_not = format!("no slot that jwt.sub=ann holds fits {}: ", flags.join(" "));
+        assert!(wrong.err.contains(&others) && wrong.err.contains(&fits_not), "{wrong:?}");
+        assert_eq!(wrong.status, 1, "{wrong:?}");
+    }
     fleet.done(&["release", "jwt.sub=ann", "--policy", "at-once", "--yes"]);
     let history = fleet.done(&["history", "--policy", "at-once"]).out;
     assert!(history.contains(&done), "{history}");
