@@ -3,6 +3,7 @@
 use std::hash::{BuildHasher, RandomState};
 use std::sync::OnceLock;
 
+use log::info;
 use proxy_wasm::hostcalls;
 
 /// In the host's shared data, which all VMs with the same `vm_id` have in common.
@@ -13,7 +14,7 @@ const WORKERS: &str = "quotagate.workers";
 const TRIES: usize = 64;
 
 /// The name, which the VMs of one `vm_id` share: 16 random hexadecimal digits. Envoy's main thread
-/// makes it before any worker starts.
+/// makes it before any worker starts, and logs it for operators who look for the proxy.
 pub fn id() -> Box<str> {
     let known = || {
         let (id, version) = hostcalls::get_shared_data(KEY).unwrap_or_default();
@@ -25,8 +26,12 @@ pub fn id() -> Box<str> {
     let id = format!("{:016x}", RandomState::new().hash_one(KEY));
     // If another thread writes at the same time, the later name holds, and one report may have the
     // other one.
-    let _ = hostcalls::set_shared_data(KEY, Some(id.as_bytes()), known().1);
-    known().0.unwrap_or(id).into()
+    let is_mine = hostcalls::set_shared_data(KEY, Some(id.as_bytes()), known().1).is_ok();
+    let id = known().0.unwrap_or(id);
+    if is_mine {
+        info!("quotagate: the name of this proxy is {id}");
+    }
+    id.into()
 }
 
 /// The number of this VM among those of one `vm_id`, in the order in which they start: the VMs of

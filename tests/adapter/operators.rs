@@ -1,7 +1,9 @@
 //! What operators see: filter state for access logs, and statistics.
 
 use crate::document::{ALL_LOG_FIELDS, DENY, document, grant, policy};
-use crate::host::{configure, end, host, queue, reply, request, response, stop, tick};
+use crate::host::{
+    configure, end, host, lines, queue, replace, reply, request, response, stop, tick,
+};
 
 const TENANTS_ONLY: &str = r#","partition_by":["tenant"],"on_missing":"deny""#;
 
@@ -25,6 +27,15 @@ fn metrics() -> Vec<(String, i64)> {
 
 fn start(policies: &str) {
     assert!(configure(&document(policies, ALL_LOG_FIELDS, DENY)));
+}
+
+#[test]
+fn name_of_the_proxy_is_logged_once() {
+    start(&policy("p", ""));
+    assert!(replace(&document(&policy("p", ""), "", "")));
+    let name = host(|h| String::from_utf8(h.shared_data["quotagate.process"].0.clone()).unwrap());
+    let said = "the name of this proxy is ";
+    assert_eq!((lines(&format!("quotagate: {said}{name}")), lines(said)), (1, 1));
 }
 
 #[test]

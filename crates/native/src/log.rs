@@ -13,6 +13,11 @@ const INFO: u32 = 2;
 const WARN: u32 = 3;
 const ERROR: u32 = 4;
 
+/// Writes what operators may look for.
+pub fn info(line: &str) {
+    process::log(INFO, &format!("quotagate: {line}"));
+}
+
 /// Writes a warning.
 pub fn warn(line: &str) {
     process::log(WARN, &format!("quotagate: {line}"));

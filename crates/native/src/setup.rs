@@ -37,9 +37,12 @@ pub enum Route {
 /// The last good documents of this process.
 static GOOD_DOCUMENTS: Mutex<GoodDocuments> = Mutex::new(GoodDocuments::new());
 
-/// The name of this process in reports.
-static PROCESS: LazyLock<Box<str>> =
-    LazyLock::new(|| format!("{:016x}", RandomState::new().hash_one(())).into());
+/// The name of this process in reports, and in the log for operators who look for the proxy.
+static PROCESS: LazyLock<Box<str>> = LazyLock::new(|| {
+    let name = format!("{:016x}", RandomState::new().hash_one(()));
+    log::info(&format!("the name of this proxy is {name}"));
+    name.into()
+});
 
 impl Setup {
     /// The configuration of a listener's filter with this name, on Envoy's main thread.

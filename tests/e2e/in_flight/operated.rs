@@ -111,6 +111,14 @@ fn release_frees_the_slots_of_a_dead_proxy_and_one_that_lives_takes_its_own_agai
     let mut clients = fleet.clients(4)?;
     open(&mut clients)?;
     until_held(&fleet.stores[0], &[2, 2])?;
+    let usage = fleet.stores[0].operate("GET", "/v1/usage?partition=*", &Value::Null)?;
+    for envoy in &fleet.envoys {
+        let log = envoy.log();
+        let proxies = usage["found"][0]["slots"]["proxies"].as_array();
+        let mut names = proxies.into_iter().flatten().filter_map(|of| of["proxy"].as_str());
+        let is_logged = |name| log.contains(&format!("the name of this proxy is {name}"));
+        assert!(names.any(is_logged), "{usage}\n{log}");
+    }
     fleet.envoys[1].kill()?;
     let killed = Instant::now();
     let wish = json!({"policy": "running", "partition": "*", "by": "a test"});

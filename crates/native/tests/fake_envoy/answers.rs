@@ -21,6 +21,12 @@ fn module_names_the_callback_that_envoy_lacks_and_refuses_to_load() {
 }
 
 #[test]
+fn name_of_the_proxy_is_logged() {
+    let _envoy = Envoy::start(1, &in_memory("named", &policy("p", 2, ""), "", ""));
+    assert!(logged(&["quotagate: the name of this proxy is "]));
+}
+
+#[test]
 fn request_waits_and_goes_on_or_is_refused() {
     let envoy = Envoy::start(1, &in_memory("waits", &policy("p", 2, ""), ALL_LOG_FIELDS, ""));
     for remaining in ["1", "0"] {
