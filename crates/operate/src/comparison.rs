@@ -83,7 +83,7 @@ pub struct PolicyDiff {
 /// What the units of a policy are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum UnitKind {
-    OfWindow,
+    Windowed,
     Slot,
 }
 
@@ -292,7 +292,7 @@ impl PolicyDiff {
 
 impl UnitKind {
     fn of(policy: &Policy) -> Self {
-        if policy.window == Window::InFlight { Self::Slot } else { Self::OfWindow }
+        if policy.window == Window::InFlight { Self::Slot } else { Self::Windowed }
     }
 }
 

@@ -97,6 +97,12 @@ impl WorkerField {
         self.since_ms().max(self.at_ms().saturating_sub(self.granted_ms))
     }
 
+    /// Whether the script wrote it in place of a field that it could not read, which counts as all
+    /// slots until it expires. The serials of workers begin with 1.
+    pub const fn is_placeholder(&self) -> bool {
+        self.serial == 0
+    }
+
     /// The slots that it holds at `now`.
     pub fn held_at(&self, now: Duration) -> u64 {
         if self.ends_ms > millis(now) { self.held } else { 0 }
@@ -224,7 +230,7 @@ impl Slots {
 
     /// The slots that are held at `now`.
     pub fn held(&self, now: Duration) -> u64 {
-        if self.unreadable > 0 {
+        if self.unreadable(now) > 0 {
             return MAX_UNITS;
         }
         let held = self.live(now).map(|(_, field)| field.held);
@@ -240,7 +246,7 @@ impl Slots {
     /// Whether a slot is held at `now`, or a request waits for one.
     pub fn is_in_use(&self, now: Duration) -> bool {
         let in_use = |field: &WorkerField| field.held > 0 || field.waiting > 0;
-        self.unreadable > 0 || self.live(now).any(|(_, field)| in_use(field))
+        self.unreadable(now) > 0 || self.live(now).any(|(_, field)| in_use(field))
     }
 
     /// The limit that was named last, if that was not the policy's.
@@ -270,7 +276,7 @@ impl Slots {
         let more = holders.len().saturating_sub(MAX_FIELDS);
         holders.truncate(MAX_FIELDS);
         let more = u64::try_from(more).unwrap_or(u64::MAX);
-        SlotsState { now, holders, left_out: self.unreadable.saturating_add(more) }
+        SlotsState { now, holders, left_out: self.unreadable(now).saturating_add(more) }
     }
 
     /// Forgets workers of this name, or whose names begin with it and a dot; all if it is `None`.
@@ -290,7 +296,17 @@ impl Slots {
     /// What the workers said that have not expired at `now`, by their names.
     fn live(&self, now: Duration) -> impl Iterator<Item = (&Arc<str>, &WorkerField)> {
         let now_ms = millis(now);
-        self.workers.iter().filter(move |(_, field)| field.ends_ms > now_ms)
+        let is_live = move |field: &WorkerField| field.ends_ms > now_ms && !field.is_placeholder();
+        self.workers.iter().filter(move |(_, field)| is_live(field))
+    }
+
+    /// How many fields nobody can read, or could when a message came, which has not expired at
+    /// `now`.
+    fn unreadable(&self, now: Duration) -> u64 {
+        let now_ms = millis(now);
+        let is_one = |field: &&WorkerField| field.ends_ms > now_ms && field.is_placeholder();
+        let placeholders = self.workers.values().filter(is_one).count();
+        self.unreadable.saturating_add(u64::try_from(placeholders).unwrap_or(u64::MAX))
     }
 }
 

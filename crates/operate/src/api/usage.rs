@@ -30,8 +30,9 @@ pub struct Usage {
     pub kind: Kind,
     /// Length of the window in seconds. Windows of a calendar differ.
     pub window_s: u32,
-    /// Milliseconds until the window ends; until the last unit returns if the window is sliding; 0
-    /// if the policy limits requests in flight, because it has no window.
+    /// Milliseconds until the window ends; until the last unit returns if the window is sliding. A
+    /// policy that limits requests in flight has no window: 0 in the usage of a party, and in lists
+    /// until this store forgets the last message about its slots.
     pub reset_ms: u64,
 }
 

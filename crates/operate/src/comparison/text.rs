@@ -84,7 +84,7 @@ impl fmt::Display for PolicyDiff {
             PolicyChange::Added => "added, starts from zero",
             PolicyChange::Removed => match self.old_units {
                 UnitKind::Slot => "removed, its slots are free once their requests end",
-                UnitKind::OfWindow => "removed, its counters end with their windows",
+                UnitKind::Windowed => "removed, its counters end with their windows",
             },
         })?;
         let differs: Vec<_> = self.differs.iter().map(|part| words(*part)).collect();
@@ -98,7 +98,7 @@ impl fmt::Display for PolicyDiff {
                 let of = |units| match units {
                     _ if self.old_units == self.new_units => "",
                     UnitKind::Slot => " at once",
-                    UnitKind::OfWindow => " in a window",
+                    UnitKind::Windowed => " in a window",
                 };
                 writeln!(
                     f,
@@ -115,7 +115,7 @@ impl fmt::Display for PolicyDiff {
                         f,
                         "    a caller that holds {new} slots or more gets no more until requests end"
                     ),
-                    UnitKind::OfWindow => writeln!(
+                    UnitKind::Windowed => writeln!(
                         f,
                         "    a caller that has used {new} or more is refused until units return"
                     ),

@@ -175,7 +175,7 @@ fn refused<'a>(config: &'a Config, refusal: &Refusal, now: Now) -> Answer<'a> {
                     )
                 }
                 ([], None) if is_full => format!(
-                    "{joined} limits running requests and has no room for this one now."
+                    "No slot of {joined} is free for this request now."
                 ),
                 ([], None) => {
                     format!("The quota of {joined} is used up; more is granted in {wait} s.")

@@ -93,8 +93,8 @@ pub const MAX_WAITING: usize = 8192;
 /// A waiting request gets its decision by its deadline (`store.timeout` after it arrived; with
 /// `in_flight` up to `max_wait` and once more `store.timeout` later) plus one tick, whatever the
 /// store does. At most [`MAX_WAITING`] requests wait for units, and as many for slots. The worker
-/// decides further ones as if the store had failed. It refuses those that want slots of a counter
-/// that it knows to be full.
+/// decides further ones as if the store had failed. Of these, it refuses the ones that want slots
+/// of a counter that is known to be full.
 ///
 /// The first call leaves at once. While a call is under way that a request waits for, further
 /// requests gather. They leave together when it returns, when there are [`FULL_BATCH`] of them, or

@@ -576,6 +576,8 @@ async fn field_that_nobody_can_read_grants_nothing_until_its_worker_replaces_it(
         let say = |worker, serial, held, want| say(&name, 4, worker, serial, held, want);
         let refused = one(&*store, &say("b", 1, 0, 1)).await;
         assert_eq!((refused.granted, refused.used), (0, MAX_UNITS), "{value:?}");
+        let state = store.control().slots(&say("b", 1, 0, 0).key).await.unwrap();
+        assert_eq!((state.left_out, state.holders.len()), (1, 0), "{value:?}");
         let seen = store.control().get(counter(&say("b", 1, 0, 1), 0)).await.unwrap();
         assert_eq!(seen.value, Some(MAX_UNITS.to_string()), "{value:?}");
         // Its worker lives, and says what it holds.
@@ -589,13 +591,15 @@ async fn field_that_nobody_can_read_grants_nothing_until_its_worker_replaces_it(
         let mut used = Vec::new();
         for case in 0..cases.len() {
             let message = say(&format!("garbage{case}"), 4, "c", serial, 0, 0);
-            used.push(one(&*store, &message).await.used);
+            let grant = one(&*store, &message).await;
+            used.push((grant.used, grant.expired));
         }
         used
     };
-    assert_eq!(used(1).await, vec![MAX_UNITS; cases.len()]);
+    assert_eq!(used(1).await, vec![(MAX_UNITS, 0); cases.len()]);
     sleep(Duration::from_millis(9_100)).await;
-    assert_eq!(used(2).await, vec![0; cases.len()]);
+    let expired = vec![(0, 3); cases.len()];
+    assert_eq!(used(2).await, expired, "those of `b`: nobody knows what `a` held");
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -126,14 +126,15 @@ fn explained(found: &PartyUsage) -> String {
     text
 }
 
-/// Who holds the slots of a concurrency limit, and why no command frees them if none does.
+/// Who holds the slots of a concurrency limit, and why `release` does not help while their proxies
+/// live.
 fn who_holds(found: &PartyUsage) -> Option<String> {
     let mut text = holders(found)?;
     let is_full = !passes(found) && found.usage.used > 0 && found.usage.quota != Some(0);
     if is_full && !found.has_unread_slots() && silent(found).next().is_none() {
         text.push_str(
-            " These proxies live: slots that you release are theirs again within 3 s, and what is \
-             admitted meanwhile exceeds the limit.",
+            " They said so within the last 4 s. A proxy that lives takes released slots again \
+             within 3 s, and what is admitted meanwhile exceeds the limit.",
         );
     }
     Some(text)
@@ -210,7 +211,7 @@ fn remedies(found: &PartyUsage, session: &Session) -> Vec<String> {
     }
     let release = ["release", partition, "--policy", policy];
     if found.has_unread_slots() {
-        // No slot is granted before that, whatever the quota.
+        // Until then or until the entry expires, no slot is granted, whatever the quota.
         commands.push(command(&release));
         return commands;
     }
@@ -339,9 +340,9 @@ mod tests {
         };
         let live = of(2, vec![proxy("a", 3, 0), proxy("b", 1, 0)], 0);
         let expected = "jwt.sub=a holds 4 slots of tiered, and 2 more are waited for. Proxy a holds 3, the \
-                        longest for 9 s; proxy b holds 1, the longest for 9 s. These proxies live: slots that \
-                        you release are theirs again within 3 s, and what is admitted meanwhile exceeds the \
-                        limit.";
+                        longest for 9 s; proxy b holds 1, the longest for 9 s. They said so within the last \
+                        4 s. A proxy that lives takes released slots again within 3 s, and what is admitted \
+                        meanwhile exceeds the limit.";
         assert_eq!(who_holds(&live).unwrap(), expected);
         let silent = of(1, vec![proxy("a", 4, 5_500), proxy("b", 0, 0)], 0);
         let expected = "jwt.sub=a holds 4 slots of tiered, and 1 more is waited for. Proxy a holds 4, the \

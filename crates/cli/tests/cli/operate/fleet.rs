@@ -3,6 +3,7 @@
 use std::io::Write;
 use std::path::Path;
 use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
 use quotagate_protocol::dials::{
@@ -100,11 +101,13 @@ impl Fleet {
         self.ask(&reservation)
     }
 
-    /// Takes slots for a worker of this proxy, as a filter does, and returns the grant.
+    /// Takes slots for a worker of this proxy, as a filter does, and returns the grant. The worker
+    /// holds no others then.
     pub fn hold(&self, policy: &str, partition: &str, limit: u64, proxy: &str, want: u64) -> Value {
+        static SERIAL: AtomicU64 = AtomicU64::new(1);
         let holding = json!({
-            "worker": format!("{proxy}.0.1"), "serial": 1, "held": 0, "waiting": want,
-            "longest_ms": 8_000,
+            "worker": format!("{proxy}.0.1"), "serial": SERIAL.fetch_add(1, Relaxed), "held": 0,
+            "waiting": want, "longest_ms": 8_000,
         });
         self.ask(&json!({
             "key": format!("shop:{policy}:{{{partition}}}"), "kind": "in_flight", "quota": limit,

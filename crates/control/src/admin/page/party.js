@@ -59,7 +59,7 @@ const MAX_HOLDERS = 8;
 // Workers whose slots nobody can read, or of which there are too many.
 const hiddenText = (workers) => (workers === 1 ? '1 worker cannot be shown' : `${units(workers)} workers cannot be shown`);
 
-// Who holds the slots of a concurrency limit, as `quotagate usage` says it.
+// Who holds the slots of a concurrency limit.
 function holdersText({ slots }) {
   if (!slots) return '';
   const { waiting = 0, proxies, left_out: hidden = 0 } = slots;

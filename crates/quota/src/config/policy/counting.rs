@@ -40,8 +40,8 @@ impl Counting {
             good = false;
         };
         // With `in_flight` another fault says that it means nothing.
-        let is_of_windows = !policy.has("in_flight");
-        if leased == Some(false) && is_of_windows && policy.has("lease") && lease.is_some() {
+        let has_window = !policy.has("in_flight");
+        if leased == Some(false) && has_window && policy.has("lease") && lease.is_some() {
             refuse("lease", "means nothing without precision: lease");
         }
         if count_denied == Some(true) {

@@ -28,10 +28,11 @@ use requests::SlotWaiter;
 
 /// Most counters whose slots a worker holds. Beyond that, `on_failure` decides.
 const MAX_POOLS: usize = 64 * 1024;
-/// Most requests that wait for slots of one counter behind others that the store found too few
-/// slots for. A quarter of all that may wait, so that one partition does not take the room of all
-/// others.
-pub(super) const MAX_QUEUED: usize = MAX_WAITING / 4;
+/// Most requests that wait for slots of one counter, so that one partition does not take the room
+/// of all others.
+pub(super) const MAX_QUEUED: usize = MAX_WAITING / 2;
+/// The same if the store has found too few slots for one before them.
+pub(super) const MAX_QUEUED_BEHIND: usize = MAX_WAITING / 4;
 
 /// The slots of a worker.
 #[derive(Clone, Debug)]
@@ -116,6 +117,7 @@ impl<W> Slots<W> {
         } else if let Some(due) = pool.next_due(now) {
             pool.due = Some(due);
             self.agenda.insert((due, Arc::clone(key)));
+            // Their message is due at once, so most of the time there is nothing to look for.
             if due <= now && pool.has_fresh_requests() {
                 self.fresh.insert(Arc::clone(key));
             }

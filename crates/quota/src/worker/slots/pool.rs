@@ -122,6 +122,12 @@ impl Queued {
     fn waits_in_vain(&self, now: Monotonic) -> bool {
         self.answered && self.until > now
     }
+
+    /// Whether one before it holds it up. `highest` is the highest limit of those before it that
+    /// wait in vain.
+    fn is_behind(&self, highest: u64, now: Monotonic) -> bool {
+        self.limit < highest && self.until > now
+    }
 }
 
 /// The message under way.
@@ -278,11 +284,9 @@ impl SlotPool {
     pub(super) fn join(&mut self, mut queued: Queued, now: Monotonic) -> Option<Balance> {
         let limit = queued.limit;
         self.turns.entry(limit).or_insert(self.last_serial);
-        let ahead = self.queue.iter().find(|it| it.limit >= limit && it.until > now);
-        let is_known_full = match ahead {
-            Some(ahead) => ahead.answered,
-            None => self.refuses(queued.cost, limit, now),
-        };
+        let is_first = !self.queue.iter().any(|it| it.limit >= limit && it.until > now);
+        let is_known_full =
+            self.holds_up(limit, now) || is_first && self.refuses(queued.cost, limit, now);
         let is_heard = self.heard.is_some_and(|heard| now < heard.sent + SILENCE);
         let joins = is_known_full && is_heard && queued.until > now;
         if joins {
@@ -394,7 +398,7 @@ impl SlotPool {
     fn candidates(&self, now: Monotonic) -> impl Iterator<Item = &Queued> {
         let mut highest = 0;
         self.queue.iter().filter(move |queued| {
-            let is_held_up = queued.asked && queued.limit < highest;
+            let is_held_up = queued.is_behind(highest, now);
             if queued.waits_in_vain(now) {
                 highest = highest.max(queued.limit);
             }
@@ -415,7 +419,7 @@ impl SlotPool {
         // Requests that none has asked for come first, since they wait for a message no longer than
         // for the timeout, but must not keep others from their turn for longer than a pause.
         let last = |queued: &&Queued| self.turns.get(&queued.limit).copied().unwrap_or_default();
-        let new = self.queue.iter().filter(|queued| !queued.asked).min_by_key(last).copied();
+        let new = self.candidates(now).filter(|queued| !queued.asked).min_by_key(last).copied();
         let oldest = self.candidates(now).min_by_key(last).copied();
         let is_over_due = now >= self.took_turn + SHORTEST_PAUSE;
         let next = new.filter(|_| !is_over_due).or(oldest);
@@ -530,7 +534,7 @@ impl SlotPool {
         let (mut is_blocked, mut highest) = (false, 0);
         let mut refused: Option<u64> = None;
         for queued in std::mem::take(&mut self.queue) {
-            if queued.limit < highest && queued.until > now {
+            if queued.is_behind(highest, now) {
                 if !queued.answered {
                     let balance = self.balance(queued.limit, now);
                     served.push((queued.ticket, Served::Waits(balance)));

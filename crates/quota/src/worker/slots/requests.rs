@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use quotagate_protocol::{Mode, OnFailure};
 
-use super::MAX_QUEUED;
 use super::pool::{Queued, Served};
+use super::{MAX_QUEUED, MAX_QUEUED_BEHIND};
 use crate::config::Config;
 use crate::decision::{
     Admission, Balance, Decision, HeldSlot, HeldSlots, Outcome, Refusal, Standing,
@@ -202,7 +202,9 @@ impl<W> Worker<W> {
         (pool.limit, pool.own_quota) = (limit, own_quota);
         // A request that cannot wait is refused if the counter is known to be full. Otherwise the
         // store decides, or `on_failure` if the request cannot wait for the store either.
-        let has_room = has_room && (pool.queue.len() < MAX_QUEUED || !pool.holds_up(limit, now));
+        let has_room = has_room
+            && (pool.queue.len() < MAX_QUEUED_BEHIND
+                || pool.queue.len() < MAX_QUEUED && !pool.holds_up(limit, now));
         let waits = until > now && may_wait && has_room;
         let state = if pool.take_at_once(cost, limit, now) {
             SlotState::Taken(now, pool.balance(limit, now))
@@ -369,11 +371,14 @@ impl<W> Worker<W> {
     /// The store did not say whether slots are free. `share`: as many as this worker may give by
     /// itself; without it, the request goes on in any case.
     fn without_store(&mut self, check: &Check, share: Option<u64>, now: Monotonic) -> SlotState {
-        let (key, cost) = (&check.counter.key, check.cost.get());
+        let (key, cost, quota) = (&check.counter.key, check.cost.get(), check.counter.quota);
+        // Only the store knows the limit if an operator has overridden it.
+        let is_overridden = self.runtime_overrides(check) == RuntimeOverrides::Some;
+        let most = share.or((!is_overridden).then_some(quota));
         let Some(pool) = self.slots.pool(key) else { return SlotState::Failed(None) };
-        let state = match share {
-            Some(share) if pool.is_full(cost, share) => {
-                let (quota, remaining) = (check.counter.quota, share.saturating_sub(pool.live()));
+        let state = match most {
+            Some(most) if pool.is_full(cost, most) => {
+                let remaining = most.saturating_sub(pool.live());
                 let balance = Balance { quota, remaining, resets: now, window_s: 0 };
                 SlotState::Refused { balance, by_store: false }
             }

@@ -404,7 +404,8 @@ impl ControlStore for Redis {
             let mut released = Released::default();
             for value in &values {
                 let Value::BulkString(value) = value else { return Err(unexpected()) };
-                match WorkerField::parse(value).map(|field| field.held_at(now)) {
+                let field = WorkerField::parse(value).filter(|field| !field.is_placeholder());
+                match field.map(|field| field.held_at(now)) {
                     Some(0) => {}
                     Some(held) => released.add(held),
                     None => released.unreadable = released.unreadable.saturating_add(1),

@@ -117,7 +117,8 @@ local function functions_for(slots)
         if s and ends <= now_ms then
           if dropped < DROPPED then
             dropped = dropped + 1
-            if pcall('HDEL', key, name) == 1 and h > 0 and h <= MOST then
+            -- A serial of 0 stands for a field that nobody could read.
+            if pcall('HDEL', key, name) == 1 and s > 0 and h > 0 and h <= MOST then
               expired = least(expired + floor(h), MOST)
             end
           end

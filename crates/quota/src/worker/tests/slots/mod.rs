@@ -8,7 +8,7 @@ mod turns;
 use quotagate_protocol::Reservation;
 
 use super::*;
-use crate::worker::slots::MAX_QUEUED;
+use crate::worker::slots::{MAX_QUEUED, MAX_QUEUED_BEHIND};
 use store::ModelStore;
 
 /// Policies `a` (limit 2, does not wait), `w` (limit 2, waits for 300 ms), `q` (quota 5 a minute),
@@ -294,12 +294,12 @@ fn flood_of_requests_that_wait_lets_nobody_in_and_leaves_room_for_others() {
             rig.exchange(worker);
         };
         takes_all(&mut rig, 0, "quiet");
-        for number in 0..MAX_WAITING / MAX_QUEUED {
+        for number in 0..MAX_WAITING / MAX_QUEUED_BEHIND {
             let party = format!("jwt.sub={number}");
             takes_all(&mut rig, 1, &party);
             submit(&mut rig, 0, &party);
             rig.exchange(0);
-            for _ in 1..MAX_QUEUED {
+            for _ in 1..MAX_QUEUED_BEHIND {
                 assert!(matches!(submit(&mut rig, 0, &party), Submitted::Waiting(_)), "{party}");
             }
             assert!(refuses(&mut rig, &party), "{party}");
@@ -318,6 +318,16 @@ fn flood_of_requests_that_wait_lets_nobody_in_and_leaves_room_for_others() {
         let nothing_known = submit(&mut rig, 0, "new");
         assert!(at_once(nothing_known).starts_with(unknown), "{on_failure}");
     }
+}
+
+#[test]
+fn one_partition_does_not_take_all_room_before_the_store_answers() {
+    let mut rig = Rig::new(1, "deny");
+    for _ in 0..MAX_QUEUED {
+        assert!(matches!(rig.submit(0, "x", &[A]), Submitted::Waiting(_)));
+    }
+    assert_eq!(at_once(rig.submit(0, "x", &[A])), "!", "nobody knows whether it is full");
+    assert!(matches!(rig.submit(0, "x", &[B]), Submitted::Waiting(_)));
 }
 
 #[test]
@@ -345,14 +355,13 @@ fn silent_store_lets_on_failure_decide() {
 }
 
 #[test]
-fn full_worker_refuses_at_once_while_the_store_is_given_up() {
+fn full_worker_refuses_requests_that_could_wait_while_the_store_is_given_up() {
     let mut rig = Rig::new(1, "allow");
-    rig.give_up(0);
-    for policy in [A, W] {
-        let decided: String =
-            (0..3).filter_map(|_| at_once(rig.submit(0, "x", &[policy])).chars().next()).collect();
-        assert_eq!(decided, "++-", "{policy}");
-    }
+    let _running = (rig.admit(0, &[W]), rig.admit(0, &[W]));
+    assert_eq!(rig.ask(0, "waits", &[W]), None);
+    let decided = rig.give_up(0);
+    assert!(decided.contains("waits=-"), "{decided}");
+    assert_eq!(at_once(rig.submit(0, "new", &[W])), "-");
 }
 
 #[test]
@@ -402,8 +411,8 @@ fn lost_answer_is_corrected_by_the_next_message() {
 #[test]
 fn lost_message_ends_no_wait_unless_the_store_is_given_up() {
     for on_failure in ["allow", "deny"] {
-        let mut rig = Rig::new(1, on_failure);
-        let _running = (rig.admit(0, &[W]), rig.admit(0, &[W]));
+        let mut rig = Rig::new(2, on_failure);
+        let _running = (rig.admit(1, &[W]), rig.admit(1, &[W]));
         assert_eq!(rig.ask(0, "waits", &[W]), None);
         rig.now += 60;
         rig.workers[0].tick(at(rig.now));
@@ -420,8 +429,8 @@ fn lost_message_ends_no_wait_unless_the_store_is_given_up() {
 #[test]
 fn on_failure_decides_a_wait_once_the_store_said_nothing_of_the_counter_for_a_second() {
     for (on_failure, expected) in [("deny", "waits=!"), ("allow", "waits=+")] {
-        let mut rig = Rig::new(1, on_failure);
-        let _running = (rig.admit(0, &[L]), rig.admit(0, &[L]));
+        let mut rig = Rig::new(2, on_failure);
+        let _running = (rig.admit(1, &[L]), rig.admit(1, &[L]));
         assert_eq!(rig.ask(0, "waits", &[L]), None);
         rig.is_broken = true;
         rig.pass(900);
