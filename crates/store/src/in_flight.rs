@@ -300,8 +300,8 @@ impl Slots {
         self.workers.iter().filter(move |(_, field)| is_live(field))
     }
 
-    /// How many fields nobody can read, or could when a message came, which has not expired at
-    /// `now`.
+    /// How many fields cannot be read, with the placeholders of such fields that have not expired
+    /// at `now`.
     fn unreadable(&self, now: Duration) -> u64 {
         let now_ms = millis(now);
         let is_one = |field: &&WorkerField| field.ends_ms > now_ms && field.is_placeholder();

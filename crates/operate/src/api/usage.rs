@@ -31,8 +31,8 @@ pub struct Usage {
     /// Length of the window in seconds. Windows of a calendar differ.
     pub window_s: u32,
     /// Milliseconds until the window ends; until the last unit returns if the window is sliding. A
-    /// policy that limits requests in flight has no window: 0 in the usage of a party, and in lists
-    /// until this store forgets the last message about its slots.
+    /// policy that limits requests in flight has no window. Then it is 0 in the usage of a party.
+    /// In lists, it is the time until this store forgets the last message about its slots.
     pub reset_ms: u64,
 }
 

@@ -175,7 +175,7 @@ fn refused<'a>(config: &'a Config, refusal: &Refusal, now: Now) -> Answer<'a> {
                     )
                 }
                 ([], None) if is_full => format!(
-                    "No slot of {joined} is free for this request now."
+                    "Too few slots of {joined} are free for this request now."
                 ),
                 ([], None) => {
                     format!("The quota of {joined} is used up; more is granted in {wait} s.")

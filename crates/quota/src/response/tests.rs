@@ -200,7 +200,7 @@ fn refusal_by_limit(
 
 #[test]
 fn refusal_by_a_concurrency_limit_says_whether_coming_back_can_help() {
-    let no_room = "No slot of per-caller is free for this request now.";
+    let no_room = "Too few slots of per-caller are free for this request now.";
     let too_large = "The limit of per-caller on running requests is 4, and this request costs 5.";
     let blocked = "The quota of per-caller is 0: no request is let through.";
     let waited = at(2_500);

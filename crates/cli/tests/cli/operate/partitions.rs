@@ -60,19 +60,16 @@ fn slots_are_shown_by_proxy_and_released() {
     fleet.report("shop", vec![policy("per-caller"), at_once]);
     assert_eq!(fleet.hold("at-once", "jwt.sub=ann", 4, ONE, 3)["granted"], 3);
     assert_eq!(fleet.hold("at-once", "jwt.sub=ann", 4, OTHER, 3)["granted"], 1);
-    let usage = fleet.done(&["usage", "jwt.sub=ann"]);
-    assert_eq!(row(&usage.out, "shop")[..6], ["shop", "at-once", "enforce", "4", "4", "100 %"]);
-    let held = format!(
-        "jwt.sub=ann holds 4 slots of at-once, and 2 more are waited for. Proxy {ONE} holds 3, the longest for"
-    );
-    assert!(usage.err.contains(&held), "{usage:?}");
-    assert!(usage.err.contains(&format!("proxy {OTHER} holds 1")), "{usage:?}");
     // Live proxies hold the slots, so a command that frees them would only break the limit.
-    fleet.hold("at-once", "jwt.sub=ann", 4, ONE, 3);
-    fleet.hold("at-once", "jwt.sub=ann", 4, OTHER, 3);
+    let held = format!("Proxy {ONE} holds 3, the longest for");
     let why = fleet.done(&["why", "jwt.sub=ann"]).out;
     assert!(why.contains("4 of 4 slots are held") && why.contains(&held), "{why}");
     assert!(why.contains("A proxy that lives") && !why.contains("quotagate release"), "{why}");
+    let usage = fleet.done(&["usage", "jwt.sub=ann"]);
+    assert_eq!(row(&usage.out, "shop")[..6], ["shop", "at-once", "enforce", "4", "4", "100 %"]);
+    assert!(usage.err.contains("jwt.sub=ann holds 4 slots of at-once"), "{usage:?}");
+    assert!(usage.err.contains(&held), "{usage:?}");
+    assert!(usage.err.contains(&format!("proxy {OTHER} holds 1")), "{usage:?}");
 
     let asks = fleet.run(&["release", "jwt.sub=ann"]);
     assert!(asks.status == 2 && asks.err.contains("add --yes"), "{asks:?}");

@@ -31,7 +31,8 @@ const MAX_POOLS: usize = 64 * 1024;
 /// Most requests that wait for slots of one counter, so that one partition does not take the room
 /// of all others.
 pub(super) const MAX_QUEUED: usize = MAX_WAITING / 2;
-/// The same if the store has found too few slots for one before them.
+/// Most requests that wait for slots of one counter behind one that the store found too few slots
+/// for.
 pub(super) const MAX_QUEUED_BEHIND: usize = MAX_WAITING / 4;
 
 /// The slots of a worker.
@@ -86,7 +87,7 @@ impl<W> Slots<W> {
     /// Whether a request waits that no message has carried.
     #[cfg(test)]
     pub(super) fn has_fresh_requests(&self) -> bool {
-        self.pools.values().any(SlotPool::has_fresh_requests)
+        self.pools.values().any(|pool| pool.queue.iter().any(|queued| !queued.asked))
     }
 
     /// Another document replaces this configuration, under which all requests that wait arrived.
@@ -117,8 +118,8 @@ impl<W> Slots<W> {
         } else if let Some(due) = pool.next_due(now) {
             pool.due = Some(due);
             self.agenda.insert((due, Arc::clone(key)));
-            // Their message is due at once, so most of the time there is nothing to look for.
-            if due <= now && pool.has_fresh_requests() {
+            // A message with a fresh request is due at once, so there is none if it is due later.
+            if due <= now && pool.has_fresh_requests(now) {
                 self.fresh.insert(Arc::clone(key));
             }
         }

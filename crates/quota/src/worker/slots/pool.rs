@@ -352,9 +352,9 @@ impl SlotPool {
         self.queue.retain(|queued| queued.ticket != ticket);
     }
 
-    /// Whether a request waits that no message has carried.
-    pub(super) fn has_fresh_requests(&self) -> bool {
-        self.queue.iter().any(|queued| !queued.asked)
+    /// Whether the next message is the first one to carry some request.
+    pub(super) fn has_fresh_requests(&self, now: Monotonic) -> bool {
+        self.candidates(now).any(|queued| !queued.asked)
     }
 
     /// Whether nothing is left to say or to wait for.
@@ -371,7 +371,7 @@ impl SlotPool {
         if self.under_way.is_some() {
             return None;
         }
-        let asks = if self.has_fresh_requests() {
+        let asks = if self.has_fresh_requests(now) {
             Some(now)
         } else {
             self.queue.front().map(|_| self.asks_at)

@@ -369,12 +369,12 @@ impl<W> Worker<W> {
     }
 
     /// The store did not say whether slots are free. `share`: as many as this worker may give by
-    /// itself; without it, the request goes on in any case.
+    /// itself; without it, the whole limit, as far as the worker knows it.
     fn without_store(&mut self, check: &Check, share: Option<u64>, now: Monotonic) -> SlotState {
         let (key, cost, quota) = (&check.counter.key, check.cost.get(), check.counter.quota);
         // Only the store knows the limit if an operator has overridden it.
         let is_overridden = self.runtime_overrides(check) == RuntimeOverrides::Some;
-        let most = share.or((!is_overridden).then_some(quota));
+        let most = share.or((!is_overridden && check.enforced()).then_some(quota));
         let Some(pool) = self.slots.pool(key) else { return SlotState::Failed(None) };
         let state = match most {
             Some(most) if pool.is_full(cost, most) => {

@@ -404,11 +404,13 @@ impl ControlStore for Redis {
             let mut released = Released::default();
             for value in &values {
                 let Value::BulkString(value) = value else { return Err(unexpected()) };
-                let field = WorkerField::parse(value).filter(|field| !field.is_placeholder());
-                match field.map(|field| field.held_at(now)) {
-                    Some(0) => {}
-                    Some(held) => released.add(held),
-                    None => released.unreadable = released.unreadable.saturating_add(1),
+                let field = WorkerField::parse(value);
+                match field.map(|field| (field.is_placeholder(), field.held_at(now))) {
+                    Some((_, 0)) => {}
+                    Some((false, held)) => released.add(held),
+                    Some((true, _)) | None => {
+                        released.unreadable = released.unreadable.saturating_add(1)
+                    }
                 }
             }
             Ok(released)

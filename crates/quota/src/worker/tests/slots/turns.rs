@@ -244,6 +244,31 @@ fn requests_of_a_lower_limit_that_arrive_during_a_message_do_not_overtake() {
 }
 
 #[test]
+fn request_that_is_held_up_causes_no_messages_while_they_fail() {
+    let mut rig = Rig::new(2, "deny");
+    assert!(matches!(rig.submit_tier(1, "holds", (L, 10, 10)), Submitted::Waiting(_)));
+    rig.exchange(1);
+    assert!(matches!(rig.submit_tier(0, "high", (L, 1, 10)), Submitted::Waiting(_)));
+    rig.exchange(0);
+    rig.is_broken = true;
+    rig.pass(1_010);
+    assert!(matches!(rig.submit_tier(0, "low", (L, 1, 5)), Submitted::Waiting(_)));
+    let mut messages = 0;
+    while messages < 9
+        && let Some(call) = rig.workers[0].next_call(at(rig.now))
+    {
+        messages += 1;
+        let grants = call.request.reservations.iter();
+        let grants = grants.map(|_| Err("the shard is down".to_owned())).collect();
+        rig.workers[0].carried_out(call.id, ReserveReply { dials: 0, grants }, at(rig.now));
+    }
+    assert!(messages <= 1, "{messages} at one moment");
+    rig.pass(200);
+    let decided = summary(&mut rig.workers[0]);
+    assert!(decided.contains("high=!") && decided.contains("low=!"), "{decided}");
+}
+
+#[test]
 fn message_asks_for_no_request_behind_one_of_a_higher_limit() {
     let mut rig = Rig::new(2, "deny");
     let elsewhere: Vec<Admission> = (0..2).map(|_| rig.admit(1, &[L])).collect();
