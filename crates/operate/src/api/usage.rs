@@ -30,9 +30,9 @@ pub struct Usage {
     pub kind: Kind,
     /// Length of the window in seconds. Windows of a calendar differ.
     pub window_s: u32,
-    /// Milliseconds until the window ends; until the last unit returns if the window is sliding. A
-    /// policy that limits requests in flight has no window. Then it is 0 in the usage of a party.
-    /// In lists, it is the time until this store forgets the last message about its slots.
+    /// Milliseconds until the window ends; until the last unit returns if the window is sliding.
+    /// For a policy that limits requests in flight, which has no window, this is 0 in the usage of
+    /// a party. In lists, it is the time until this store forgets the last message about the slots.
     pub reset_ms: u64,
 }
 

@@ -41,7 +41,8 @@ pub(super) struct Slots<W> {
     pools: HashMap<Arc<str>, SlotPool>,
     /// When the next message of each counter is due.
     agenda: BTreeSet<(Monotonic, Arc<str>)>,
-    /// Counters with a request that no message has carried. Their next message is due.
+    /// Counters with a request that no message has carried and that none before it holds up. Their
+    /// next message is due.
     fresh: BTreeSet<Arc<str>>,
     /// Requests that want slots.
     waiting: BTreeMap<Ticket, SlotWaiter<W>>,
@@ -86,7 +87,7 @@ impl<W> Slots<W> {
 
     /// Whether a request waits that no message has carried.
     #[cfg(test)]
-    pub(super) fn has_fresh_requests(&self) -> bool {
+    pub(super) fn has_unasked_requests(&self) -> bool {
         self.pools.values().any(|pool| pool.queue.iter().any(|queued| !queued.asked))
     }
 
@@ -118,7 +119,7 @@ impl<W> Slots<W> {
         } else if let Some(due) = pool.next_due(now) {
             pool.due = Some(due);
             self.agenda.insert((due, Arc::clone(key)));
-            // A message with a fresh request is due at once, so there is none if it is due later.
+            // If the next message is due later, no request is fresh: one would make it due at once.
             if due <= now && pool.has_fresh_requests(now) {
                 self.fresh.insert(Arc::clone(key));
             }

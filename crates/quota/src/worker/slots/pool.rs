@@ -352,7 +352,7 @@ impl SlotPool {
         self.queue.retain(|queued| queued.ticket != ticket);
     }
 
-    /// Whether the next message is the first one to carry some request.
+    /// Whether a request waits that no message has carried and that none before it holds up.
     pub(super) fn has_fresh_requests(&self, now: Monotonic) -> bool {
         self.candidates(now).any(|queued| !queued.asked)
     }

@@ -374,7 +374,7 @@ impl<W> Worker<W> {
         let (key, cost, quota) = (&check.counter.key, check.cost.get(), check.counter.quota);
         // Only the store knows the limit if an operator has overridden it.
         let is_overridden = self.runtime_overrides(check) == RuntimeOverrides::Some;
-        let most = share.or((!is_overridden && check.enforced()).then_some(quota));
+        let most = share.or((!is_overridden).then_some(quota));
         let Some(pool) = self.slots.pool(key) else { return SlotState::Failed(None) };
         let state = match most {
             Some(most) if pool.is_full(cost, most) => {

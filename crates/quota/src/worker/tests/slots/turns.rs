@@ -316,7 +316,7 @@ fn limits_asked(rig: &mut Rig, fresh: &[u64], answer_ms: u64) -> Vec<(u64, u64)>
             }
         }
         if let Some(limit) = fresh.get(next % fresh.len().max(1))
-            && !rig.workers[0].slots.has_fresh_requests()
+            && !rig.workers[0].slots.has_unasked_requests()
         {
             next += 1;
             rig.submit_tier(0, "fresh", (L, 1, *limit));
@@ -366,7 +366,7 @@ fn fresh_request_is_carried_by_the_second_message_at_the_latest() {
         rig.now += 13;
         rig.submit_tier(0, "fresh", (L, 1, 20));
         let mut messages = 0;
-        while rig.workers[0].slots.has_fresh_requests() {
+        while rig.workers[0].slots.has_unasked_requests() {
             let call = rig.workers[0].next_call(at(rig.now)).expect("it is due");
             let one = &call.request.reservations[0];
             let grants = vec![Ok(rig.store.reserve(one, rig.now))];
