@@ -365,6 +365,25 @@ fn full_worker_refuses_requests_that_could_wait_while_the_store_is_given_up() {
 }
 
 #[test]
+fn marking_policy_holds_no_slot_beyond_its_limit_while_the_store_is_away() {
+    let mut rig = Rig::new(1, "allow");
+    let mut config = (*slots_config("allow")).clone();
+    config.policies[A].mode = Mode::Mark;
+    rig.workers[0] = Worker::new(Arc::new(config), 1);
+    for who in ["one", "two", "marked"] {
+        assert!(matches!(rig.submit(0, who, &[A]), Submitted::Waiting(_)));
+    }
+    let call = rig.workers[0].next_call(at(rig.now)).unwrap();
+    rig.workers[0].call_failed(call.id, at(rig.now));
+    let mut found = Vec::new();
+    while let Some((who, Decision::Admit(admission))) = rig.workers[0].next_decision() {
+        let marks = admission.standings.iter().any(|standing| !standing.granted);
+        found.push((who, marks, admission.slots.is_empty()));
+    }
+    assert_eq!(found, [("one", false, false), ("two", false, false), ("marked", true, true)]);
+}
+
+#[test]
 fn shadow_policy_counts_what_runs_and_refuses_nobody() {
     let mut rig = Rig::new(1, "deny");
     let first = rig.admit(0, &[S]);
