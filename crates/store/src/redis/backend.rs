@@ -111,6 +111,18 @@ impl Redis {
         }
     }
 
+    /// Whether a cluster has just lost a command to a redirect that names no server.
+    pub(super) fn is_losing(&self) -> bool {
+        matches!(&self.servers, Servers::Cluster(cluster) if cluster.is_losing())
+    }
+
+    /// Notes that a command was lost to a redirect that names no server.
+    pub(super) fn note_lost(&self, why: String) {
+        if let Servers::Cluster(cluster) = &self.servers {
+            cluster.note_lost(why);
+        }
+    }
+
     /// Asks for the map of a cluster to be read again.
     pub(super) fn reread_map(&self) {
         if let Servers::Cluster(cluster) = &self.servers {

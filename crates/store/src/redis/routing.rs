@@ -110,6 +110,7 @@ impl<'a> Router<'a> {
                 });
             }
             if self.sent >= MAX_SENT {
+                self.redis.note_lost(self.last.to_string());
                 return Err(self.last.clone());
             }
             if self.route.is_none() {
@@ -137,14 +138,14 @@ impl<'a> Router<'a> {
             Rejection::NoScript => self.route = Some(Route { node, form: Form::Text, asking }),
             // Sent alone, the key has one server.
             Rejection::CrossSlot => {}
-            Rejection::Moved(address) => {
-                let owner = self.redis.moved(self.key, &address, &node).map(Route::new);
-                self.route = Some(owner.ok_or_else(|| redirected(&address))?);
-            }
-            Rejection::Ask(address) => {
-                let node = self.redis.named(&address, &node).ok_or_else(|| redirected(&address))?;
-                self.route = Some(Route { asking: true, ..Route::new(node) });
-            }
+            Rejection::Moved(address) => match self.redis.moved(self.key, &address, &node) {
+                Some(owner) => self.route = Some(Route::new(owner)),
+                None => self.lose_way(&node, &address).await?,
+            },
+            Rejection::Ask(address) => match self.redis.named(&address, &node) {
+                Some(node) => self.route = Some(Route { asking: true, ..Route::new(node) }),
+                None => self.lose_way(&node, &address).await?,
+            },
             Rejection::NotNow(_) => {
                 let error = self.last.clone();
                 if self.is_given_up(&node) {
@@ -155,6 +156,26 @@ impl<'a> Router<'a> {
             }
         }
         Ok(())
+    }
+
+    /// Waits for the map after a redirect of `node` that names no server, and fails if the map shows
+    /// no other way.
+    async fn lose_way(&mut self, node: &Node, address: &str) -> Result<(), StoreError> {
+        let why = format!(
+            "{} redirects to {address:?}, which names no server: set cluster-announce-ip, or \
+             cluster-announce-hostname, on every node",
+            node.name()
+        );
+        self.redis.reread_map();
+        let call = self.urgency == Urgency::Call;
+        // The map was read in the meantime.
+        let waited = self.pause >= AWAY || self.redis.is_losing();
+        let error = StoreError::Unreachable(why.clone());
+        let way = if call && waited { Err(error) } else { self.wait(error).await };
+        if way.is_err() {
+            self.redis.note_lost(why);
+        }
+        way
     }
 
     /// Follows the failure of a command that was never sent.
@@ -268,6 +289,66 @@ pub fn no_primary() -> StoreError {
     StoreError::Unreachable("no primary is known for this key's slot".to_owned())
 }
 
-fn redirected(address: &str) -> StoreError {
-    StoreError::Refused(format!("redirected to {address}"))
+#[cfg(test)]
+mod tests {
+    use super::super::node::{Patience, Target};
+    use super::*;
+    use crate::store::Store;
+    use crate::url::StoreUrl;
+
+    /// A cluster of which nothing can be reached, and a node of it.
+    fn unreachable() -> (Redis, Arc<Node>) {
+        let Ok(StoreUrl::Cluster(login, seeds)) = "redis-cluster://127.0.0.1:1".parse() else {
+            panic!("a cluster")
+        };
+        let target = Target::ClusterNode(login.clone(), seeds[0].clone());
+        let node = Node::start(target, "qg", Arc::<Patience>::default());
+        (Redis::start_cluster(login, seeds, "qg"), node)
+    }
+
+    #[tokio::test]
+    async fn redirects_name_a_server_in_every_form_that_redis_writes() {
+        let (redis, node) = unreachable();
+        for (written, expected) in [
+            ("10.0.0.2:7001", "10.0.0.2:7001"),
+            ("redis-2.example:7001", "redis-2.example:7001"),
+            ("::1:7002", "[::1]:7002"),
+            ("[fd00::2]:7003", "[fd00::2]:7003"),
+            // Without a name: the known node with this port, or else one where the answer is from.
+            ("?:7002", "[::1]:7002"),
+            (":7003", "[fd00::2]:7003"),
+            ("?:7001", "127.0.0.1:7001"),
+            (":7004", "127.0.0.1:7004"),
+        ] {
+            let found = redis.named(written, &node).unwrap();
+            assert_eq!(found.address().unwrap().to_string(), expected, "{written}");
+        }
+        for unreadable in ["?:1", ":1", "", "?", "?:port", "nowhere", "a b:1", ":99999"] {
+            assert!(redis.named(unreadable, &node).is_none(), "{unreadable:?}");
+        }
+    }
+
+    #[tokio::test]
+    async fn redirect_that_names_no_server_is_waited_out_once_and_shown() {
+        let (redis, node) = unreachable();
+        let owner = redis.moved("k", "127.0.0.1:1", &node).unwrap();
+        let deadline = Instant::now() + Duration::from_secs(60);
+        let lost = |redis: &Redis| {
+            redis
+                .health()
+                .faults
+                .iter()
+                .any(|fault| fault.contains("\"?:1\", which names no server"))
+        };
+        for tries in [8, 1] {
+            let mut router = Router::at(&redis, "k", &owner, Urgency::Call, deadline);
+            for left in (0..tries).rev() {
+                router.next().await.unwrap();
+                let followed = router.follow(Rejection::Moved("?:1".to_owned())).await;
+                assert_eq!(followed.is_err(), left == 0, "{followed:?}");
+                assert!(!matches!(followed, Err(StoreError::Refused(_))), "{followed:?}");
+            }
+            assert!(lost(&redis));
+        }
+    }
 }

@@ -1,4 +1,4 @@
-//! Redirects of a Redis Cluster while a caller holds units.
+//! Redirects of a Redis Cluster.
 
 use std::time::Duration;
 
@@ -47,4 +47,30 @@ async fn held_units_are_refunded_once_after_their_slot_moved() {
         "a refund precedes the reservations of its batch"
     );
     assert_eq!(numbers(&*store, &ask).await, (0, 10));
+}
+
+/// Redis writes IPv6 without brackets, and `?` for a node without a host name.
+#[tokio::test(flavor = "multi_thread")]
+async fn redirects_are_followed_however_their_addresses_are_written() {
+    let ipv6 = ["--bind", "127.0.0.1", "::1", "--cluster-announce-ip", "::1"];
+    let nameless = ["--cluster-preferred-endpoint-type", "hostname"];
+    for (arguments, written) in [(&ipv6[..], " ::1:"), (&nameless, " ?:")] {
+        let cluster = Cluster::start_with(arguments).unwrap();
+        let store = open(&cluster.url()).await;
+        let ask = take("moved", 10, 1);
+        assert_eq!(numbers(&*store, &ask).await, (1, 1));
+        let moving = SlotMove::of(&cluster, "moved").unwrap();
+        moving.begin().unwrap();
+        moving.keys().unwrap();
+        let asked = cluster.cli(moving.from(), &["GET", "{moved}"]).unwrap_err();
+        let asked = asked.root_cause().to_string();
+        assert!(asked.contains("ASK ") && asked.contains(written), "{asked}");
+        assert_eq!(numbers(&*store, &ask).await, (1, 2), "{asked}");
+        moving.end().unwrap();
+        let moved = cluster.cli(moving.from(), &["GET", "{moved}"]).unwrap_err();
+        let moved = moved.root_cause().to_string();
+        assert!(moved.contains("MOVED ") && moved.contains(written), "{moved}");
+        assert_eq!(numbers(&*store, &ask).await, (1, 3), "{moved}");
+        assert_eq!(store.health().faults, [""; 0]);
+    }
 }

@@ -3,7 +3,7 @@
 use std::collections::{HashMap, HashSet};
 use std::sync::atomic::{AtomicBool, AtomicU16, AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use redis::{AsyncConnectionConfig, Pipeline, Value};
 use tokio::sync::Notify;
@@ -38,6 +38,8 @@ pub struct Map {
     owners: Box<[AtomicU16]>,
     nodes: RwLock<Nodes>,
     stale: Notify,
+    /// When a redirect last named no server, and its text.
+    lost: Mutex<Option<(Instant, String)>>,
     /// Whether operators have waited in vain for slots without an owner, since the last reading in
     /// which each slot had one.
     slots_away: AtomicBool,
@@ -63,6 +65,7 @@ impl Map {
             owners: std::iter::repeat_with(|| AtomicU16::new(NOWHERE)).take(SLOTS.into()).collect(),
             nodes: RwLock::default(),
             stale: Notify::new(),
+            lost: Mutex::default(),
             slots_away: AtomicBool::new(false),
             turn: AtomicUsize::new(0),
         }
@@ -105,6 +108,17 @@ impl Map {
     /// Why the last reading failed.
     pub fn failure(&self) -> Option<String> {
         self.failure.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Notes that a command was lost, because a redirect named no server and the map no other owner.
+    pub fn note_lost(&self, why: String) {
+        *self.lost.lock().unwrap_or_else(PoisonError::into_inner) = Some((Instant::now(), why));
+    }
+
+    /// Why a command was lost within this time.
+    pub fn lost_within(&self, time: Duration) -> Option<String> {
+        let lost = self.lost.lock().unwrap_or_else(PoisonError::into_inner);
+        lost.as_ref().filter(|(when, _)| when.elapsed() < time).map(|(_, why)| why.clone())
     }
 
     /// Asks for another reading soon.
@@ -263,18 +277,42 @@ fn ranges(reply: &Value, asked: &str) -> Option<Vec<Range>> {
         else {
             return None;
         };
-        let [host, Value::Int(port), ..] = primary.as_slice() else { return None };
-        let host = match host {
-            Value::BulkString(host) if !host.is_empty() && host != b"?" => {
-                String::from_utf8(host.clone()).ok()?
-            }
-            _ => asked.to_owned(),
+        let [host, Value::Int(port), more @ ..] = primary.as_slice() else { return None };
+        let host = match text(host) {
+            // The node has no host name yet. Its address is in its metadata.
+            Some("?") => more.last().and_then(ip).unwrap_or(asked),
+            Some(host) if !host.is_empty() => host,
+            _ => asked,
         };
+        let host = host.to_owned();
         let port = u16::try_from(*port).ok()?;
         Some((u16::try_from(*first).ok()?, u16::try_from(*last).ok()?, HostPort { host, port }))
     };
     let ranges: Vec<_> = rows.iter().filter_map(read).collect();
     (!ranges.is_empty()).then_some(ranges)
+}
+
+/// The `ip` in the metadata of a node.
+fn ip(metadata: &Value) -> Option<&str> {
+    let value = match metadata {
+        Value::Array(fields) => {
+            let (pairs, _) = fields.as_chunks::<2>();
+            pairs.iter().find_map(|[name, ip]| (text(name) == Some("ip")).then_some(ip))?
+        }
+        Value::Map(pairs) => {
+            pairs.iter().find_map(|(name, ip)| (text(name) == Some("ip")).then_some(ip))?
+        }
+        _ => return None,
+    };
+    text(value).filter(|ip| !ip.is_empty())
+}
+
+fn text(value: &Value) -> Option<&str> {
+    match value {
+        Value::BulkString(bytes) => std::str::from_utf8(bytes).ok(),
+        Value::SimpleString(text) => Some(text),
+        _ => None,
+    }
 }
 
 /// Reads the map now, when it is stale, and at long intervals.
@@ -300,6 +338,41 @@ pub async fn keep(map: Arc<Map>) {
         if sound {
             // The map is read again in either case.
             let _ = timeout(IDLE, map.stale.notified()).await;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn bulk(text: &str) -> Value {
+        Value::BulkString(text.into())
+    }
+
+    #[test]
+    fn nodes_without_a_host_name_are_found_by_their_ip() {
+        let list = |ip: &str| Value::Array(vec![bulk("ip"), bulk(ip)]);
+        let map = |ip: &str| Value::Map(vec![(bulk("ip"), bulk(ip))]);
+        for (host, metadata, expected) in [
+            (bulk("10.0.0.2"), None, "10.0.0.2"),
+            (bulk("::1"), None, "::1"),
+            (bulk("redis-2.example"), Some(list("10.0.0.2")), "redis-2.example"),
+            (bulk("?"), Some(list("10.0.0.2")), "10.0.0.2"),
+            (bulk("?"), Some(map("fd00::2")), "fd00::2"),
+            (bulk("?"), Some(list("")), "asked"),
+            (bulk("?"), Some(Value::Array(vec![])), "asked"),
+            (bulk("?"), None, "asked"),
+            (bulk(""), None, "asked"),
+            // The endpoint is unknown: the host that was asked, whatever stands beside it.
+            (Value::Nil, Some(list("10.0.0.2")), "asked"),
+        ] {
+            let mut primary = vec![host.clone(), Value::Int(6379), bulk("id")];
+            primary.extend(metadata);
+            let row = Value::Array(vec![Value::Int(0), Value::Int(9), Value::Array(primary)]);
+            let found = ranges(&Value::Array(vec![row]), "asked").unwrap();
+            let address = HostPort { host: expected.to_owned(), port: 6379 };
+            assert_eq!(found, [(0, 9, address)], "{host:?}");
         }
     }
 }

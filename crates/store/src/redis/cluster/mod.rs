@@ -4,6 +4,7 @@ mod map;
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
+use std::time::Duration;
 
 use tokio::task::AbortHandle;
 
@@ -14,6 +15,11 @@ use super::slots::{SLOTS, slot_of};
 use crate::address::HostPort;
 use crate::login::Login;
 use crate::store::Health;
+
+/// How long a command that was lost is a fault of the cluster.
+const LOST: Duration = Duration::from_secs(10);
+/// How long the next commands do not wait for the map after one was lost.
+const LOSING: Duration = Duration::from_secs(1);
 
 /// A Redis Cluster and the task that keeps its map up to date. The task ends with this.
 pub struct Cluster {
@@ -41,14 +47,45 @@ impl Cluster {
 
     /// Learns from a MOVED answer of `from` that the node at `address` owns the slot of `key`.
     pub fn moved(&self, key: &str, address: &str, from: &Node) -> Option<Arc<Node>> {
-        let node = self.map.move_slot(slot_of(key), &resolve(address, from)?);
         self.reread_map();
-        node
+        self.map.move_slot(slot_of(key), &self.resolve(address, from)?)
     }
 
     /// The node at the address in an ASK answer of `from`.
     pub fn node(&self, address: &str, from: &Node) -> Option<Arc<Node>> {
-        Some(self.map.node(&resolve(address, from)?))
+        Some(self.map.node(&self.resolve(address, from)?))
+    }
+
+    /// The address in a redirect of `from`: all up to its last colon is the host, without brackets
+    /// around IPv6. Without a host, or with `?`, the node has no name: then it is a known node with
+    /// this port, at best at the host that answered. `None` if that leads nowhere, or back.
+    fn resolve(&self, address: &str, from: &Node) -> Option<HostPort> {
+        let Some(port) = ["", "?"].iter().find_map(|host| port_at(host, address)) else {
+            return HostPort::parse(address, None);
+        };
+        let from = from.address()?;
+        let nearest = HostPort { host: from.host.clone(), port };
+        let nodes = self.nodes();
+        let known: Vec<_> = nodes
+            .iter()
+            .filter_map(|node| node.address())
+            .filter(|node| node.port == port && *node != from)
+            .collect();
+        match known.as_slice() {
+            known if known.contains(&&nearest) => Some(nearest),
+            [only] => Some((*only).clone()),
+            _ => (nearest != *from).then_some(nearest),
+        }
+    }
+
+    /// Notes that a command was lost, because a redirect named no server and the map no other owner.
+    pub fn note_lost(&self, why: String) {
+        self.map.note_lost(why);
+    }
+
+    /// Whether a command was lost just now.
+    pub fn is_losing(&self) -> bool {
+        self.map.lost_within(LOSING).is_some()
     }
 
     /// Asks for the map to be read again soon.
@@ -88,6 +125,7 @@ impl Cluster {
         let nodes = self.nodes();
         let mut faults: Vec<_> = nodes.iter().filter_map(|node| node.fault()).collect();
         faults.extend(self.uncovered());
+        faults.extend(self.map.lost_within(LOST));
         let outage =
             self.map.uncovered() == usize::from(SLOTS) || !nodes.iter().any(|node| node.serves());
         Health {
@@ -104,13 +142,7 @@ impl Drop for Cluster {
     }
 }
 
-/// The address in a redirect. Without a host it means the host that answered.
-fn resolve(address: &str, from: &Node) -> Option<HostPort> {
-    match address.strip_prefix(':') {
-        Some(port) => {
-            let host = from.address()?.host.clone();
-            Some(HostPort { host, port: port.parse().ok()? })
-        }
-        None => HostPort::parse(address, None),
-    }
+/// The port of an address with exactly this host.
+fn port_at(host: &str, address: &str) -> Option<u16> {
+    address.strip_prefix(host)?.strip_prefix(':')?.parse().ok()
 }
