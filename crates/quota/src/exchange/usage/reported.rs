@@ -20,12 +20,14 @@ use crate::config::TokenUsage;
 /// The longest `usage` object, in bytes of JSON. A longer one is ignored.
 pub const MAX_OBJECT: usize = 64 * 1024;
 
-/// The numbers of all formats so far. A later number replaces an earlier one of the same field.
+/// The numbers of all formats so far. A later number replaces an earlier one of the same field, but
+/// a zero replaces none that is greater: servers fill the fields of other formats with zeros, and
+/// events that report nothing anew.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Reported {
     /// With cached ones: `prompt_tokens`, `promptTokenCount`.
     prompt: Option<u64>,
-    /// With cached ones if there is a total, as OpenAI does; Anthropic states none.
+    /// With cached ones as OpenAI states it, without them beside the fields of Anthropic's caches.
     input: Option<u64>,
     cached: Option<u64>,
     cache_creation: Option<u64>,
@@ -36,6 +38,8 @@ pub(super) struct Reported {
     /// Gemini: reasoning, not in its candidates.
     thoughts: Option<u64>,
     total: Option<u64>,
+    /// Whether the latest usage states no total above 0.
+    total_is_outdated: bool,
     ends: Ends,
     /// What the scanner reads: a sign of the end, else a usage.
     sign: Option<Sign>,
@@ -69,20 +73,26 @@ impl Reported {
     }
 
     pub(super) fn usage(&self) -> TokenUsage {
-        let excludes_cached = self.total.is_none();
-        let caches =
-            if excludes_cached { [self.cache_creation, self.cache_read] } else { [None; 2] };
-        let [creation, read] = caches;
-        let input = match self.prompt {
-            Some(_) => sum([self.prompt, self.tool_use, None]),
-            None => self.input.and_then(|_| sum([self.input, creation, read])),
+        // Some servers state both, and leave one at zero.
+        let has_prompt = self.prompt.is_some_and(|prompt| prompt > 0 || self.input.is_none());
+        // OpenAI's details say that the input contains them, whatever stands beside.
+        let caches = match self.cached {
+            None | Some(0) if !has_prompt => sum([self.cache_creation, self.cache_read, None]),
+            _ => None,
         };
-        let cached = self.cached.or(self.cache_read);
+        let input = match has_prompt {
+            true => sum([self.prompt, self.tool_use, None]),
+            false => self.input.and_then(|_| sum([self.input, caches, None])),
+        };
+        let cached = self.cached.max(self.cache_read);
+        let output = sum([self.output, self.thoughts, None]);
+        // A total of an earlier event, or without the caches, is no more than a lower bound.
+        let least = (self.total_is_outdated || caches.is_some()).then(|| sum([input, output, None]));
         TokenUsage {
             input,
             cached_input: cached.map(|cached| cached.min(input.unwrap_or(cached))),
-            output: sum([self.output, self.thoughts, None]),
-            total: self.total,
+            output,
+            total: self.total.map(|total| total.max(least.flatten().unwrap_or_default())),
         }
     }
 }
@@ -132,9 +142,14 @@ impl Target for Reported {
             return;
         };
         self.ends.usage();
+        let states_total = |path| object.pointer(path).and_then(whole).is_some_and(|n| n > 0);
+        self.total_is_outdated = !["/total_tokens", "/totalTokenCount"].into_iter().any(states_total);
         for (path, field) in FIELDS {
             if let Some(number) = object.pointer(path).and_then(whole) {
-                *field(self) = Some(number);
+                let known = field(self);
+                if number > 0 || known.is_none() {
+                    *known = Some(number);
+                }
             }
         }
     }

@@ -92,13 +92,81 @@ fn anthropic_stream_is_cumulative() {
 }
 
 #[test]
-fn cache_fields_beside_a_total_are_included_already() {
+fn zero_replaces_no_number_above_zero() {
+    let start = "data: {\"type\":\"message_start\",\"message\":{\"usage\":{\"input_tokens\":200,\
+        \"cache_creation_input_tokens\":1000,\"cache_read_input_tokens\":4000,\"output_tokens\":1}}}\n\n";
+    let zeros = "data: {\"type\":\"message_delta\",\"usage\":{\"input_tokens\":0,\
+        \"cache_creation_input_tokens\":0,\"cache_read_input_tokens\":0,\"output_tokens\":50}}\n\n";
+    assert_eq!(read(EVENTS, format!("{start}{zeros}")), usage(5200, 4000, 50, None));
+    let other = zeros.replacen(":0", ":150", 1).replacen(":0", ":0.0", 1);
+    assert_eq!(read(EVENTS, format!("{start}{other}")), usage(5150, 4000, 50, None));
+
+    let openai = |usage: &str| format!("data: {{\"choices\":[],\"usage\":{{{usage}}}}}\n\n");
+    let real = openai(
+        r#""prompt_tokens":9,"prompt_tokens_details":{"cached_tokens":4},"completion_tokens":3,"total_tokens":12"#,
+    );
+    let zeros = openai(
+        r#""prompt_tokens":0,"prompt_tokens_details":{"cached_tokens":0},"completion_tokens":0,"total_tokens":0"#,
+    );
+    for body in [format!("{real}{zeros}"), format!("{zeros}{real}")] {
+        assert_eq!(read(EVENTS, body), usage(9, 4, 3, 12));
+    }
+    assert_eq!(read(EVENTS, &zeros), usage(0, 0, 0, 0), "nothing else is known");
+
+    let gemini = GEMINI.replace('\n', "");
+    let zeros = r#"{"usageMetadata":{"promptTokenCount":0,"candidatesTokenCount":0,"thoughtsTokenCount":0,"cachedContentTokenCount":0,"totalTokenCount":0}}"#;
+    assert_eq!(read(JSON, format!("[{gemini},{zeros}]")), usage(264, 200, 42, 306));
+}
+
+#[test]
+fn zeros_of_another_format_hide_nothing() {
+    for body in [
+        r#"{"usage":{"prompt_tokens":9,"completion_tokens":3,"total_tokens":12,"input_tokens":0,"output_tokens":0}}"#,
+        r#"{"usage":{"prompt_tokens":0,"completion_tokens":0,"total_tokens":12,"input_tokens":9,"output_tokens":3}}"#,
+        r#"{"usage":{"input_tokens":9,"output_tokens":3,"prompt_tokens":0,"completion_tokens":0,"total_tokens":0}}"#,
+    ] {
+        let usage = read(JSON, body);
+        assert_eq!((usage.input, usage.output, usage.total), (Some(9), Some(3), Some(12)), "{body}");
+    }
+    let caches = r#"{"usage":{"prompt_tokens":9,"prompt_tokens_details":{"cached_tokens":0},
+        "cache_read_input_tokens":4,"completion_tokens":3}}"#;
+    assert_eq!(read(JSON, caches), usage(9, 4, 3, None));
+}
+
+#[test]
+fn total_of_an_earlier_event_is_a_lower_bound() {
+    let start = r#"{"usage":{"prompt_tokens":9,"completion_tokens":1,"total_tokens":15}}"#;
+    for (later, total) in [
+        (r#"{"usage":{"completion_tokens":3}}"#, 15),
+        (r#"{"usage":{"completion_tokens":30}}"#, 39),
+        (r#"{"usage":{"completion_tokens":30,"total_tokens":0}}"#, 39),
+        // A total that is stated with it is the vendor's own, even a smaller one.
+        (r#"{"usage":{"completion_tokens":30,"total_tokens":11}}"#, 11),
+    ] {
+        assert_eq!(read(JSON, format!("[{start},{later}]")).total, Some(total), "{later}");
+    }
+}
+
+#[test]
+fn cache_fields_beside_openais_are_included_already() {
     // Proxies report OpenAI's fields and Anthropic's at once.
     let both = r#"{"usage": {"prompt_tokens": 130, "completion_tokens": 5, "total_tokens": 135,
         "cache_creation_input_tokens": 20, "cache_read_input_tokens": 10}}"#;
     assert_eq!(read(JSON, both), usage(130, 10, 5, 135));
     let responses = both.replace("prompt_tokens", "input_tokens");
+    let responses = responses.replace("}}", r#", "input_tokens_details": {"cached_tokens": 10}}}"#);
     assert_eq!(read(JSON, responses), usage(130, 10, 5, 135));
+}
+
+#[test]
+fn total_beside_anthropics_fields_drops_no_cache() {
+    for total in [130, 105, 0] {
+        let body = format!(
+            r#"{{"usage": {{"input_tokens": 100, "cache_creation_input_tokens": 20,
+            "cache_read_input_tokens": 10, "output_tokens": 5, "total_tokens": {total}}}}}"#
+        );
+        assert_eq!(read(JSON, body), usage(130, 10, 5, 135), "{total}");
+    }
 }
 
 const GEMINI: &str = r#"{"candidates": [{"content": {"parts": [{"text": "Hi"}]}}],
