@@ -2,14 +2,16 @@
 //!
 //! | Provider | Last event |
 //! | --- | --- |
-//! | OpenAI: chat, completions | `usage` and an empty list of `choices`; then `[DONE]`, which `events` finds |
+//! | OpenAI: chat, completions | `usage` and an empty list of `choices`, after other choices; then `[DONE]`, which `events` finds |
 //! | OpenAI: responses | an event whose `type` is in [`LAST`] |
 //! | Anthropic | an event whose `type` is in [`LAST`] |
 //! | Gemini | `usageMetadata`, with or after the `finishReason` of the only candidate |
 //!
 //! Clients may leave after it and pay no more than the usage. So it must be one that only the
-//! provider can cause, and after which no more tokens come. A second candidate of Gemini is known
-//! by its first event: if the first candidate ends before that, its usage counts as final.
+//! provider can cause, and after which no more tokens come. Some servers send such events early:
+//! with a usage between choices, or with a `finishReason` in each event. The first content after an
+//! end shows it, and then no event ends that stream, except `[DONE]`. A second candidate of Gemini
+//! is known by its first event: if the first candidate ends before that, its usage counts as final.
 
 use super::scanner::Level;
 
@@ -37,10 +39,13 @@ pub(super) enum Sign {
 pub(super) struct Ends {
     /// Of the current event.
     event: EventSigns,
-    /// The `finishReason` of a candidate has come.
-    finished: bool,
-    /// There are other candidates than the first. One may end long before the others.
-    several: bool,
+    /// The `finishReason` of a candidate has come with an earlier event.
+    was_finished: bool,
+    /// The model has written something.
+    has_content: bool,
+    /// No event ends the stream: there are other candidates than the first, and one may end long
+    /// before the others, or content has come after an end.
+    is_endless: bool,
     is_last: bool,
 }
 
@@ -48,6 +53,7 @@ pub(super) struct Ends {
 struct EventSigns {
     has_usage: bool,
     no_choices: bool,
+    is_finished: bool,
     is_last: bool,
 }
 
@@ -81,11 +87,27 @@ impl Ends {
     /// The value of a sign, as JSON; `None` if it is longer than [`Sign::longest`].
     pub(super) fn read(&mut self, sign: Sign, value: Option<&[u8]>) {
         match sign {
-            Sign::Type => self.event.is_last = value.is_some_and(|json| LAST.contains(&json)),
-            Sign::Choices => self.event.no_choices = value == Some(&b"[]"[..]),
-            Sign::FinishReason => self.finished |= value != Some(&b"null"[..]),
-            Sign::Index => self.several |= value != Some(&b"0"[..]),
+            Sign::Type => {
+                self.event.is_last = value.is_some_and(|json| LAST.contains(&json));
+                if !self.event.is_last {
+                    self.content();
+                }
+            }
+            Sign::Choices => {
+                self.event.no_choices = value == Some(&b"[]"[..]);
+                if !self.event.no_choices {
+                    self.content();
+                }
+            }
+            Sign::FinishReason => self.event.is_finished |= value != Some(&b"null"[..]),
+            Sign::Index => self.is_endless |= value != Some(&b"0"[..]),
         }
+    }
+
+    /// The event has something that the model wrote.
+    pub(super) fn content(&mut self) {
+        self.has_content = true;
+        self.is_endless |= self.is_last || self.was_finished;
     }
 
     /// The event has a usage.
@@ -95,12 +117,14 @@ impl Ends {
 
     /// The event ends.
     pub(super) fn end(&mut self) {
-        let EventSigns { has_usage, no_choices, is_last } = self.event;
-        self.is_last |= is_last || has_usage && (no_choices || self.finished);
+        let EventSigns { has_usage, no_choices, is_finished, is_last } = self.event;
+        self.was_finished |= is_finished;
+        let ends_choices = no_choices && self.has_content;
+        self.is_last |= is_last || has_usage && (ends_choices || self.was_finished);
     }
 
     /// Whether the last event has come.
     pub(super) const fn have_come(&self) -> bool {
-        self.is_last && !self.several
+        self.is_last && !self.is_endless
     }
 }

@@ -53,7 +53,7 @@ impl Default for Events {
 }
 
 impl Events {
-    /// Whether the event [`DONE`] has come.
+    /// Whether the event [`DONE`] has come, and no data after it.
     pub(super) const fn is_done(&self) -> bool {
         self.is_done
     }
@@ -119,7 +119,7 @@ impl Events {
         if is_data {
             // The data of several lines is joined so.
             self.scanner.feed(b"\n", target);
-            self.is_done |= self.done == Some(DONE.len());
+            self.is_done = self.done == Some(DONE.len());
         }
         self.end_line(byte);
         rest

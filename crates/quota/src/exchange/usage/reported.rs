@@ -114,6 +114,9 @@ impl Target for Reported {
 
     fn role(&mut self, key: &str, level: Level) -> Role {
         self.sign = Sign::named(key, level);
+        if level == Level::Element {
+            self.ends.content();
+        }
         match (self.sign, key, level) {
             (Some(sign), ..) => Role::Wanted(sign.longest()),
             (_, "usage" | "usageMetadata", Level::Outer | Level::Inner) => Role::Wanted(MAX_OBJECT),

@@ -117,6 +117,39 @@ fn stream_with_several_candidates_ends_with_its_body() {
 }
 
 #[test]
+fn content_after_an_end_takes_it_back() {
+    let zeros = "data: {\"choices\":[],\"usage\":{\"prompt_tokens\":0,\"completion_tokens\":0}}\n\n";
+    assert_eq!(paid(EVENTS, &[zeros.as_bytes()]), Paid::AtLeast(0), "before the first choice");
+    let body = format!("{zeros}{TEXT}");
+    assert_eq!(paid(EVENTS, &[body.as_bytes()]), Paid::AtLeast(0));
+    let usage = "data: {\"choices\":[],\"usage\":{\"total_tokens\":12}}\n\n";
+    let gemini = gemini(r#"{"content":{},"finishReason":"STOP","index":0}"#, 12);
+    let reason = "data: {\"candidates\":[{\"finishReason\":\"STOP\"}]}\n\n";
+    let done = "data: [DONE]\n\n";
+    let anthropic = "data: {\"type\":\"message_stop\",\"usage\":{\"total_tokens\":12}}\n\n";
+    let delta = "data: {\"type\":\"content_block_delta\",\"delta\":{\"text\":\"Hi\"}}\n\n";
+    for (end, content) in [
+        (&format!("{TEXT}{usage}"), TEXT),
+        (&gemini, &gemini),
+        (&format!("{reason}{gemini}"), ""),
+        (&format!("{TEXT}{usage}{done}"), TEXT),
+        (&anthropic.to_owned(), delta),
+    ] {
+        let body = format!("{end}{content}");
+        let open = [body.trim_end().as_bytes()];
+        assert_eq!(paid(EVENTS, &open), Paid::AtLeast(12), "{body}");
+        // The next one of the kind says no more.
+        let body = format!("{body}{}", if end.contains(done) { usage } else { end });
+        assert_eq!(paid(EVENTS, &[body.as_bytes()]), Paid::AtLeast(12), "{body}");
+        let body = format!("{body}{done}");
+        assert_eq!(paid(EVENTS, &[body.as_bytes()]), Paid::Just(12), "{body}");
+    }
+    // Neither comments nor further usages are content.
+    let body = format!("{TEXT}{usage}: ping\n\n{usage}");
+    assert_eq!(paid(EVENTS, &[body.as_bytes()]), Paid::Just(12));
+}
+
+#[test]
 fn whole_json_text_is_final() {
     let open = |body: &str| body.len() - body.trim_end().len();
     for body in [
