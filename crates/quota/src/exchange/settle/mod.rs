@@ -41,17 +41,16 @@ impl SettleProgress {
             });
         }
         if reads_body {
-            let first = |name| response.header(name).into_iter().next();
             // Several encodings cannot be read either.
             let encoding = response.header("content-encoding").join(&b","[..]);
-            progress.reader = UsageReader::new(first("content-type").as_deref(), Some(&encoding));
+            progress.reader = UsageReader::new(&response.header("content-type"), &encoding);
         }
         progress
     }
 
     /// Whether it needs the body.
-    pub(crate) const fn reads_body(&self) -> bool {
-        self.reader.is_some()
+    pub(crate) fn reads_body(&self) -> bool {
+        self.reader.as_ref().is_some_and(UsageReader::reads_on)
     }
 
     /// The next chunk of the body.

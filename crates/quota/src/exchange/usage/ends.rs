@@ -5,6 +5,7 @@
 //! | OpenAI: chat, completions | `usage` and an empty list of `choices`, after other choices; then `[DONE]`, which `events` finds |
 //! | OpenAI: responses | an event whose `type` is in [`LAST`] |
 //! | Anthropic | an event whose `type` is in [`LAST`] |
+//! | Gemini: interactions | an event whose `event_type` is in [`LAST`] |
 //! | Gemini | `usageMetadata`, with or after the `finishReason` of the only candidate |
 //!
 //! Clients may leave after it and pay no more than the usage. So it must be one that only the
@@ -16,11 +17,13 @@
 use super::scanner::Level;
 
 /// The types of last events, as JSON.
-const LAST: [&[u8]; 4] = [
+const LAST: [&[u8]; 6] = [
     br#""message_stop""#,
     br#""response.completed""#,
     br#""response.incomplete""#,
     br#""response.failed""#,
+    br#""interaction.completed""#,
+    br#""interaction.cancelled""#,
 ];
 
 /// A member that tells whether an event is the last one.
@@ -61,7 +64,7 @@ impl Sign {
     /// The sign with this name, if it is one.
     pub(super) fn named(key: &str, level: Level) -> Option<Self> {
         match (key, level) {
-            ("type", Level::Outer) => Some(Self::Type),
+            ("type" | "event_type", Level::Outer) => Some(Self::Type),
             ("choices", Level::Outer) => Some(Self::Choices),
             ("finishReason", Level::Element) => Some(Self::FinishReason),
             ("index", Level::Element) => Some(Self::Index),

@@ -1,10 +1,10 @@
 //! Server-sent events: the data of each event is a JSON text.
 //!
-//! Lines end with CR, LF or CRLF, an empty line ends an event, and a byte order mark may come
-//! first, as <https://html.spec.whatwg.org/multipage/server-sent-events.html> says. What is not
-//! JSON yields no values. `[DONE]` ends the stream.
+//! Lines end with CR, LF or CRLF, and an empty line ends an event, as
+//! <https://html.spec.whatwg.org/multipage/server-sent-events.html> says. What is not JSON yields
+//! no values. `[DONE]` ends the stream.
 
-use super::scanner::{BYTE_ORDER_MARK, Scanner, Target};
+use super::scanner::{Scanner, Target};
 
 /// The state between two bytes.
 #[derive(Debug)]
@@ -20,8 +20,6 @@ pub(super) struct Events {
 
 #[derive(Clone, Copy, Debug)]
 enum Line {
-    /// The stream begins. So many bytes of a byte order mark have come.
-    First(usize),
     /// So many bytes of [`DATA`] have come, and nothing else.
     Name(usize),
     Data,
@@ -36,7 +34,7 @@ const DONE: &[u8] = b"[DONE]";
 
 impl Default for Line {
     fn default() -> Self {
-        Self::First(0)
+        Self::Name(0)
     }
 }
 
@@ -73,17 +71,9 @@ impl Events {
             self.after_return = false;
             chunk = match self.line {
                 Line::Data | Line::Other => self.until_end(chunk, target),
-                Line::First(_) | Line::Name(_) if matches!(byte, b'\r' | b'\n') => {
+                Line::Name(_) if matches!(byte, b'\r' | b'\n') => {
                     self.end_line(byte);
                     rest
-                }
-                Line::First(matched) if BYTE_ORDER_MARK.get(matched) == Some(&byte) => {
-                    self.line = Line::First(matched.saturating_add(1));
-                    rest
-                }
-                Line::First(0 | 3) => {
-                    self.line = Line::Name(0);
-                    chunk
                 }
                 Line::Name(matched) if DATA.get(matched) == Some(&byte) => {
                     self.line = Line::Name(matched.saturating_add(1));
@@ -93,7 +83,7 @@ impl Events {
                     self.line = Line::Data;
                     rest
                 }
-                Line::First(_) | Line::Name(_) => {
+                Line::Name(_) => {
                     self.line = Line::Other;
                     rest
                 }
@@ -108,6 +98,7 @@ impl Events {
         let is_data = matches!(self.line, Line::Data);
         if is_data {
             self.scanner.feed(text, target);
+            self.is_done &= text.trim_ascii().is_empty();
             let mut bytes = text.iter().filter(|byte| **byte != b' ');
             self.done = self.done.and_then(|so_far| {
                 bytes.try_fold(so_far, |matched, byte| {
@@ -119,7 +110,7 @@ impl Events {
         if is_data {
             // The data of several lines is joined so.
             self.scanner.feed(b"\n", target);
-            self.is_done = self.done == Some(DONE.len());
+            self.is_done |= self.done == Some(DONE.len());
         }
         self.end_line(byte);
         rest

@@ -8,7 +8,7 @@
 //! use quotagate_quota::config::Measure;
 //! use quotagate_quota::exchange::usage::UsageReader;
 //!
-//! let mut reader = UsageReader::new(Some(b"text/event-stream"), None).unwrap();
+//! let mut reader = UsageReader::new(&[b"text/event-stream".to_vec()], b"").unwrap();
 //! for chunk in ["data: {\"usage\": {\"prompt_to", "kens\": 9, \"completion_tokens\": 3}}\n\n"] {
 //!     reader.feed(chunk.as_bytes());
 //! }
@@ -36,57 +36,94 @@ use serde_json::Value;
 
 use self::events::Events;
 use self::reported::Reported;
-use self::scanner::Scanner;
+use self::scanner::{BYTE_ORDER_MARK, Scanner};
 use crate::config::TokenUsage;
 use crate::document::whole_from_float;
 
 /// Reads the usage out of the body of a response. Feed it every chunk, in order; ask for the usage
 /// when the response ends for whatever reason.
+///
+/// The first bytes say whether a body is JSON, lines of JSON or server-sent events: some servers
+/// state no content type, two of them, or a wrong one.
 #[derive(Debug)]
 pub struct UsageReader {
     format: Format,
+    /// Whether the body is a single JSON text, as far as its headers and the bytes so far say.
+    is_one_text: bool,
     reported: Reported,
 }
 
 #[derive(Debug)]
 enum Format {
+    /// Nothing has come, except white space.
+    Unknown,
     Json(Scanner),
     Events(Events),
+    /// What comes is not read.
+    Other,
 }
 
 impl UsageReader {
-    /// A reader for a body with these headers. `None` if the body is neither JSON nor server-sent
-    /// events, or is compressed.
-    pub fn new(content_type: Option<&[u8]>, content_encoding: Option<&[u8]>) -> Option<Self> {
-        let encoding = content_encoding.unwrap_or_default().trim_ascii();
+    /// A reader for a body with these values of `content-type`. `None` if the body is compressed.
+    pub fn new(content_types: &[Vec<u8>], content_encoding: &[u8]) -> Option<Self> {
+        let encoding = content_encoding.trim_ascii();
         if !encoding.is_empty() && !encoding.eq_ignore_ascii_case(b"identity") {
             return None;
         }
-        let media_type = content_type?.split(|byte| *byte == b';').next()?.trim_ascii();
-        let media_type = media_type.to_ascii_lowercase();
-        let format = if media_type == b"text/event-stream" {
-            Format::Events(Events::default())
-        } else if media_type.ends_with(b"/json") || media_type.ends_with(b"+json") {
-            Format::Json(Scanner::default())
-        } else {
-            return None;
+        let is_one_text = match content_types {
+            [only] if !only.contains(&b',') => {
+                let media_type = only.split(|byte| *byte == b';').next().unwrap_or_default();
+                let media_type = media_type.trim_ascii().to_ascii_lowercase();
+                media_type.ends_with(b"/json") || media_type.ends_with(b"+json")
+            }
+            _ => false,
         };
-        Some(Self { format, reported: Reported::default() })
+        Some(Self { format: Format::Unknown, is_one_text, reported: Reported::default() })
     }
 
     /// Reads the next chunk.
-    pub fn feed(&mut self, chunk: &[u8]) {
-        match &mut self.format {
-            Format::Json(scanner) => scanner.feed(chunk, &mut self.reported),
-            Format::Events(events) => events.feed(chunk, &mut self.reported),
+    pub fn feed(&mut self, mut chunk: &[u8]) {
+        if matches!(self.format, Format::Unknown) {
+            let is_before =
+                |byte: &u8| byte.is_ascii_whitespace() || BYTE_ORDER_MARK.contains(byte);
+            let Some(start) = chunk.iter().position(|byte| !is_before(byte)) else { return };
+            chunk = chunk.get(start..).unwrap_or_default();
+            self.format = match chunk.first() {
+                Some(b'{' | b'[') => Format::Json(Scanner::default()),
+                // The names of fields: data, event, id, retry, and nothing in front of a comment.
+                Some(b'd' | b'e' | b'i' | b'r' | b':') => Format::Events(Events::default()),
+                _ => Format::Other,
+            };
         }
+        match &mut self.format {
+            Format::Json(scanner) => {
+                let mut rest = scanner.feed(chunk, &mut self.reported).trim_ascii_start();
+                while let Some(first) = rest.first() {
+                    self.is_one_text = false;
+                    if !matches!(first, b'{' | b'[') {
+                        self.format = Format::Other;
+                        return;
+                    }
+                    scanner.restart();
+                    rest = scanner.feed(rest, &mut self.reported).trim_ascii_start();
+                }
+            }
+            Format::Events(events) => events.feed(chunk, &mut self.reported),
+            Format::Unknown | Format::Other => {}
+        }
+    }
+
+    /// Whether the next chunk may say something.
+    pub const fn reads_on(&self) -> bool {
+        !matches!(self.format, Format::Other)
     }
 
     /// Whether no more usage can come: the last event of a stream is there, or the whole JSON text.
     pub fn is_final(&self) -> bool {
         match &self.format {
-            Format::Json(scanner) => scanner.has_ended(),
+            Format::Json(scanner) => self.is_one_text && scanner.has_ended(),
             Format::Events(events) => events.is_done() || self.reported.is_final(),
+            Format::Unknown | Format::Other => false,
         }
     }
 

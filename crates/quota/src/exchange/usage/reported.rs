@@ -6,6 +6,7 @@
 //! | OpenAI: responses | `usage`; in a stream below `response` | `input_tokens`, cached ones included |
 //! | Anthropic | `usage`; in a stream first below `message`, then cumulative at the top | `input_tokens`, to which tokens written to and read from the cache are added |
 //! | Gemini | `usageMetadata`, in a stream of every event or list element, cumulative | `promptTokenCount`, cached ones included |
+//! | Gemini: interactions | `usage`; in a stream below `interaction` | `total_input_tokens`, cached ones included |
 //!
 //! `usage` anywhere else, such as in `choices` or in a text that the model wrote, does not count.
 
@@ -38,19 +39,74 @@ pub(super) struct Reported {
     /// Gemini: reasoning, not in its candidates.
     thoughts: Option<u64>,
     total: Option<u64>,
+    /// Anthropic: the sum of all iterations. The other numbers lack compactions and advisors.
+    iterations: TokenSum,
+    /// OpenAI: models that ran as tools, in none of the other numbers.
+    tools: TokenSum,
     /// Whether the latest usage states no total above 0.
     total_is_outdated: bool,
     ends: Ends,
-    /// What the scanner reads: a sign of the end, else a usage.
-    sign: Option<Sign>,
+    /// What the scanner reads.
+    member: Member,
+}
+
+/// A member that counts.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Member {
+    #[default]
+    Usage,
+    /// The usages of tools, by their names.
+    Tools,
+    /// The usage of one tool.
+    Tool,
+    Sign(Sign),
+}
+
+/// The sum of several usages, with Anthropic's or OpenAI's names.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct TokenSum {
+    /// Cached ones included.
+    input: u64,
+    cached: u64,
+    output: u64,
+}
+
+impl TokenSum {
+    fn of<'v>(usages: impl IntoIterator<Item = &'v Value>) -> Self {
+        let mut sum = Self::default();
+        for usage in usages {
+            let count = |name| usage.get(name).and_then(whole).unwrap_or_default();
+            let mut add = |field: fn(&mut Self) -> &mut u64, name| {
+                let field = field(&mut sum);
+                *field = field.saturating_add(count(name)).min(MAX_UNITS);
+            };
+            add(|sum| &mut sum.input, "input_tokens");
+            add(|sum| &mut sum.input, "cache_creation_input_tokens");
+            add(|sum| &mut sum.input, "cache_read_input_tokens");
+            add(|sum| &mut sum.cached, "cache_read_input_tokens");
+            add(|sum| &mut sum.cached, "cached_tokens");
+            add(|sum| &mut sum.output, "output_tokens");
+        }
+        sum
+    }
+
+    /// Takes the place of an earlier sum, unless it says nothing.
+    fn replace(&mut self, later: Self) {
+        if later != Self::default() {
+            *self = later;
+        }
+    }
 }
 
 type CountField = fn(&mut Reported) -> &mut Option<u64>;
 
 /// The path of each number in a `usage` object, as a JSON pointer.
-const FIELDS: [(&str, CountField); 15] = [
+const FIELDS: [(&str, CountField); 22] = [
     ("/prompt_tokens", |r| &mut r.prompt),
     ("/prompt_tokens_details/cached_tokens", |r| &mut r.cached),
+    // DeepSeek and Moonshot.
+    ("/prompt_cache_hit_tokens", |r| &mut r.cached),
+    ("/cached_tokens", |r| &mut r.cached),
     ("/completion_tokens", |r| &mut r.output),
     ("/input_tokens", |r| &mut r.input),
     ("/input_tokens_details/cached_tokens", |r| &mut r.cached),
@@ -64,6 +120,11 @@ const FIELDS: [(&str, CountField); 15] = [
     ("/candidatesTokenCount", |r| &mut r.output),
     ("/thoughtsTokenCount", |r| &mut r.thoughts),
     ("/totalTokenCount", |r| &mut r.total),
+    ("/total_input_tokens", |r| &mut r.prompt),
+    ("/total_cached_tokens", |r| &mut r.cached),
+    ("/total_tool_use_tokens", |r| &mut r.tool_use),
+    ("/total_output_tokens", |r| &mut r.output),
+    ("/total_thought_tokens", |r| &mut r.thoughts),
 ];
 
 impl Reported {
@@ -73,32 +134,62 @@ impl Reported {
     }
 
     pub(super) fn usage(&self) -> TokenUsage {
+        let Self { iterations, tools, .. } = *self;
         // Some servers state both, and leave one at zero.
         let has_prompt = self.prompt.is_some_and(|prompt| prompt > 0 || self.input.is_none());
         // OpenAI's details say that the input contains them, whatever stands beside.
         let caches = match self.cached {
-            None | Some(0) if !has_prompt => sum([self.cache_creation, self.cache_read, None]),
+            None | Some(0) if !has_prompt => sum([self.cache_creation, self.cache_read]),
             _ => None,
         };
         let input = match has_prompt {
-            true => sum([self.prompt, self.tool_use, None]),
-            false => self.input.and_then(|_| sum([self.input, caches, None])),
+            true => sum([self.prompt, self.tool_use]),
+            false => self.input.and_then(|_| sum([self.input, caches])),
         };
-        let cached = self.cached.max(self.cache_read);
-        let output = sum([self.output, self.thoughts, None]);
-        // A total of an earlier event, or without the caches, is no more than a lower bound.
-        let least = (self.total_is_outdated || caches.is_some()).then(|| sum([input, output, None]));
+        let input = sum([input.max(positive(iterations.input)), positive(tools.input)]);
+        let cached = self.cached.max(self.cache_read).max(positive(iterations.cached));
+        let cached = sum([cached, positive(tools.cached)]);
+        let output = sum([self.output, self.thoughts]).max(positive(iterations.output));
+        let output = sum([output, positive(tools.output)]);
+        let total = self.total.and_then(|total| {
+            let total = sum([Some(total), sum([Some(tools.input), Some(tools.output)])]);
+            // Without the caches, or of an earlier event, it is no more than a lower bound.
+            let is_bound = self.total_is_outdated || caches.is_some();
+            if is_bound { total.max(sum([input, output])) } else { total }
+        });
         TokenUsage {
             input,
             cached_input: cached.map(|cached| cached.min(input.unwrap_or(cached))),
             output,
-            total: self.total.map(|total| total.max(least.flatten().unwrap_or_default())),
+            total,
+        }
+    }
+
+    fn read(&mut self, object: &Value) {
+        self.ends.usage();
+        let states_total = |path| object.pointer(path).and_then(whole).is_some_and(|n| n > 0);
+        self.total_is_outdated =
+            !["/total_tokens", "/totalTokenCount"].into_iter().any(states_total);
+        for (path, field) in FIELDS {
+            if let Some(number) = object.pointer(path).and_then(whole) {
+                let known = field(self);
+                if number > 0 || known.is_none() {
+                    *known = Some(number);
+                }
+            }
+        }
+        if let Some(Value::Array(iterations)) = object.get("iterations") {
+            self.iterations.replace(TokenSum::of(iterations));
         }
     }
 }
 
+fn positive(tokens: u64) -> Option<u64> {
+    (tokens > 0).then_some(tokens)
+}
+
 /// The sum of the numbers that are known, at most [`MAX_UNITS`].
-fn sum(numbers: [Option<u64>; 3]) -> Option<u64> {
+fn sum(numbers: [Option<u64>; 2]) -> Option<u64> {
     let known = numbers.into_iter().flatten();
     known.reduce(|a, b| a.saturating_add(b).min(MAX_UNITS))
 }
@@ -113,17 +204,22 @@ impl Target for Reported {
     }
 
     fn role(&mut self, key: &str, level: Level) -> Role {
-        self.sign = Sign::named(key, level);
         if level == Level::Element {
             self.ends.content();
         }
-        match (self.sign, key, level) {
-            (Some(sign), ..) => Role::Wanted(sign.longest()),
-            (_, "usage" | "usageMetadata", Level::Outer | Level::Inner) => Role::Wanted(MAX_OBJECT),
-            (_, "response" | "message", Level::Outer) => Role::Entered,
-            (_, "candidates", Level::Outer) => Role::Listed,
-            _ => Role::Skipped,
+        if let Some(sign) = Sign::named(key, level) {
+            self.member = Member::Sign(sign);
+            return Role::Wanted(sign.longest());
         }
+        self.member = match (key, level) {
+            ("usage" | "usageMetadata", Level::Outer | Level::Inner) => Member::Usage,
+            ("tool_usage", Level::Outer | Level::Inner) => Member::Tools,
+            ("svg_usage", Level::Outer) => Member::Tool,
+            ("response" | "message" | "interaction", Level::Outer) => return Role::Entered,
+            ("candidates", Level::Outer) => return Role::Listed,
+            _ => return Role::Skipped,
+        };
+        Role::Wanted(MAX_OBJECT)
     }
 
     fn begin(&mut self) {
@@ -135,7 +231,8 @@ impl Target for Reported {
     }
 
     fn found(&mut self, value: Option<&[u8]>) {
-        if let Some(sign) = self.sign {
+        let member = self.member;
+        if let Member::Sign(sign) = member {
             return self.ends.read(sign, value);
         }
         // Every event of a stream may have `"usage": null`.
@@ -144,16 +241,12 @@ impl Target for Reported {
         else {
             return;
         };
-        self.ends.usage();
-        let states_total = |path| object.pointer(path).and_then(whole).is_some_and(|n| n > 0);
-        self.total_is_outdated = !["/total_tokens", "/totalTokenCount"].into_iter().any(states_total);
-        for (path, field) in FIELDS {
-            if let Some(number) = object.pointer(path).and_then(whole) {
-                let known = field(self);
-                if number > 0 || known.is_none() {
-                    *known = Some(number);
-                }
+        match (member, &object) {
+            (Member::Tool, tool) => self.tools.replace(TokenSum::of([tool])),
+            (Member::Tools, Value::Object(tools)) => {
+                self.tools.replace(TokenSum::of(tools.values()));
             }
+            (_, usage) => self.read(usage),
         }
     }
 }

@@ -110,10 +110,11 @@ impl Scanner {
         self.record.bytes.capacity()
     }
 
-    pub(super) fn feed(&mut self, mut chunk: &[u8], target: &mut impl Target) {
+    /// Reads the next chunk. Returns what follows the end of the text.
+    pub(super) fn feed<'c>(&mut self, mut chunk: &'c [u8], target: &mut impl Target) -> &'c [u8] {
         while let Some((&byte, rest)) = chunk.split_first() {
             if self.container == Container::After {
-                return;
+                return chunk;
             }
             if self.text == StringState::Inside && !self.record.is_on {
                 let skipped = memchr::memchr2(b'"', b'\\', chunk).unwrap_or(chunk.len());
@@ -132,6 +133,7 @@ impl Scanner {
                 }
             }
         }
+        chunk
     }
 
     fn character(&mut self, byte: u8, target: &mut impl Target) {

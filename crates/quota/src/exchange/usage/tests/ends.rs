@@ -1,8 +1,7 @@
 //! The event that ends a stream, and what does not end it.
 
-use super::{EVENTS, JSON};
+use super::{EVENTS, JSON, usage_reader};
 use crate::config::Measure;
-use crate::exchange::usage::UsageReader;
 
 /// What a client pays that leaves when so much of a body has come: no usage, more than is known, or
 /// just the tokens that were read.
@@ -14,7 +13,7 @@ enum Paid {
 }
 
 fn paid(content_type: &str, chunks: &[&[u8]]) -> Paid {
-    let mut reader = UsageReader::new(Some(content_type.as_bytes()), None).unwrap();
+    let mut reader = usage_reader(content_type);
     chunks.iter().for_each(|chunk| reader.feed(chunk));
     match (Measure::Total.units(&reader.usage()), reader.is_final()) {
         (None, _) => Paid::Missing,
@@ -85,6 +84,15 @@ fn anthropic_ends_with_message_stop() {
     ends(EVENTS, before, "event: message_stop\ndata: {\"type\":\"message_stop\"}\n\n", 2, 12);
 }
 
+#[test]
+fn gemini_interactions_end_with_their_last_type() {
+    let before = "data: {\"event_type\":\"interaction.created\",\"interaction\":{}}\n\n\
+        data: {\"event_type\":\"step.stop\",\"index\":0,\"usage\":{\"total_tokens\":9}}\n\n";
+    let last = "event: interaction.completed\ndata: {\"event_type\":\"interaction.completed\",\
+        \"interaction\":{\"usage\":{\"total_tokens\":12}}}\n\n";
+    ends(EVENTS, before, last, 2, 12);
+}
+
 fn gemini(candidates: &str, tokens: u64) -> String {
     let usage = format!("\"usageMetadata\":{{\"totalTokenCount\":{tokens}}}");
     format!("data: {{\"candidates\":[{candidates}],{usage}}}\r\n\r\n")
@@ -118,7 +126,8 @@ fn stream_with_several_candidates_ends_with_its_body() {
 
 #[test]
 fn content_after_an_end_takes_it_back() {
-    let zeros = "data: {\"choices\":[],\"usage\":{\"prompt_tokens\":0,\"completion_tokens\":0}}\n\n";
+    let zeros =
+        "data: {\"choices\":[],\"usage\":{\"prompt_tokens\":0,\"completion_tokens\":0}}\n\n";
     assert_eq!(paid(EVENTS, &[zeros.as_bytes()]), Paid::AtLeast(0), "before the first choice");
     let body = format!("{zeros}{TEXT}");
     assert_eq!(paid(EVENTS, &[body.as_bytes()]), Paid::AtLeast(0));

@@ -126,7 +126,11 @@ fn zeros_of_another_format_hide_nothing() {
         r#"{"usage":{"input_tokens":9,"output_tokens":3,"prompt_tokens":0,"completion_tokens":0,"total_tokens":0}}"#,
     ] {
         let usage = read(JSON, body);
-        assert_eq!((usage.input, usage.output, usage.total), (Some(9), Some(3), Some(12)), "{body}");
+        assert_eq!(
+            (usage.input, usage.output, usage.total),
+            (Some(9), Some(3), Some(12)),
+            "{body}"
+        );
     }
     let caches = r#"{"usage":{"prompt_tokens":9,"prompt_tokens_details":{"cached_tokens":0},
         "cache_read_input_tokens":4,"completion_tokens":3}}"#;
@@ -217,7 +221,8 @@ fn only_whole_numbers_in_range_count() {
             r#"[{{"usage": {{"prompt_tokens": 5}}}}, {{"usage": {{"prompt_tokens": {number}}}}}]"#
         );
         // 1e999 is not JSON for the reader, so its whole object is ignored.
-        assert_eq!(read(JSON, later).input, expected.or(Some(5)), "{number}");
+        let expected = expected.filter(|number| *number > 0).or(Some(5));
+        assert_eq!(read(JSON, later).input, expected, "{number}");
     }
     let most = u64::pow(2, 53) - 1;
     let body =
@@ -226,36 +231,108 @@ fn only_whole_numbers_in_range_count() {
 }
 
 #[test]
-fn headers_say_what_can_be_read() {
-    let reads = |content_type: Option<&str>, encoding: Option<&str>| {
-        UsageReader::new(content_type.map(str::as_bytes), encoding.map(str::as_bytes)).is_some()
-    };
-    for content_type in [
-        "application/json",
-        "Application/JSON ; charset=utf-8",
-        "application/problem+json",
-        "text/json",
-        "text/event-stream; charset=utf-8",
-        "TEXT/event-stream",
+fn only_compressed_bodies_are_not_read() {
+    let reads = |encoding: &str| UsageReader::new(&[], encoding.as_bytes()).is_some();
+    assert!(reads("") && reads(" Identity "));
+    for encoding in ["gzip", "br", "zstd", "deflate", "gzip, identity", "\u{ff}"] {
+        assert!(!reads(encoding), "{encoding}");
+    }
+    assert_eq!(UsageReader::new(&[], b"").unwrap().usage(), TokenUsage::default());
+}
+
+#[test]
+fn first_bytes_say_the_format() {
+    let json = r#"{"usage":{"prompt_tokens":9,"completion_tokens":3}}"#;
+    let events = format!("data: {json}\n\ndata: [DONE]\n\n");
+    for content_types in [
+        &[][..],
+        &[""],
+        &["text/plain"],
+        &["application/json", "application/json"],
+        &["text/event-stream, application/json"],
+        &["application/x-ndjson"],
+        &["application/json"],
+        &["text/event-stream"],
     ] {
-        assert!(reads(Some(content_type), None), "{content_type}");
-        assert!(reads(Some(content_type), Some(" Identity ")), "{content_type}");
-        assert!(reads(Some(content_type), Some("")), "{content_type}");
-        for encoding in ["gzip", "br", "zstd", "deflate", "gzip, identity", "\u{ff}"] {
-            assert!(!reads(Some(content_type), Some(encoding)), "{encoding}");
+        let content_types: Vec<Vec<u8>> =
+            content_types.iter().map(|t| t.as_bytes().to_vec()).collect();
+        let is_one_text = content_types == [b"application/json".to_vec()];
+        let first = format!("{}\n", r#"{"a":"}","usage":null}"#);
+        for (body, is_final) in [
+            (json.to_owned(), is_one_text),
+            (format!(" \r\n[{json}]\n"), is_one_text),
+            // Lines of JSON: nobody knows which one is the last.
+            (format!("{first}{json}"), false),
+            (format!("{first}{json}\r\n"), false),
+            (format!("{first}{json}\n{}", &json[..9]), false),
+            (events.clone(), true),
+            (format!(": comment\n\n{events}"), true),
+            (format!("event: x\n{events}"), true),
+            (format!("id: 1\nretry: 1\n{events}"), true),
+        ] {
+            let mut reader = UsageReader::new(&content_types, b"").unwrap();
+            body.as_bytes().chunks(5).for_each(|chunk| reader.feed(chunk));
+            assert_eq!(reader.usage(), usage(9, None, 3, None), "{body}");
+            assert_eq!((reader.is_final(), reader.reads_on()), (is_final, true), "{body}");
+        }
+        for (body, expected) in [
+            ("\x1f\u{8b}".to_owned(), None),
+            (format!("<p>{json}"), None),
+            (format!("\"{json}"), None),
+            (format!("{json} and more {json}"), Some(9)),
+        ] {
+            let mut reader = UsageReader::new(&content_types, b"").unwrap();
+            reader.feed(body.as_bytes());
+            assert_eq!(reader.usage().input, expected, "{body}");
+            assert!(!reader.reads_on() && !reader.is_final(), "{body}");
         }
     }
-    for content_type in [
-        "",
-        "text/plain",
-        "text/html; x=/json",
-        "application/jsonl",
-        "application/x-ndjson",
-        "json",
-    ] {
-        assert!(!reads(Some(content_type), None), "{content_type}");
+}
+
+#[test]
+fn tokens_of_iterations_and_tools_count() {
+    // A compaction and an advisor are in none of the other numbers; messages are.
+    let anthropic = r#"{"type":"message","usage":{"input_tokens":23,"output_tokens":10,"iterations":[
+        {"type":"compaction","input_tokens":180,"cache_read_input_tokens":20,"output_tokens":35},
+        {"type":"message","input_tokens":23,"output_tokens":10},
+        {"type":"advisor_message","model":"m","input_tokens":5,"cache_creation_input_tokens":2,"output_tokens":4}]}}"#;
+    assert_eq!(read(JSON, anthropic), usage(230, 20, 49, None));
+    let openai = |tokens: u64| {
+        format!(
+            r#"{{"response":{{"usage":{{"input_tokens":9,"output_tokens":3,"total_tokens":12}},"tool_usage":{{
+            "image_gen":{{"input_tokens":{tokens},"cached_tokens":{tokens},"output_tokens":{},"total_tokens":{}}},
+            "web_search":{{"num_requests":2}}}}}}}}"#,
+            2 * tokens,
+            3 * tokens
+        )
+    };
+    assert_eq!(read(JSON, openai(0)), usage(9, None, 3, 12));
+    assert_eq!(read(JSON, openai(100)), usage(109, 100, 203, 312));
+    assert_eq!(read(JSON, format!("[{},{}]", openai(100), openai(0))), usage(109, 100, 203, 312));
+    let svg = r#"{"usage":{"input_tokens":9,"output_tokens":3,"total_tokens":12},
+        "svg_usage":{"model":"m","input_tokens":4,"output_tokens":5,"reasoning_tokens":1,"total_tokens":9}}"#;
+    assert_eq!(read(JSON, svg), usage(13, None, 8, 21));
+}
+
+#[test]
+fn other_names_of_cached_tokens() {
+    for name in ["prompt_cache_hit_tokens", "cached_tokens"] {
+        let body = format!(
+            r#"{{"usage":{{"prompt_tokens":9,"completion_tokens":3,"total_tokens":12,"{name}":4,
+            "prompt_cache_miss_tokens":5}}}}"#
+        );
+        assert_eq!(read(JSON, body), usage(9, 4, 3, 12), "{name}");
     }
-    assert!(!reads(None, None));
-    let unread = UsageReader::new(Some(b"text/event-stream"), None).unwrap();
-    assert_eq!(unread.usage(), TokenUsage::default());
+}
+
+#[test]
+fn gemini_interactions() {
+    let numbers = r#""usage":{"total_input_tokens":7,"total_cached_tokens":2,"total_tool_use_tokens":1,
+        "total_output_tokens":20,"total_thought_tokens":22,"total_tokens":50}"#;
+    let numbers = numbers.replace(['\n', ' '], "");
+    assert_eq!(read(JSON, format!(r#"{{"id":"v1_x",{numbers}}}"#)), usage(8, 2, 42, 50));
+    let event = format!(
+        "event: interaction.completed\ndata: {{\"event_type\":\"interaction.completed\",\"interaction\":{{{numbers}}}}}\n\n"
+    );
+    assert_eq!(read(EVENTS, event), usage(8, 2, 42, 50));
 }

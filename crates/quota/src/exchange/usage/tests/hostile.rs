@@ -2,7 +2,7 @@
 
 use std::iter::{once, repeat_n};
 
-use super::{EVENTS, JSON};
+use super::{EVENTS, JSON, usage_reader};
 use crate::exchange::usage::{BodyNumber, Format, MAX_OBJECT, UsageReader};
 
 const CHUNK: usize = 64 * 1024;
@@ -16,6 +16,7 @@ impl UsageReader {
         match &self.format {
             Format::Json(scanner) => scanner.kept(),
             Format::Events(events) => events.kept(),
+            Format::Unknown | Format::Other => 0,
         }
     }
 }
@@ -29,7 +30,7 @@ fn feed(
     most: usize,
 ) -> UsageReader {
     let filling = filling.repeat(CHUNK / filling.len());
-    let mut reader = UsageReader::new(Some(content_type.as_bytes()), None).unwrap();
+    let mut reader = usage_reader(content_type);
     for chunk in once(start).chain(repeat_n(&*filling, chunks)).chain(once(end)) {
         reader.feed(chunk.as_bytes());
         assert!(reader.kept() <= most, "{start} {}", reader.kept());
@@ -89,7 +90,7 @@ fn a_usage_object_that_is_too_long_is_ignored() {
         format!("{{\"usage\": {start}{}\"}}}}", "x".repeat(size - start.len() - 2))
     };
     for (size, expected) in [(MAX_OBJECT, Some(7)), (MAX_OBJECT + 1, None)] {
-        let mut reader = UsageReader::new(Some(b"application/json"), None).unwrap();
+        let mut reader = usage_reader(JSON);
         reader.feed(usage(size).as_bytes());
         assert_eq!(reader.usage().input, expected, "{size}");
     }
@@ -101,7 +102,7 @@ fn nesting_in_a_usage_object_ends_nowhere() {
         let body = format!(
             r#"{{"usage": {{"x": {nested}, "prompt_tokens": 7}}, "usage": {{"prompt_tokens": 8}}}}"#
         );
-        let mut reader = UsageReader::new(Some(b"application/json"), None).unwrap();
+        let mut reader = usage_reader(JSON);
         reader.feed(body.as_bytes());
         assert_ne!(reader.usage().input, Some(7), "deeper than the reader of such an object goes");
     }

@@ -13,11 +13,15 @@ use super::{TokenUsage, UsageReader};
 const JSON: &str = "application/json";
 const EVENTS: &str = "text/event-stream";
 
+fn usage_reader(content_type: &str) -> UsageReader {
+    UsageReader::new(&[content_type.as_bytes().to_vec()], b"").unwrap()
+}
+
 /// The usage in a body. Reads it whole, cut at every byte, and byte by byte.
 fn read(content_type: &str, body: impl AsRef<[u8]>) -> TokenUsage {
     let body = body.as_ref();
     let read = |chunks: &mut dyn Iterator<Item = &[u8]>| {
-        let mut reader = UsageReader::new(Some(content_type.as_bytes()), None).unwrap();
+        let mut reader = usage_reader(content_type);
         chunks.for_each(|chunk| reader.feed(chunk));
         reader.usage()
     };

@@ -28,7 +28,6 @@ fn usage_counts_in_three_places() {
         (r#"{"usage_": {"prompt_tokens": 7}, "usa": {"prompt_tokens": 7}}"#, None),
         (r#""usage": {"prompt_tokens": 7}"#, None),
         (r#"7 {"usage": {"prompt_tokens": 7}}"#, None),
-        (r#"{} {"usage": {"prompt_tokens": 7}}"#, None),
         ("\u{feff} {\"usage\": {\"prompt_tokens\": 7}}", Some(7)),
     ] {
         assert_eq!(input(JSON, body), expected, "{body}");
