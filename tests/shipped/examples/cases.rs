@@ -69,6 +69,7 @@ fn fifth_request_of_a_team_at_once_is_refused() -> Result<()> {
     let mut client = example.client()?;
     let refused = client.send(&question("blue", 1)?)?;
     assert_eq!((refused.status, refused.header("retry-after")), (429, None));
+    assert_eq!(refused.header("x-should-retry"), Some("false"), "no client sleeps for weeks");
     assert_eq!(client.send(&question("red", 1)?)?.status, 200, "another team");
     for client in &mut running {
         assert_eq!(client.finish()?.status, 200);
