@@ -61,6 +61,20 @@ fn request_waits_for_its_body() {
 }
 
 #[test]
+fn first_64_kib_of_a_body_are_read_whatever_its_pieces() {
+    let envoy = Envoy::start(1, &behind_cluster(&policy("p", 900, BY_BODY), "", ""));
+    let body = format!("{{\"max_tokens\": 300, \"prompt\": \"{}\"}}", "a".repeat(64 << 10));
+    for (number, pieces) in [vec![&*body], vec![&body[..9], &body[9..]]].iter().enumerate() {
+        let stream = envoy.request(0, Request::get("/").with_body());
+        stream.request_body(pieces, true);
+        let call = envoy.callout(number);
+        assert!(call.body.contains(r#""want":300"#), "{}", call.body);
+        envoy.end_callout(call.number, 0, OK, &grant(300, 300, 900));
+        assert_eq!(stream.status(), 0);
+    }
+}
+
+#[test]
 fn buffer_holds_as_much_of_a_body_as_is_read() {
     let envoy = Envoy::start(1, &in_memory("buffer", &policy("p", 9, BY_BODY), "", ""));
     // To Envoy, 0 means no limit.

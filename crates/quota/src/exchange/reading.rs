@@ -67,10 +67,14 @@ impl BodyReading {
     /// The next chunk of the body. Returns how far the body was read, if nothing more of it is
     /// needed.
     pub(super) fn feed(&mut self, chunk: &[u8], end: bool) -> Option<BodyExtent> {
-        let Some(left) = self.left.checked_sub(chunk.len()) else { return Some(BodyExtent::Part) };
-        self.left = left;
+        // Hosts hand over chunks of any size, so all of them read the same bytes.
+        let read = chunk.get(..self.left).unwrap_or(chunk);
+        self.left = self.left.saturating_sub(read.len());
         for wanted in &mut self.members {
-            wanted.member.feed(chunk);
+            wanted.member.feed(read);
+        }
+        if read.len() < chunk.len() {
+            return Some(BodyExtent::Part);
         }
         end.then_some(BodyExtent::Whole)
     }

@@ -243,7 +243,7 @@ fn usage_of_the_event_that_ends_a_stream_counts_although_the_client_leaves() {
     let text = b"data: {\"choices\":[{}],\"usage\":{\"total_tokens\":5}}\n\n";
     assert_eq!(left_after(text), nothing, "more may have come");
     for last in [
-        &b"data: {\"choices\":[],\"usage\":{\"total_tokens\":5}}\n\n"[..],
+        &b"data: {\"choices\":[{}]}\n\ndata: {\"choices\":[],\"usage\":{\"total_tokens\":5}}\n\n"[..],
         b"data: {\"choices\":[{}],\"usage\":{\"total_tokens\":5}}\n\ndata: [DONE]\n\n",
     ] {
         assert_eq!(left_after(last), [-15]);
@@ -512,10 +512,16 @@ fn part_of_a_body_reserves_at_least_the_default() {
         format!(r#"{{"max_tokens": {number}, "prompt": "{}"}}"#, "a".repeat(MAX_REQUEST_BODY))
     };
     for (number, expected) in [(7, 20), (30, 30), (99, 40)] {
-        assert_eq!(reserved(long(number).as_bytes(), 1000, false), expected, "too long");
-        assert_eq!(reserved(long(number).as_bytes(), 100_000, false), 20, "in one chunk");
+        for size in [1000, MAX_REQUEST_BODY, 100_000] {
+            assert_eq!(reserved(long(number).as_bytes(), size, false), expected, "by {size}");
+        }
         let late = format!(r#"{{"max_tokens": {number}, "#);
         assert_eq!(reserved(late.as_bytes(), 100, true), expected, "late");
+    }
+    // What is read ends within this number.
+    let cut = format!(r#"{{"max_tokens": {}30}}"#, " ".repeat(MAX_REQUEST_BODY - 16));
+    for size in [1, 100_000] {
+        assert_eq!(reserved(cut.as_bytes(), size, false), 20, "by {size}");
     }
 }
 
