@@ -50,11 +50,12 @@ fn usage_in_pieces_of_a_body_is_the_cost() {
 }
 
 #[test]
-fn other_bodies_are_not_fetched() {
+fn other_bodies_are_not_fetched_after_their_first_bytes() {
     start();
     response_head(2, "text/html");
-    let before = host(|h| h.made);
     response_body(2, "<html>", false);
+    let before = host(|h| h.made);
+    response_body(2, "{\"usage\": {\"total_tokens\": 1}}", false);
     assert_eq!(host(|h| h.made), before);
     end(2);
     assert_eq!(correction("refunds").as_deref(), Some("3"));
