@@ -301,6 +301,23 @@ fn warns_of_a_local_share_without_local_counting() {
 }
 
 #[test]
+fn warns_of_a_scheme_that_an_expression_cannot_match() {
+    let matching = |regex: &str| {
+        let header = json!({"name": "Authorization", "regex": regex});
+        json!({"policies": policy(json!({"match": {"headers": [header]}}))})
+    };
+    expect(
+        matching("bearer sk-.*"),
+        &[
+            "policies[0].match.headers[0].regex: matches nothing: however a client writes the scheme, \
+           it is compared as Bearer",
+        ],
+    );
+    expect(matching("Bearer sk-.*"), &[]);
+    expect(matching("(?i)bearer sk-.*"), &[]);
+}
+
+#[test]
 fn warns_of_misspelled_placeholders() {
     let body = "{policy} {retry-after} { quota } {Policy} {limit} {} {\"a\": {retryafter}} {";
     let headers = json!({"x-policy": "{polcy}"});

@@ -185,9 +185,9 @@ impl<'c> Facts<'c> {
     }
 
     /// All values of the header with this lower-case name, in their order, empty ones included,
-    /// without surrounding spaces and tabs.
+    /// without surrounding spaces and tabs. [Credentials](super::credentials) have one spelling.
     pub(crate) fn header(&self, name: &str) -> HeaderValues<'c> {
-        self.request.header(name).trimmed()
+        self.request.header(name).spelt(name)
     }
 
     /// All values of the query parameter with this decoded name, decoded, in their order, empty

@@ -1,12 +1,13 @@
 //! Which requests a policy applies to.
 
+use std::borrow::Cow;
 use std::slice;
 
 use regex_lite::Regex;
 
 use crate::request::facts::Facts;
 use crate::request::network::Network;
-use crate::request::path;
+use crate::request::{credentials, path};
 
 /// Longest text, in bytes, that an expression is matched against. Matching may cost 125 ns a byte,
 /// before any quota is checked.
@@ -94,6 +95,8 @@ pub(crate) enum ValuePattern {
     Exact(Box<str>),
     /// The beginning of a value.
     Prefix(Box<str>),
+    /// The beginning of a value in any case: the scheme of credentials, or a part of it.
+    Scheme(Box<str>),
     /// A whole value as an expression.
     Regex(WholeRegex),
     /// There is one, even if it is empty.
@@ -221,6 +224,21 @@ fn are_too_long(texts: &[impl AsRef<[u8]>]) -> bool {
 }
 
 impl ValuePattern {
+    /// The same for values that are [credentials].
+    pub(crate) fn of_credentials(self) -> Self {
+        let text = |spelt: Cow<'_, [u8]>| Box::from(String::from_utf8_lossy(&spelt));
+        match self {
+            Self::Exact(exact) => {
+                Self::Exact(text(credentials::normalize(exact.as_bytes().into())))
+            }
+            Self::Prefix(prefix) => match credentials::normalize_prefix(&prefix) {
+                Some(spelt) => Self::Prefix(text(spelt)),
+                None => Self::Scheme(prefix),
+            },
+            other => other,
+        }
+    }
+
     fn is_in_doubt(&self, values: &[impl AsRef<[u8]>]) -> bool {
         matches!(self, Self::Regex(_)) && are_too_long(values)
     }
@@ -231,6 +249,10 @@ impl ValuePattern {
             Self::Prefix(text) => {
                 values.iter().any(|value| value.as_ref().starts_with(text.as_bytes()))
             }
+            Self::Scheme(text) => values.iter().any(|value| {
+                let begins = value.as_ref().get(..text.len());
+                begins.is_some_and(|begins| begins.eq_ignore_ascii_case(text.as_bytes()))
+            }),
             Self::Regex(regex) => regex.matches_any(values, doubt),
             Self::Present => !values.is_empty(),
             Self::Absent => values.is_empty(),

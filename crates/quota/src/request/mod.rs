@@ -1,10 +1,11 @@
 //! Requests: their facts, identities, conditions and partitions.
 
 use std::borrow::Cow;
-use std::slice;
+use std::{mem, slice};
 
 pub(crate) mod allowance;
 pub mod continuity;
+pub(crate) mod credentials;
 pub(crate) mod fact;
 pub(crate) mod facts;
 pub(crate) mod host;
@@ -74,12 +75,18 @@ impl<'r> HeaderValues<'r> {
         }
     }
 
-    /// Without the spaces and tabs around each value.
-    fn trimmed(mut self) -> Self {
+    /// Each value in the spelling of the header with this lower-case name.
+    pub(crate) fn spelt(mut self, name: &str) -> Self {
+        let spell = |value: &mut Cow<'r, [u8]>| {
+            pairs::trim_value(value);
+            if credentials::are_in(name) {
+                *value = credentials::normalize(mem::take(value));
+            }
+        };
         match &mut self {
             Self::None => {}
-            Self::One(value) => pairs::trim_value(value),
-            Self::Several(values) => values.iter_mut().for_each(pairs::trim_value),
+            Self::One(value) => spell(value),
+            Self::Several(values) => values.iter_mut().for_each(spell),
         }
         self
     }

@@ -62,6 +62,11 @@ impl Secret {
     pub fn new(label: &str, value: Vec<u8>) -> Result<Self, NameError> {
         let label =
             encoded_label(label).ok_or_else(|| NameError::UnknownLabel(label.to_owned()))?;
+        let value = match source::kind_of_label(&label) {
+            // No error shows a secret. Values of the sources that may be secret are all accepted.
+            Some(kind) => (kind.spell)(&label, value).unwrap_or_default(),
+            None => value,
+        };
         if value.is_empty() { Err(NameError::NoValue(label)) } else { Ok(Self { label, value }) }
     }
 }
@@ -247,10 +252,8 @@ impl NamedEntry {
         }
         let decoded = percent::decode(value.as_bytes());
         let value = match (source::kind_of_label(&label), label.as_str()) {
-            (Some(kind), _) => (kind.spell)(decoded).map_err(|expected| NameError::Value {
-                label: label.clone(),
-                value: value.to_owned(),
-                expected,
+            (Some(kind), _) => (kind.spell)(&label, decoded).map_err(|expected| {
+                NameError::Value { label: label.clone(), value: value.to_owned(), expected }
             })?,
             // `normalize` decodes by itself.
             (None, "path") => path::without_slash(&path::normalize(value.as_bytes())).to_vec(),

@@ -3,8 +3,9 @@
 //! However the client wrote a value, the filter reads it as the upstream does:
 //!
 //! * cookies are separated by `;`, over all Cookie headers; the first `=` ends the name; spaces and
-//!   tabs around name and value, and one pair of quotes around the value, are removed; `%XX` in the
-//!   value is decoded, once. A piece without `=` is not a cookie. Names are compared as they are;
+//!   tabs around name and value, and one pair of quotes around the value, are removed; within the
+//!   quotes, `\141` and `\a` are an `a`, as Python reads them; `%XX` in the value is decoded, once.
+//!   A piece without `=` is not a cookie. Names are compared as they are;
 //! * query parameters are `application/x-www-form-urlencoded`: separated by `&`, with `+` for a
 //!   space and `%XX` decoded in names and values. A piece without `=` is a name with an empty
 //!   value.
@@ -20,7 +21,7 @@ pub(crate) fn cookies(headers: &[impl AsRef<[u8]>], name: &[u8]) -> impl Iterato
     let pieces = headers.iter().flat_map(|header| header.as_ref().split(|b| *b == b';'));
     pieces.filter_map(move |piece| {
         let (key, value) = split(piece, b'=')?;
-        (trim(key) == name).then(|| percent::decode(unquote(trim(value))))
+        (trim(key) == name).then(|| percent::decode(&unquote(trim(value))))
     })
 }
 
@@ -63,10 +64,27 @@ fn split(text: &[u8], at: u8) -> Option<(&[u8], &[u8])> {
     Some((before, after.get(1..)?))
 }
 
-fn unquote(text: &[u8]) -> &[u8] {
+fn unquote(text: &[u8]) -> Cow<'_, [u8]> {
     match text {
-        [b'"', within @ .., b'"'] => within,
-        text => text,
+        [b'"', within @ .., b'"'] if within.contains(&b'\\') => Cow::Owned(unescape(within)),
+        [b'"', within @ .., b'"'] => Cow::Borrowed(within),
+        text => Cow::Borrowed(text),
+    }
+}
+
+/// Replaces `\` and three octal digits by their byte, and `\` and any other byte by that byte.
+fn unescape(mut text: &[u8]) -> Vec<u8> {
+    let mut out = Vec::with_capacity(text.len());
+    loop {
+        let (byte, rest) = match text {
+            [b'\\', high @ b'0'..=b'3', middle @ b'0'..=b'7', low @ b'0'..=b'7', rest @ ..] => {
+                ((high - b'0') << 6 | (middle - b'0') << 3 | (low - b'0'), rest)
+            }
+            [b'\\', byte, rest @ ..] | [byte, rest @ ..] => (*byte, rest),
+            [] => return out,
+        };
+        out.push(byte);
+        text = rest;
     }
 }
 
@@ -99,6 +117,11 @@ mod tests {
             (&["sid=\"a\""], value("a")),
             (&["sid=%61"], value("a")),
             (&["sid=%2561"], value("%61")),
+            (&[r#"sid="\141""#], value("a")),
+            (&[r#"sid="\a""#], value("a")),
+            (&[r#"sid="\""#], value("\\")),
+            (&[r#"sid="\477\9""#], value("4779")),
+            (&[r"sid=\141"], value(r"\141")),
             (&["sid=a=b=="], value("a=b==")),
             (&["sid=a+b"], value("a+b")),
             (&["sid=\""], value("\"")),

@@ -34,6 +34,8 @@ pub(super) struct Needs {
     trailers: bool,
     /// Whether a policy reads bodies.
     bodies: bool,
+    /// A header with a hyphen in its name that an identity or a condition reads.
+    hyphenated: Option<String>,
     /// The cluster of its store.
     store: Option<String>,
     /// The fields that it writes for access logs.
@@ -61,6 +63,7 @@ pub(super) fn warnings(root: &Node, documents: Vec<(&str, Needs)>) -> Vec<Findin
         if let Some(chain) = Chain::around(&root, path, needs) {
             chain.order(&mut found);
             chain.tokens(&mut found);
+            chain.underscores(&mut found);
             chain.copies(&mut found);
             chain.log_fields(&logged, &mut found);
             if chain.needs.trailers {
@@ -113,6 +116,15 @@ impl Needs {
             self.nested.insert(filter.to_owned());
             let payload = names.first().and_then(|name| name.value.text());
             self.payloads.extend(payload.filter(|_| filter == JWT_AUTHN).map(str::to_owned));
+        }
+        let header = if at.path.starts_with("identities") {
+            at.get("header")
+        } else {
+            at.path.contains(".headers[").then(|| at.clone())
+        };
+        let name = header.and_then(|header| header.get("name")?.text());
+        if let Some(name) = name.filter(|name| name.contains('-')) {
+            self.hyphenated.get_or_insert_with(|| name.to_owned());
         }
         self.trailers |= at.get("response_trailer").is_some();
         self.bodies |= at.path.contains(".cost.settle[") && at.get("usage").is_some()
@@ -209,6 +221,23 @@ impl<'n> Chain<'n> {
                 names.join("`, `")
             );
             warn(found, &self.ours, text);
+        }
+    }
+
+    /// Whether a client can write a header by a name that the filter does not take for it, and some
+    /// upstreams do.
+    fn underscores(&self, found: &mut Vec<Finding>) {
+        let Some(name) = &self.needs.hyphenated else { return };
+        let options = self.manager.get("common_http_protocol_options");
+        let action = options.and_then(|options| options.get("headers_with_underscores_action"));
+        if action.is_none_or(|action| action.text() == Some("ALLOW")) {
+            let text = format!(
+                "policies read the header {name}, and upstreams behind CGI or WSGI (PHP, Python) take \
+                 {} for the same header, which no policy reads: write \
+                 `headers_with_underscores_action: REJECT_REQUEST` into common_http_protocol_options",
+                name.replace('-', "_")
+            );
+            warn(found, &self.manager, text);
         }
     }
 

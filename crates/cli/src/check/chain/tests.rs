@@ -259,6 +259,23 @@ fn log_field_that_the_document_does_not_list_is_found_at_the_access_log() {
 }
 
 #[test]
+fn header_that_an_upstream_reads_by_another_name_is_found() {
+    let option = "                common_http_protocol_options:\n                  # Some upstreams read \
+                  x_user_name as x-user-name, and no policy does.\n                  \
+                  headers_with_underscores_action: REJECT_REQUEST\n";
+    let found = warning(&changed("examples/login.yaml", option, ""));
+    assert!(found.contains("the header x-user-name"), "{found}");
+    assert!(found.contains("take x_user_name for the same header"), "{found}");
+    let allowed = changed("examples/login.yaml", "REJECT_REQUEST", "ALLOW");
+    assert_eq!(warning(&allowed), found);
+    let dropped = changed("examples/login.yaml", "REJECT_REQUEST", "DROP_HEADER");
+    assert_eq!(check("f", &dropped).lines(), Vec::<String>::new());
+    let plain = changed("examples/login.yaml", "name: x-user-name", "name: user");
+    let plain = plain.replace(option, "");
+    assert_eq!(check("f", &plain).lines(), Vec::<String>::new());
+}
+
+#[test]
 fn document_that_reads_bodies_needs_the_larger_filter() {
     let fault = |text: &str| {
         let found = check("f", text).lines();

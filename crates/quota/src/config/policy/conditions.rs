@@ -7,7 +7,7 @@ use crate::request::matching::{
     HeaderCondition, HostPattern, Matcher, PathPattern, QueryCondition, ValuePattern, WholeRegex,
 };
 use crate::request::source::header::HeaderName;
-use crate::request::{host, path, percent};
+use crate::request::{credentials, host, path, percent};
 
 /// The most entries of one list of conditions.
 const MAX_CONDITIONS: usize = 64;
@@ -159,7 +159,17 @@ one_of! {
 
 impl HeaderConditionFields<'_> {
     fn build(self) -> Option<HeaderCondition> {
-        Some(HeaderCondition { name: self.name?.into(), value: self.value? })
+        let (name, mut value) = (self.name?, self.value?);
+        if credentials::are_in(&name) {
+            value = value.of_credentials();
+            let regex = self.node.field("regex");
+            if let Some(scheme) = regex.value().as_str().and_then(credentials::misspelt_scheme) {
+                regex.warn(format!(
+                    "matches nothing: however a client writes the scheme, it is compared as {scheme}. Write it so"
+                ));
+            }
+        }
+        Some(HeaderCondition { name: name.into(), value })
     }
 }
 

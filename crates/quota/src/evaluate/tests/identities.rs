@@ -273,6 +273,51 @@ fn a_value_given_twice_names_nobody_and_ends_the_search() {
 }
 
 #[test]
+fn key_has_one_counter_however_its_client_spells_it() {
+    let by = |source: &Value| {
+        let policy = json!({"partition_by": ["caller"], "on_missing": "deny"});
+        config(json!({ "caller": [source] }), &[policy])
+    };
+    let schemes = ["Bearer", "bearer", "BEARER", "bEaReR", "bearER"];
+    let spaces = [" ", "  ", "\t", " \t", "\t \t", "          "];
+    for name in ["authorization", "proxy-authorization"] {
+        for secret in [false, true] {
+            let config = by(&json!({"header": {"name": name, "secret": secret}}));
+            let mut counters = std::collections::BTreeSet::new();
+            for scheme in schemes {
+                for space in spaces {
+                    let value = format!("{scheme}{space}sk-AbC_1");
+                    counters.extend(keys(&config, &[(name, format!(" {value}\t"))]));
+                }
+            }
+            assert_eq!(counters.len(), 1, "{counters:?}");
+            let basic = ["Basic YTpiYw==", "basic YTpiYw", "BASIC\tYTpiYx", "Basic YTp.iYw==="];
+            let counters: std::collections::BTreeSet<_> =
+                basic.iter().flat_map(|value| keys(&config, &[(name, value)])).collect();
+            assert_eq!(counters.len(), 1, "{counters:?}");
+            // Upstreams may read another key from each of them.
+            for value in ["Bearer K 1", "Bearer K\t2", "Bearer \u{a0}K", "Basic YT pi"] {
+                assert_eq!(keys(&config, &[(name, value)]), ["deny 0"], "{value:?}");
+            }
+            for (one, other) in [("Bearer K", "Bearer k"), ("Bearer K", "Basic K"), ("k", "K")] {
+                let [one, other] = [one, other].map(|value| keys(&config, &[(name, value)]));
+                assert_ne!(one, other);
+            }
+        }
+    }
+    let config = by(&json!({"header": {"name": "authorization"}}));
+    assert_eq!(
+        keys(&config, &[("authorization", "bearer  sk-AbC")]),
+        ["{header.authorization=Bearer%20sk-AbC}"]
+    );
+    let cookie = by(&json!({"cookie": {"name": "sid"}}));
+    for value in ["abc", "\"abc\"", r#""\141bc""#, r#""\a\b\143""#, "%61bc"] {
+        let header = format!("sid={value}");
+        assert_eq!(keys(&cookie, &[("cookie", header)]), ["{cookie.sid=abc}"], "{value}");
+    }
+}
+
+#[test]
 fn no_two_sources_share_a_label() {
     let sources = [
         json!({"jwt": {"claim": "a.b"}}),
@@ -352,6 +397,7 @@ fn an_override_value_is_normalized_like_a_request() {
         "sub": [{"jwt": {"claim": "sub"}}], "key": [{"header": {"name": "x-key", "secret": true}}],
         "ip": [{"client_ip": {}}], "two": [{"jwt": {"claim": "sub"}}, {"client_ip": {}}],
         "pair": [{"jwt": {"claims": ["iss", "sub"]}}],
+        "auth": [{"header": {"name": "Authorization"}}],
     });
     let by = |names: Value| json!({ "partition_by": names });
     let single = |name: &str, raw: &str| {
@@ -364,6 +410,7 @@ fn an_override_value_is_normalized_like_a_request() {
     for (name, raw, facts) in [
         ("sub", "a,b", ("jwt_payload/sub", "a,b")),
         ("key", "secret", ("x-key", "secret")),
+        ("auth", "bearer  K", ("authorization", "BEARER K")),
         ("ip", "2001:db8:0::5", ("address", "[2001:db8::6]:1")),
         ("ip", "::ffff:192.0.2.7", ("address", "192.0.2.7:1")),
         ("method", "get", (":method", "GET")),

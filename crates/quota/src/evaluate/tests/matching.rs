@@ -173,6 +173,46 @@ fn all_header_conditions_must_hold_whatever_the_spaces_around_values() {
 }
 
 #[test]
+fn other_spellings_of_credentials_do_not_bypass_a_policy() {
+    let spellings = ["Bearer sk-AbC", "bearer sk-AbC", "BEARER\tsk-AbC", "bEaReR  \t sk-AbC"];
+    for (condition, holds) in [
+        (json!({"exact": "Bearer sk-AbC"}), true),
+        (json!({"exact": "bearer  sk-AbC"}), true),
+        (json!({"exact": "Bearer sk-abc"}), false),
+        (json!({"prefix": "Bearer "}), true),
+        (json!({"prefix": "bearer "}), true),
+        (json!({"prefix": "BEARER  sk-"}), true),
+        (json!({"prefix": "Bearer SK-"}), false),
+        (json!({"prefix": "bear"}), true),
+        (json!({"prefix": "Bearer"}), true),
+        (json!({"prefix": "Basic"}), false),
+        (json!({"regex": "Bearer sk-.*"}), true),
+        (json!({"regex": "(Bearer|Token) .*"}), true),
+        (json!({"present": true}), true),
+    ] {
+        for name in ["Authorization", "proxy-authorization"] {
+            let mut header = json!({ "name": name });
+            header.as_object_mut().unwrap().extend(condition.as_object().unwrap().clone());
+            let matching = json!({ "headers": [header] });
+            for value in spellings {
+                let facts = [(&*name.to_ascii_lowercase(), value)];
+                assert_eq!(about(matching.clone(), &facts), holds, "{matching} {value:?}");
+                let not = json!({ "not": matching });
+                assert_eq!(about(not, &facts), !holds, "not {matching} {value:?}");
+            }
+        }
+    }
+    let basic = json!({"headers": [{"name": "authorization", "exact": "Basic YTpiYw"}]});
+    assert!(about(basic, &[("authorization", "basic YTpiYw==")]));
+    let signed = json!({"headers": [{"name": "authorization", "prefix": "AWS4-HMAC-SHA256"}]});
+    assert!(about(signed, &[("authorization", "AWS4-HMAC-SHA256 Credential=a")]));
+    let bare = json!({"headers": [{"name": "authorization", "prefix": "sk-"}]});
+    assert!(about(bare, &[("authorization", "sk-AbC")]));
+    let other = json!({"headers": [{"name": "x-scheme", "prefix": "Bearer "}]});
+    assert!(!about(other, &[("x-scheme", "bearer sk-AbC")]), "other headers stay as they are");
+}
+
+#[test]
 fn a_policy_applies_to_routes_by_name() {
     let conditions = json!({"routes": ["search", "pay"]});
     for (route, applies) in

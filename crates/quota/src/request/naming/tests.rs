@@ -98,6 +98,8 @@ fn a_secret_replaces_its_label() {
         NameError::UnknownLabel("apikey".into())
     );
     assert!(Secret::new("header.x", Vec::new()).is_err());
+    let authorization = |value| encode("", vec![secret("header.authorization", value)]);
+    assert_eq!(authorization("bearer  K"), authorization("Bearer K"));
     let name = Name::parse("", vec![secret("header.x-api-key", "hidden")]).unwrap();
     assert!(!format!("{name:?} {key:?}").contains("hidden"), "{name:?}");
 }

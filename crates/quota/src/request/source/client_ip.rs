@@ -27,7 +27,7 @@ pub(super) static KIND: Kind = Kind {
     verified: None,
     labels: IP,
     label: |typed| (typed == IP).then(|| typed.to_owned()),
-    spell: |value| {
+    spell: |_, value| {
         let text = std::str::from_utf8(&value).ok().and_then(spelled);
         text.map(String::into_bytes).ok_or(
             "an address such as 192.0.2.7, or a network such as 192.0.2.0/24 or 2001:db8::/64",

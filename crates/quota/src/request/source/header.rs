@@ -1,11 +1,14 @@
 //! The source `header`: a request header.
 
-use super::{IdentitySource, Kind, as_typed, typed_name};
+use std::borrow::Cow;
+
+use super::{IdentitySource, Kind, typed_name};
 use crate::document::names::{MAX_NAME, is_short_token};
 use crate::document::{Boolean, Node, Type, object};
 use crate::request::fact::{Fact, Found, LookUp};
 use crate::request::facts::Facts;
 use crate::request::key::{self, Secrecy};
+use crate::request::{HeaderValues, credentials};
 
 pub(super) static KIND: Kind = Kind {
     name: "header",
@@ -23,7 +26,7 @@ pub(super) static KIND: Kind = Kind {
     label: |typed| {
         Some(key::label("header", &typed_name("header", typed)?.to_ascii_lowercase()).into())
     },
-    spell: as_typed,
+    spell: |label, value| Ok(spelled(label.strip_prefix("header.").unwrap_or_default(), value)),
 };
 
 object! {
@@ -54,8 +57,27 @@ struct HeaderSource(Box<str>);
 
 impl LookUp for HeaderSource {
     fn look_up<'c>(&'c self, facts: &Facts<'c>) -> Found<'c> {
-        Found::only(facts.header(&self.0).into_iter())
+        let values = facts.header(&self.0);
+        let is_ambiguous = |value: &Cow<'_, [u8]>| credentials::are_ambiguous(value);
+        if credentials::are_in(&self.0) && values.as_slice().iter().any(is_ambiguous) {
+            return Found::Ambiguous;
+        }
+        Found::only(values.into_iter())
     }
+
+    fn spell(&self, raw: &[u8]) -> Result<Vec<u8>, &'static str> {
+        Ok(spelled(&self.0, raw.to_vec()))
+    }
+}
+
+/// A value that a person wrote for the header `name`, as requests have it.
+fn spelled(name: &str, value: Vec<u8>) -> Vec<u8> {
+    HeaderValues::One(value.into())
+        .spelt(name)
+        .into_iter()
+        .next()
+        .map(Cow::into_owned)
+        .unwrap_or_default()
 }
 
 /// The name of a header, in lower case.

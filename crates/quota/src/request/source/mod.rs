@@ -65,8 +65,9 @@ pub(crate) struct Kind {
     /// The label that a person typed, encoded as in keys. `None` if no source of this kind writes
     /// it.
     pub(crate) label: fn(&str) -> Option<String>,
-    /// A value that a person typed, as requests have it; or what it must be instead.
-    pub(crate) spell: fn(Vec<u8>) -> Result<Vec<u8>, &'static str>,
+    /// A value that a person typed under an encoded label, as requests have it; or what it must be
+    /// instead.
+    pub(crate) spell: fn(&str, Vec<u8>) -> Result<Vec<u8>, &'static str>,
 }
 
 type VerifiedReader = fn(&Node<'_>, ValueType) -> Option<Fact>;
@@ -297,7 +298,7 @@ fn decoded(text: &str) -> Option<String> {
 
 /// The spelling of values that are compared as they are.
 #[allow(clippy::unnecessary_wraps, reason = "Other kinds refuse some texts")]
-fn as_typed(value: Vec<u8>) -> Result<Vec<u8>, &'static str> {
+fn as_typed(_: &str, value: Vec<u8>) -> Result<Vec<u8>, &'static str> {
     Ok(value)
 }
 

@@ -27,7 +27,7 @@ pub(super) static KIND: Kind = Kind {
     verified: None,
     labels: LABEL,
     label: |typed| (typed == LABEL).then(|| typed.to_owned()),
-    spell: |value| Ok(host::normalize(value.into()).into_owned()),
+    spell: |_, value| Ok(host::normalize(value.into()).into_owned()),
 };
 
 object! {
