@@ -88,7 +88,7 @@ pub(crate) struct QueryCondition {
 }
 
 /// A condition on the values of a header, without surrounding spaces and tabs, or of a query
-/// parameter. One matching value is enough, except for a parameter under `not`.
+/// parameter. One matching value is enough, except under `not`.
 #[derive(Debug)]
 pub(crate) enum ValuePattern {
     /// A whole value.
@@ -167,22 +167,13 @@ impl Matcher {
 
 impl HeaderCondition {
     fn holds<'c>(&'c self, facts: &Facts<'c>, doubt: Doubt) -> bool {
-        self.value.matches(facts.header(&self.name).as_slice(), doubt)
+        self.value.hold(facts.header(&self.name).as_slice(), doubt)
     }
 }
 
 impl QueryCondition {
-    /// The upstream may read any value of a parameter that is given twice. So one value is enough
-    /// where a policy then applies, and all must match where it then does not.
     fn holds<'c>(&'c self, facts: &Facts<'c>, doubt: Doubt) -> bool {
-        let values = facts.parameter(&self.name);
-        match doubt {
-            Doubt::Fails if values.len() > 1 => {
-                !self.value.is_in_doubt(&values)
-                    && values.iter().all(|value| self.value.matches(slice::from_ref(value), doubt))
-            }
-            _ => self.value.matches(&values, doubt),
-        }
+        self.value.hold(&facts.parameter(&self.name), doubt)
     }
 }
 
@@ -236,6 +227,18 @@ impl ValuePattern {
                 None => Self::Scheme(prefix),
             },
             other => other,
+        }
+    }
+
+    /// The upstream may read any value of a header or parameter that is given twice. So one value
+    /// is enough where a policy then applies, and all must match where it then does not.
+    fn hold(&self, values: &[impl AsRef<[u8]>], doubt: Doubt) -> bool {
+        match doubt {
+            Doubt::Fails if values.len() > 1 => {
+                !self.is_in_doubt(values)
+                    && values.iter().all(|value| self.matches(slice::from_ref(value), doubt))
+            }
+            _ => self.matches(values, doubt),
         }
     }
 

@@ -144,7 +144,8 @@ object! {
 }
 
 one_of! {
-    /// A condition on the values of a header.
+    /// A condition on the values of a header. Under `not`, all values of a header that is given
+    /// twice must match.
     HeaderValueCondition<'a> -> ValuePattern {
         /// One of its values is this.
         exact: Trimmed = "1" => |text| ValuePattern::Exact(text.into()),

@@ -389,6 +389,39 @@ fn expression_reads_a_bounded_part_of_all_values_of_a_parameter() {
 }
 
 #[test]
+fn a_header_given_twice_does_not_escape_a_policy() {
+    let applies = |condition: &Value, facts: &[(&str, &str)]| {
+        let plain = json!({ "headers": [condition] });
+        [plain.clone(), json!({ "not": plain })].map(|conditions| about(conditions, facts))
+    };
+    let long = "b".repeat(3000);
+    for (condition, values, expected) in [
+        (json!({"exact": "interactive"}), &["interactive", "batch"][..], [true, true]),
+        (json!({"exact": "interactive"}), &["batch", "interactive"], [true, true]),
+        (json!({"exact": "interactive"}), &["interactive", ""], [true, true]),
+        (json!({"exact": "interactive"}), &["interactive", "interactive "], [true, false]),
+        (json!({"exact": "interactive"}), &["batch", "batch"], [false, true]),
+        (json!({"prefix": "inter"}), &["internal", "batch"], [true, true]),
+        (json!({"regex": "i.*"}), &["i", "batch"], [true, true]),
+        (json!({"regex": "i.*"}), &["i", &long], [true, true]),
+        (json!({"regex": "i.*"}), &["i", "ii"], [true, false]),
+        (json!({"present": true}), &["a", "b"], [true, false]),
+        (json!({"present": false}), &["a", "b"], [false, true]),
+        (json!({"exact": "i, b"}), &["i, b"], [true, false]),
+    ] {
+        for name in ["x-class", "cookie"] {
+            let mut header = json!({ "name": name });
+            header.as_object_mut().unwrap().extend(condition.as_object().unwrap().clone());
+            let facts: Vec<_> = values.iter().map(|value| (name, *value)).collect();
+            assert_eq!(applies(&header, &facts), expected, "{header} {values:?}");
+        }
+    }
+    let bearer = json!({"name": "authorization", "prefix": "Bearer "});
+    let facts = [("authorization", "bearer a"), ("authorization", "Basic YTpi")];
+    assert_eq!(applies(&bearer, &facts), [true, true]);
+}
+
+#[test]
 fn a_parameter_given_twice_does_not_escape_a_policy() {
     let applies = |condition: &Value, target: &str| {
         let [plain, not] = [condition.clone(), json!({ "not": condition })];
