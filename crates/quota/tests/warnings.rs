@@ -21,10 +21,20 @@ fn policy(fields: Value) -> Value {
     json!([with(json!({"name": "p", "partition_by": [], "quota": 1000, "window": "1m"}), &fields)])
 }
 
-/// These identities, and a policy that counts by the ones in `names`.
+/// These identities, and a policy that counts by the ones in `names`, beside one that nobody can
+/// evade.
 fn counted_by(identities: Value, names: &[&str]) -> Value {
-    let policy = policy(json!({"partition_by": names, "on_missing": "shared"}));
-    json!({"identities": identities, "policies": policy})
+    let policies = bounded(policy(json!({"partition_by": names, "on_missing": "shared"})));
+    json!({"identities": identities, "policies": policies})
+}
+
+/// With one more policy, which no client can evade.
+fn bounded(mut policies: Value) -> Value {
+    let all = json!({"name": "all", "partition_by": [], "quota": 10_000, "window": "1m"});
+    if let Some(policies) = policies.as_array_mut() {
+        policies.push(all);
+    }
+    policies
 }
 
 fn with(mut object: Value, fields: &Value) -> Value {
@@ -159,7 +169,72 @@ fn warns_of_clients_that_can_omit_their_identity_and_go_uncounted() {
         if let Some(used) = used.as_object_mut() {
             used.retain(|name, _| by.as_array().is_some_and(|by| by.contains(&json!(name))));
         }
-        expect(json!({"identities": used, "policies": policy(fields)}), expected);
+        expect(json!({"identities": used, "policies": bounded(policy(fields))}), expected);
+    }
+}
+
+#[test]
+fn warns_of_clients_that_can_invent_their_identity() {
+    let named = |i: usize, fields: &Value| {
+        let base = json!({"name": format!("p{i}"), "partition_by": [], "quota": 9, "window": "1m"});
+        with(base, fields)
+    };
+    let found = |sources: &Value, policies: &[Value]| {
+        let mut identities = json!({"key": sources});
+        for (name, source) in
+            [("ip", json!({"client_ip": {}})), ("user", json!({"jwt": {"claim": "sub"}}))]
+        {
+            let uses = |policy: &Value| policy["partition_by"].to_string().contains(name);
+            if policies.iter().any(uses) {
+                identities[name] = json!([source]);
+            }
+        }
+        let policies: Vec<_> = policies.iter().enumerate().map(|(i, p)| named(i, p)).collect();
+        warnings(&json!({"identities": identities, "policies": policies}))
+    };
+    let by_key = json!({"partition_by": ["key"], "on_missing": "deny"});
+    let is_warned = |found: Vec<String>, position: usize| match found.as_slice() {
+        [] => false,
+        [one] => {
+            let expected = format!("identities.key[{position}]: can be invented by any client");
+            assert!(one.starts_with(&expected), "{one}");
+            true
+        }
+        more => panic!("{more:?}"),
+    };
+    for (sources, position) in [
+        (json!([{"header": {"name": "x-key"}}]), Some(0)),
+        (json!([{"cookie": {"name": "id"}}]), Some(0)),
+        (json!([{"query": {"name": "key"}}]), Some(0)),
+        (json!([{"sni": {}}]), Some(0)),
+        (json!([{"jwt": {"claim": "sub"}}, {"header": {"name": "x-key"}}]), Some(1)),
+        (json!([{"jwt": {"claim": "sub"}}]), None),
+        (json!([{"peer": {"san": "uri"}}, {"client_ip": {}}]), None),
+    ] {
+        for on_missing in ["deny", "shared"] {
+            let policy = json!({"partition_by": ["key"], "on_missing": on_missing});
+            let found = found(&sources, &[policy]);
+            assert_eq!(is_warned(found, position.unwrap_or(0)), position.is_some(), "{sources}");
+        }
+    }
+    let matching = json!({"path": {"prefix": "/a"}});
+    let here = with(by_key.clone(), &json!({ "match": matching }));
+    for (policy, other, warned) in [
+        (&by_key, json!({}), false),
+        (&by_key, json!({"partition_by": ["ip"]}), false),
+        (&by_key, json!({"partition_by": ["user"], "on_missing": "deny"}), false),
+        (&by_key, json!({"partition_by": ["user"], "on_missing": "skip"}), true),
+        (&by_key, json!({"partition_by": ["ip", "path"]}), true),
+        (&by_key, json!({"partition_by": ["ip", "route"]}), false),
+        (&by_key, json!({"mode": "shadow"}), true),
+        (&by_key, json!({ "match": matching }), true),
+        (&here, json!({ "match": matching }), false),
+        (&here, json!({}), false),
+        (&here, json!({"match": {"path": {"prefix": "/b"}}}), true),
+    ] {
+        let source = json!([{"header": {"name": "x-key"}}]);
+        let found = found(&source, &[policy.clone(), other.clone()]);
+        assert_eq!(is_warned(found, 0), warned, "{policy} {other}");
     }
 }
 

@@ -264,6 +264,7 @@ impl DocumentFields<'_> {
             self.policies.and_then(|policies| policy::document::resolve(policies, context));
         if let (Some(identities), Some(policies)) = (&identities, &policies) {
             warnings::unused_identities(&nodes, identities, policies);
+            warnings::invented_identities(&nodes, identities, policies);
         }
         if let (Some(store), Some(policies)) = (&self.store, &policies) {
             warnings::local_share(&self.node.field("store"), store, policies);

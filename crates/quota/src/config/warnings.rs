@@ -1,6 +1,8 @@
 //! Warnings: values that are allowed but probably not what was meant. There are few, so that each
 //! is read.
 
+use std::collections::HashSet;
+
 use quotagate_protocol::{Mode, OnFailure, Window};
 
 use super::identities::{Identities, NamedIdentity};
@@ -9,6 +11,7 @@ use super::store::StoreConfig;
 use crate::config::{CostSource, MissingCost, Settle};
 use crate::document::Node;
 use crate::request::allowance::{Allowance, Cost, QuotaSources};
+use crate::request::matching::Matcher;
 use crate::request::partition::PartitionPart;
 
 /// In bytes. Shorter keys can be found by trying.
@@ -69,6 +72,40 @@ pub(super) fn unused_identities(
             && !policies.iter().any(|policy| policy.partition.counts_by(identity))
         {
             node.warn("is not used: name it in the partition_by of a policy, or remove it");
+        }
+    }
+}
+
+/// Warns of identities whose last source clients can make up, unless a policy that they cannot
+/// evade counts the same requests. `nodes` are the names and nodes of all identities.
+pub(super) fn invented_identities(
+    nodes: &[(&str, Node<'_>)],
+    read: &Identities<'_>,
+    policies: &[Policy],
+) {
+    // The derived Debug of a matcher shows all that it is made of.
+    let requests = |matcher: &Matcher| format!("{matcher:?}");
+    let bounds = policies.iter().filter(|policy| {
+        policy.mode == Mode::Enforce
+            && !policy.partition.is_written_by_client()
+            && !policy.partition.can_be_left()
+    });
+    let bounded: HashSet<String> = bounds.map(|policy| requests(&policy.matcher)).collect();
+    let all = requests(&Matcher::default());
+    for (name, node) in nodes {
+        if let Some(Some(identity)) = read.get(name)
+            && identity.sources.last().is_some_and(|source| source.kind.is_written_by_client)
+            && !bounded.contains(&all)
+            && policies.iter().any(|policy| {
+                policy.partition.counts_by(identity)
+                    && !bounded.contains(&requests(&policy.matcher))
+            })
+        {
+            node.element(identity.sources.len().saturating_sub(1)).warn(
+                "can be invented by any client, and one that makes up a new value for each request gets a fresh \
+                 quota for each: add a policy with the same match, or without one, that counts by client_ip or by \
+                 partition_by: []",
+            );
         }
     }
 }

@@ -18,7 +18,7 @@
 //!   a digest of a whole partition.
 //!
 //! Values are normalized as in the filter, unless that depends on the configuration: methods in
-//! upper case, hosts in lower case, paths without query, parameters and trailing slash, addresses
+//! upper case, hosts in lower case and without port, paths without query, parameters and trailing slash, addresses
 //! in the notation of their family. An IPv6 address without `/n` is that one address: only the
 //! configuration knows how many bits count.
 
@@ -29,7 +29,7 @@ use quotagate_protocol::MAX_KEY;
 pub use super::key::is_digest;
 use super::key::{self, Digester, MAX_VALUE, Secrecy};
 use super::partition::BuiltIn;
-use super::{path, percent, source};
+use super::{host, path, percent, source};
 
 /// Makes the digests that stand for secret and long values. Never shown.
 #[derive(Clone, Debug)]
@@ -258,7 +258,7 @@ impl NamedEntry {
             // `normalize` decodes by itself.
             (None, "path") => path::without_slash(&path::normalize(value.as_bytes())).to_vec(),
             (None, "method") => decoded.to_ascii_uppercase(),
-            (None, "host") => decoded.to_ascii_lowercase(),
+            (None, "host") => host::normalize(decoded.into()).into_owned(),
             (None, _) => decoded,
         };
         if value.is_empty() {

@@ -47,7 +47,7 @@ pub(crate) enum PartitionPart {
 pub(crate) enum BuiltIn {
     /// Its method, in upper case.
     Method,
-    /// The host it is for, without port and in lower case.
+    /// The host it is for, in its one spelling.
     Host,
     /// Its normalized path, without query string and trailing slash.
     Path,
@@ -138,6 +138,29 @@ impl Partition {
         entries.iter().filter_map(|entry| match entry {
             PartitionPart::Identity(identity) => Some(identity.id),
             PartitionPart::BuiltIn(_) => None,
+        })
+    }
+
+    /// Whether a client can choose its counter, by making up a value of some entry.
+    pub(crate) fn is_written_by_client(&self) -> bool {
+        let Self::By { entries, .. } = self else { return false };
+        entries.iter().any(|entry| match entry {
+            PartitionPart::Identity(identity) => {
+                identity.sources.iter().any(|source| source.kind.is_written_by_client)
+            }
+            PartitionPart::BuiltIn(fact) => *fact != BuiltIn::Route,
+        })
+    }
+
+    /// Whether a client can leave the policy by leaving out a value.
+    pub(crate) fn can_be_left(&self) -> bool {
+        let Self::By { entries, on_missing: OnMissing::Skip, .. } = self else { return false };
+        entries.iter().any(|entry| match entry {
+            PartitionPart::Identity(identity) => {
+                let is_address = |fact: &Fact| fact.lookup.prefixes().is_some();
+                !identity.sources.iter().any(|source| source.facts.iter().all(is_address))
+            }
+            PartitionPart::BuiltIn(_) => false,
         })
     }
 

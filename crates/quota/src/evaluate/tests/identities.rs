@@ -318,6 +318,25 @@ fn key_has_one_counter_however_its_client_spells_it() {
 }
 
 #[test]
+fn host_has_one_counter_however_its_client_spells_it() {
+    let config = config(json!({}), &[json!({"partition_by": ["host"]})]);
+    for host in [
+        "shop.example",
+        "SHOP.example:80",
+        "shop.example..",
+        "user@shop.example",
+        "a:b@shop.example.:443",
+        "shop%2eexample",
+        "%73hop.example",
+    ] {
+        assert_eq!(keys(&config, &[(":authority", host)]), ["{host=shop.example}"], "{host}");
+    }
+    let matching = json!({"match": {"hosts": ["shop.example"]}});
+    let by_host = super::config(json!({}), &[matching]);
+    assert_eq!(keys(&by_host, &[(":authority", "u@shop.example..")]).len(), 1);
+}
+
+#[test]
 fn no_two_sources_share_a_label() {
     let sources = [
         json!({"jwt": {"claim": "a.b"}}),
