@@ -7,6 +7,7 @@ use quotagate_protocol::Mode;
 
 use super::*;
 use crate::evaluate::Counter;
+use crate::request::facts::IdentityId;
 use crate::request::tokens::Tokens;
 
 /// For the exhaustive search, in which no bodies are read.
@@ -564,6 +565,23 @@ fn identity_without_a_token_in_its_first_thousand_requests_is_logged_once() {
     assert!(line.contains(" identity user: ") && line.contains("payload_in_metadata"), "{line}");
     assert_eq!(lines(Some(1_000)), Vec::<String>::new());
     assert_eq!(lines(Some(1_001)).len(), 1);
+}
+
+#[test]
+fn identity_whose_number_is_rounded_is_logged_once() {
+    let document = r#"{"domain": "d", "store": {"cluster": "c"},
+        "identities": {"user": [{"metadata": {"filter": "f", "path": ["id"], "type": "number"}}]},
+        "policies": [{"name": "p", "partition_by": ["user"], "quota": 1, "window": "1m"}]}"#;
+    let mut worker = Worker::new(Arc::new(Config::parse(document.as_bytes()).unwrap()), 1);
+    let mut lines = Vec::new();
+    for _ in 0..100 {
+        let tokens = Tokens { rounded: Some(IdentityId(0)), ..Tokens::default() };
+        let evaluation = Evaluation { checks: Ok(vec![]), missing: vec![0], tokens };
+        Exchange::default().arrive((), evaluation, None, &mut worker, at(0));
+        lines.extend(worker.take_notices().iter().map(ToString::to_string));
+    }
+    let [line] = &lines[..] else { panic!("one line: {lines:?}") };
+    assert!(line.starts_with("the identity user read a number above 2^53 - 1"), "{line}");
 }
 
 /// The same worker, whose document another one may replace.

@@ -13,7 +13,7 @@ use std::sync::Arc;
 use quotagate_protocol::MAX_UNITS;
 use quotagate_protocol::dials::DocumentOverrides;
 
-use crate::request::fact::{Fact, Found, ValueType};
+use crate::request::fact::{Fact, Found, ValueType, whole_number};
 use crate::request::facts::Facts;
 use crate::request::network::Network;
 use crate::request::pairs::trim;
@@ -172,12 +172,11 @@ impl QuotaFrom {
             Found::Value(text) => Some(text),
             Found::Missing | Found::Ambiguous => None,
         };
-        let number = value(&self.fact).and_then(|text| match self.fact.value_type {
-            // The text of a number above 2^53 - 1 is not an integer, although the number is whole.
-            Some(ValueType::Number) => whole(&text).or_else(|| large(&text)),
-            _ => whole(&text),
-        });
-        // Eight digits are also the bytes of a number, but never of a whole one.
+        let number = match self.fact.value_type {
+            // A quota may be larger than an exact number.
+            Some(ValueType::Number) => self.fact.lookup.number(facts).and_then(whole_number),
+            _ => value(&self.fact).and_then(|text| whole(&text)),
+        };
         let digits = || value(self.digits.as_ref()?).and_then(|text| whole(&text));
         Some(number.or_else(digits)?.min(self.max))
     }
@@ -238,12 +237,6 @@ pub(crate) fn whole(text: &[u8]) -> Option<u64> {
         let digit = byte.is_ascii_digit().then(|| u64::from(byte - b'0'))?;
         Some(number.saturating_mul(10).saturating_add(digit))
     })
-}
-
-/// The whole number that `text` holds as a float. A number too large to hold is the largest.
-fn large(text: &[u8]) -> Option<u64> {
-    let number: f64 = std::str::from_utf8(text).ok()?.parse().ok()?;
-    (number >= 0.0 && number.fract() == 0.0).then_some(number as u64)
 }
 
 #[cfg(test)]

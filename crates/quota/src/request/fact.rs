@@ -3,6 +3,11 @@
 //! Envoy hands values of metadata over without their type: a number is eight bytes, a boolean one.
 //! So the document names the type, and a value of another type counts as missing. Each value has
 //! one spelling as text. Keys, tiers and overrides all compare the same bytes.
+//!
+//! * Envoy keeps numbers as floats. Above 2^53 - 1, several whole numbers become the same float, so
+//!   such a number names nobody.
+//! * Eight bytes that can be text are text and no number. No whole number below 2^51 looks like
+//!   text.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -40,6 +45,11 @@ pub(crate) trait LookUp: fmt::Debug + Send + Sync {
             Found::Value(value) => vec![value],
             Found::Missing | Found::Ambiguous => Vec::new(),
         }
+    }
+
+    /// The value as a number, also one that is too large to name a caller.
+    fn number<'c>(&'c self, _: &Facts<'c>) -> Option<f64> {
+        None
     }
 
     /// A value that a person wrote, in the spelling of [`look_up`](Self::look_up).
@@ -156,19 +166,16 @@ impl From<Rc<[u8]>> for FactBytes<'_> {
 }
 
 impl ValueType {
-    /// The text of a value as Envoy gave it. `None` if the value is of another type, or empty.
+    /// The text of a value as Envoy gave it. `None` if the value is of another type, empty, or a
+    /// number that is too large to be exact.
     ///
-    /// A number is eight bytes, IEEE 754, little-endian. A boolean is one byte, 0 or 1.
+    /// A boolean is one byte, 0 or 1.
     pub(crate) fn text(self, raw: &Rc<[u8]>) -> Option<Rc<[u8]>> {
         match self {
-            Self::Text => {
-                let control = raw.iter().any(|b| b.is_ascii_control());
-                (!raw.is_empty() && !control && std::str::from_utf8(raw).is_ok())
-                    .then(|| Rc::clone(raw))
-            }
+            Self::Text => is_text(raw).then(|| Rc::clone(raw)),
             Self::Number => {
-                let number = f64::from_le_bytes(<[u8; 8]>::try_from(&**raw).ok()?);
-                number.is_finite().then(|| Rc::from(number_text(number).into_bytes()))
+                let exact = number(raw).filter(|number| number.abs() <= MAX_UNITS as f64)?;
+                Some(Rc::from(number_text(exact).into_bytes()))
             }
             Self::Boolean => match **raw {
                 [0] => Some(Rc::from(*b"false")),
@@ -179,15 +186,26 @@ impl ValueType {
     }
 }
 
-/// A number as text: an integer if the float holds it exactly, else the shortest form that reads
-/// back.
+/// Whether `raw` is UTF-8 without control characters, and not empty.
+fn is_text(raw: &[u8]) -> bool {
+    let control = raw.iter().any(u8::is_ascii_control);
+    !raw.is_empty() && !control && std::str::from_utf8(raw).is_ok()
+}
+
+/// The number of a value as Envoy gave it: eight bytes, IEEE 754, little-endian.
+pub(crate) fn number(raw: &[u8]) -> Option<f64> {
+    let number = f64::from_le_bytes(raw.try_into().ok()?);
+    (number.is_finite() && !is_text(raw)).then_some(number)
+}
+
+/// A whole number that is not negative. One too large to hold is the largest.
+pub(crate) fn whole_number(number: f64) -> Option<u64> {
+    (number >= 0.0 && number.fract() == 0.0).then_some(number as u64)
+}
+
+/// A number of at most 2^53 - 1 as text: an integer, else the shortest form that reads back.
 fn number_text(number: f64) -> String {
-    let most = MAX_UNITS as f64;
-    if number.fract() == 0.0 && (-most..=most).contains(&number) {
-        (number as i64).to_string()
-    } else {
-        format!("{number:?}")
-    }
+    if number.fract() == 0.0 { (number as i64).to_string() } else { format!("{number:?}") }
 }
 
 #[cfg(test)]
@@ -208,8 +226,9 @@ mod tests {
             (0.5, Some("0.5")),
             (9_007_199_254_740_991.0, Some("9007199254740991")),
             (-9_007_199_254_740_991.0, Some("-9007199254740991")),
-            (9_007_199_254_740_992.0, Some("9007199254740992.0")),
-            (1e300, Some("1e300")),
+            (9_007_199_254_740_992.0, None),
+            (-9_007_199_254_740_992.0, None),
+            (1e300, None),
             (5e-324, Some("5e-324")),
             (f64::NAN, None),
             (f64::INFINITY, None),
@@ -224,6 +243,21 @@ mod tests {
         assert_eq!(text(ValueType::Number, b"42"), None);
         assert_eq!(text(ValueType::Number, &[0; 9]), None);
         assert_eq!(text(ValueType::Number, b""), None);
+    }
+
+    #[test]
+    fn eight_bytes_of_text_are_no_number() {
+        for raw in ["12345678", "abcdefgh", "abcdef0C", "        ", "\u{e4}bcdefg"] {
+            let raw = raw.as_bytes();
+            assert_eq!(text(ValueType::Number, raw), None, "{raw:?}");
+        }
+        // No whole number below 2^51 looks like text, whatever its digits.
+        let powers = (0..51).map(|power| 1_u64 << power);
+        let many = (0..100_000_u64).map(|i| i.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 13);
+        for whole in powers.chain(many).chain(0..100_000).chain([(1 << 51) - 1]) {
+            let raw = (whole as f64).to_le_bytes();
+            assert_eq!(text(ValueType::Number, &raw), Some(whole.to_string()));
+        }
     }
 
     #[test]

@@ -7,7 +7,7 @@ use std::rc::Rc;
 
 use super::tokens::Tokens;
 use super::{HeaderValues, Request};
-use crate::request::{host, pairs, path};
+use crate::request::{host, network, pairs, path};
 
 /// The facts about one request. `'c` is the lifetime of the configuration. An empty fact counts as
 /// missing.
@@ -178,8 +178,7 @@ impl<'c> Facts<'c> {
         self.route.get().map(Option::as_deref)
     }
 
-    /// The client's address. An IPv4 address in IPv6 form is an IPv4 address. `None` for a Unix
-    /// socket.
+    /// The client's address, [canonical](network::canonical). `None` for a Unix socket.
     pub(crate) fn address(&self) -> Option<IpAddr> {
         *self.address.get_or_init(|| parse_address(&self.request.source_address()?))
     }
@@ -273,6 +272,11 @@ impl<'c> Facts<'c> {
         self.tokens.set(self.tokens.get().with(bit, found));
     }
 
+    /// This identity found a number that is too large to be exact.
+    pub(crate) fn saw_rounded(&self, identity: IdentityId) {
+        self.tokens.set(Tokens { rounded: Some(identity), ..self.tokens.get() });
+    }
+
     /// What identities saw of verified tokens so far.
     pub(crate) fn tokens(&self) -> Tokens {
         self.tokens.get()
@@ -301,7 +305,7 @@ fn present<V: AsRef<[u8]>>(value: Option<V>) -> Option<V> {
 fn parse_address(text: &[u8]) -> Option<IpAddr> {
     let text = std::str::from_utf8(text).ok()?;
     if let Ok(socket) = text.parse::<SocketAddr>() {
-        return Some(socket.ip().to_canonical());
+        return Some(network::canonical(socket.ip()));
     }
     let host = match text.strip_prefix('[') {
         Some(rest) => rest.split_once(']')?.0,
@@ -311,7 +315,7 @@ fn parse_address(text: &[u8]) -> Option<IpAddr> {
         Some((address, _zone)) => address.parse::<Ipv6Addr>().ok()?.into(),
         None => host.parse::<IpAddr>().ok()?,
     };
-    Some(address.to_canonical())
+    Some(network::canonical(address))
 }
 
 #[cfg(test)]

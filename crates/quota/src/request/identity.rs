@@ -4,7 +4,7 @@
 //! the client gave more than once names nobody, and ends the search: otherwise a client could
 //! choose a later source by sending the value twice.
 
-use super::fact::Found;
+use super::fact::{Found, ValueType};
 use super::facts::{Facts, IdentityId, Yield};
 use super::key::{self, Digester};
 use super::source::IdentitySource;
@@ -35,7 +35,7 @@ impl Identity {
 
     fn resolve<'c>(&'c self, out: &mut String, facts: &Facts<'c>, digester: &Digester) -> Yield {
         for source in &self.sources {
-            let written = source.write(out, facts, digester);
+            let written = source.write(self.id, out, facts, digester);
             if source.reads_token() {
                 facts.saw_token(self.token, matches!(written, Yield::Value(_)));
             }
@@ -50,13 +50,23 @@ impl Identity {
 
 impl IdentitySource {
     /// Appends its entries if the request has all its facts.
-    fn write<'c>(&'c self, out: &mut String, facts: &Facts<'c>, digester: &Digester) -> Yield {
+    fn write<'c>(
+        &'c self,
+        identity: IdentityId,
+        out: &mut String,
+        facts: &Facts<'c>,
+        digester: &Digester,
+    ) -> Yield {
         let start = out.len();
         let mut address = None;
         for (i, fact) in self.facts.iter().enumerate() {
             let value = match fact.lookup.look_up(facts) {
                 Found::Value(value) => value,
                 Found::Missing => {
+                    let is_number = fact.value_type == Some(ValueType::Number);
+                    if is_number && fact.lookup.number(facts).is_some() {
+                        facts.saw_rounded(identity);
+                    }
                     out.truncate(start);
                     return Yield::Nothing;
                 }

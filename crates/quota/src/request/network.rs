@@ -1,4 +1,8 @@
 //! Networks of client addresses.
+//!
+//! Some IPv6 addresses hold the IPv4 address of a client: those of a translator (RFC 6052) and
+//! those of the tunnels 6to4 (RFC 3056) and Teredo (RFC 4380). They count as that address.
+//! Otherwise a client could have both, and all IPv4 clients behind a translator would be one `/64`.
 
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -6,10 +10,32 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 /// An IPv4 or an IPv6 network. A network contains no address of the other family, not even `::/0`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Network {
-    /// Its host bits are 0, and it is not an IPv4 address in IPv6 form.
+    /// Its host bits are 0, and it is [canonical].
     address: IpAddr,
     /// At most 32, or 128.
     prefix: u8,
+}
+
+/// The address of the client: of an IPv6 address that holds an IPv4 address, the IPv4 address.
+pub(crate) fn canonical(address: IpAddr) -> IpAddr {
+    match address {
+        IpAddr::V6(v6) => inner(v6).map_or(address, |(v4, _)| v4.into()),
+        IpAddr::V4(_) => address,
+    }
+}
+
+/// The IPv4 address within an IPv6 address, and how many bits precede it.
+fn inner(address: Ipv6Addr) -> Option<(Ipv4Addr, u8)> {
+    let bits = address.to_bits();
+    let last = bits as u32;
+    let (v4, preceding) = match address.segments() {
+        [0, 0, 0, 0, 0, 0xffff, ..] | [0x64, 0xff9b, 0, 0, 0, 0, ..] => (last, 96),
+        [0x2002, ..] => ((bits >> 80) as u32, 16),
+        // Its bits are inverted, so that translators on the way do not find it.
+        [0x2001, 0, ..] => (!last, 96),
+        _ => return None,
+    };
+    Some((Ipv4Addr::from_bits(v4), preceding))
 }
 
 /// How many leading bits of an address count as one client.
@@ -54,6 +80,8 @@ pub(crate) enum NotANetwork {
     Other,
     /// It is another spelling of this one.
     Spelling(Network),
+    /// Its addresses count as the IPv4 addresses within them, which are any.
+    AnyIpv4,
 }
 
 impl Network {
@@ -73,14 +101,22 @@ impl Network {
             None => bits(address),
         };
         let network = Self::of(address, prefix);
-        if network.address == address { Ok(network) } else { Err(NotANetwork::Spelling(network)) }
+        if network.address == address && !network.holds_any_ipv4() {
+            Ok(network)
+        } else if network.holds_any_ipv4() {
+            Err(NotANetwork::AnyIpv4)
+        } else {
+            Err(NotANetwork::Spelling(network))
+        }
     }
 
     /// The network of `prefix` bits that `address` is in.
     fn of(address: IpAddr, prefix: u8) -> Self {
         match address {
-            IpAddr::V6(v6) => match v6.to_ipv4_mapped() {
-                Some(v4) if prefix >= 96 => Self::of(v4.into(), prefix - 96),
+            IpAddr::V6(v6) => match inner(v6) {
+                Some((v4, preceding)) if prefix > preceding => {
+                    Self::of(v4.into(), (prefix - preceding).min(32))
+                }
                 _ => {
                     let host = u128::MAX.checked_shr(prefix.into()).unwrap_or(0);
                     Self { address: Ipv6Addr::from_bits(v6.to_bits() & !host).into(), prefix }
@@ -90,6 +126,19 @@ impl Network {
                 let host = u32::MAX.checked_shr(prefix.into()).unwrap_or(0);
                 Self { address: Ipv4Addr::from_bits(v4.to_bits() & !host).into(), prefix }
             }
+        }
+    }
+
+    /// Whether all its addresses hold an IPv4 address, and any IPv4 address may be among them.
+    fn holds_any_ipv4(&self) -> bool {
+        match self.address {
+            IpAddr::V6(first) => {
+                let host = u128::MAX.checked_shr(self.prefix.into()).unwrap_or(0);
+                let last = Ipv6Addr::from_bits(first.to_bits() | host);
+                let form = |address| inner(address).map(|(_, preceding)| preceding);
+                form(first).is_some() && form(first) == form(last)
+            }
+            IpAddr::V4(_) => false,
         }
     }
 
@@ -104,7 +153,7 @@ impl Network {
         self.address
     }
 
-    /// Whether it contains `address`, which is not an IPv4 address in IPv6 form.
+    /// Whether it contains `address`, which is [canonical].
     pub(crate) fn contains(&self, address: IpAddr) -> bool {
         address.is_ipv4() == self.address.is_ipv4()
             && Self::of(address, self.prefix).address == self.address
@@ -152,6 +201,20 @@ mod tests {
             ("2001:db8::1/64", Err(Some("2001:db8::/64"))),
             ("::ffff:10.0.0.0/104", Err(Some("10.0.0.0/8"))),
             ("::ffff:192.0.2.7", Err(Some("192.0.2.7/32"))),
+            ("64:ff9b::192.0.2.0/120", Err(Some("192.0.2.0/24"))),
+            ("64:ff9b::192.0.2.7", Err(Some("192.0.2.7/32"))),
+            ("2002:c000:200::/40", Err(Some("192.0.2.0/24"))),
+            ("2002:c000:207:1::/64", Err(Some("192.0.2.7/32"))),
+            ("2002:c000:207::1", Err(Some("192.0.2.7/32"))),
+            ("2001:0:4136:e378:8000:63bf:3fff:fdf8", Err(Some("192.0.2.7/32"))),
+            ("2001:0:4136:e378::/64", Err(None)),
+            ("::ffff:0:0/96", Err(None)),
+            ("64:ff9b::/96", Err(None)),
+            ("2002::/16", Err(None)),
+            ("2001::/32", Err(None)),
+            ("64:ff9b:1::/48", Ok("64:ff9b:1::/48")),
+            ("2000::/3", Ok("2000::/3")),
+            ("2001::/16", Ok("2001::/16")),
             ("10.0.0.0/33", Err(None)),
             ("::/129", Err(None)),
             ("10.0.0.0/", Err(None)),
@@ -165,13 +228,34 @@ mod tests {
             let read = match Network::parse(text) {
                 Ok(network) => Ok(network.to_string()),
                 Err(NotANetwork::Spelling(network)) => Err(Some(network.to_string())),
-                Err(NotANetwork::Other) => Err(None),
+                Err(NotANetwork::Other | NotANetwork::AnyIpv4) => Err(None),
             };
             assert_eq!(
                 read,
                 expected.map(str::to_owned).map_err(|e| e.map(str::to_owned)),
                 "{text}"
             );
+        }
+    }
+
+    #[test]
+    fn ipv6_address_that_holds_an_ipv4_address_is_that_one() {
+        for (address, expected) in [
+            ("::ffff:192.0.2.7", "192.0.2.7"),
+            ("64:ff9b::192.0.2.7", "192.0.2.7"),
+            ("64:ff9b::c000:207", "192.0.2.7"),
+            ("2002:c000:207::", "192.0.2.7"),
+            ("2002:c000:207:ffff:1:2:3:4", "192.0.2.7"),
+            ("2001:0:4136:e378:8000:63bf:3fff:fdf8", "192.0.2.7"),
+            ("192.0.2.7", "192.0.2.7"),
+            ("::192.0.2.7", "::192.0.2.7"),
+            ("64:ff9b:1::c000:207", "64:ff9b:1::c000:207"),
+            ("64:ff9b::1:c000:207", "64:ff9b::1:c000:207"),
+            ("2003:c000:207::", "2003:c000:207::"),
+            ("2001:db8::1", "2001:db8::1"),
+        ] {
+            let expected: IpAddr = expected.parse().unwrap();
+            assert_eq!(canonical(address.parse().unwrap()), expected, "{address}");
         }
     }
 

@@ -172,14 +172,11 @@ impl Partition {
         )
     }
 
-    /// The name of the identity among its entries that has this bit in
-    /// [`Tokens`](super::tokens::Tokens).
-    pub(crate) fn identity_of(&self, token: u64) -> Option<&str> {
+    /// The name of the identity among its entries that `is_meant`.
+    pub(crate) fn name_of(&self, is_meant: impl Fn(&Identity) -> bool) -> Option<&str> {
         let Self::By { entries, .. } = self else { return None };
         entries.iter().find_map(|entry| match entry {
-            PartitionPart::Identity(identity) => {
-                (identity.token == token).then_some(&*identity.name)
-            }
+            PartitionPart::Identity(identity) => is_meant(identity).then_some(&*identity.name),
             PartitionPart::BuiltIn(_) => None,
         })
     }

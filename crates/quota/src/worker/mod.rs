@@ -39,6 +39,7 @@ use quotagate_protocol::{ReserveReply, ReserveRequest};
 use crate::config::Config;
 use crate::decision::{Admission, Decision, GrantedUnits, Held, Outcome};
 use crate::evaluate::{Counter, EvaluationScratch};
+use crate::request::identity::Identity;
 use crate::request::tokens::Tokens;
 use crate::time::Monotonic;
 use call::Calls;
@@ -375,16 +376,24 @@ impl<W> Worker<W> {
         self.telemetry.count(policy, outcome);
     }
 
-    /// Takes note of whether requests have the verified tokens that identities look for.
+    /// Takes note of whether requests have the verified tokens that identities look for, and
+    /// numbers that are exact.
     pub(crate) fn saw_tokens(&mut self, tokens: Tokens) {
+        let name_of = |is_meant: &dyn Fn(&Identity) -> bool| {
+            let mut policies = self.config.policies.iter();
+            policies.find_map(|policy| policy.partition.name_of(is_meant))
+        };
         let mut over = self.telemetry.unseen.saw(tokens);
         while over != 0 {
             let bit = 1 << over.trailing_zeros();
             over &= !bit;
-            let mut policies = self.config.policies.iter();
-            if let Some(name) = policies.find_map(|policy| policy.partition.identity_of(bit)) {
+            if let Some(name) = name_of(&|identity| identity.token == bit) {
                 self.telemetry.notices.no_token(name);
             }
+        }
+        let rounded = self.telemetry.unseen.saw_rounded(tokens);
+        if let Some(name) = rounded.and_then(|id| name_of(&|identity| identity.id == id)) {
+            self.telemetry.notices.rounded(name);
         }
     }
 

@@ -281,10 +281,11 @@ impl Kind {
                 _ => None,
             },
             Self::Number => {
-                let number = f64::from_le_bytes(value.try_into().ok()?);
-                // Adding zero turns -0 into 0.
-                number
-                    .is_finite()
+                let number = f64::from_le_bytes(value.as_slice().try_into().ok()?);
+                let control = value.iter().any(u8::is_ascii_control);
+                let is_text = !control && std::str::from_utf8(&value).is_ok();
+                // Larger whole numbers are not exact. Adding zero turns -0 into 0.
+                (number.abs() < 9_007_199_254_740_992.0 && !is_text)
                     .then(|| Meant::Number { label: label.clone(), bits: (number + 0.0).to_bits() })
             }
         }

@@ -60,7 +60,8 @@ impl World {
             if matches!(&*segment, b"" | b"." | b"..") { b"s".to_vec() } else { segment }
         });
         let path = path.collect();
-        let mut host: Vec<u8> = choices.bytes().into_iter().filter(|b| *b != b':').collect();
+        let mut host: Vec<u8> =
+            choices.bytes().into_iter().filter(|b| !b":@%".contains(b)).collect();
         host.make_ascii_lowercase();
         host.insert(0, b'h');
         if host.ends_with(b".") {
@@ -71,7 +72,9 @@ impl World {
         let octets: Vec<u8> = (0..16).map(|_| *choices.of(&[0, 1, 0xff, 0xdb, 0x20])).collect();
         let address = match choices.below(3) {
             0 => Some(IpAddr::from([octets[0], octets[1], octets[2], octets[3]])),
-            1 => Some(IpAddr::from(<[u8; 16]>::try_from(octets).unwrap()).to_canonical()),
+            1 => Some(IpAddr::from(<[u8; 16]>::try_from(octets).unwrap()).to_canonical())
+                // Teredo's addresses hold an IPv4 address.
+                .filter(|address| !matches!(address, IpAddr::V6(v6) if v6.segments().starts_with(&[0x2001, 0]))),
             _ => None,
         };
         Self { facts, method, host, path, route: choices.bytes(), address }
@@ -81,17 +84,34 @@ impl World {
         let mut written = Written {
             method: any_case(&self.method, choices),
             target: self.target(choices),
-            authority: any_case(&self.host, choices),
+            authority: [
+                choices.text(&["", "user@", "a:b@c%40"]),
+                &percent(&any_case(&self.host, choices), b"", false, choices),
+            ]
+            .concat(),
             route: self.route.clone(),
             address: self.address.map(|address| match (address, choices.yes()) {
-                (IpAddr::V4(v4), true) => format!("[::ffff:{v4}]:1"),
+                (IpAddr::V4(v4), true) => match choices.below(4) {
+                    0 => format!("[::ffff:{v4}]:1"),
+                    1 => format!("[64:ff9b::{v4}]:1"),
+                    2 => {
+                        let bits = v4.to_bits();
+                        format!("[2002:{:x}:{:x}:db::1]:1", bits >> 16, bits & 0xffff)
+                    }
+                    _ => {
+                        let bits = !v4.to_bits();
+                        format!("[2001:0:1:2:3:4:{:x}:{:x}]:1", bits >> 16, bits & 0xffff)
+                    }
+                },
                 (IpAddr::V4(v4), false) => format!("{v4}:0"),
                 (IpAddr::V6(v6), true) => format!("[{v6}]:443"),
                 (IpAddr::V6(v6), false) => v6.to_string(),
             }),
             ..Written::default()
         };
-        written.authority.extend_from_slice(choices.text(&["", ":8080", ".", ".:1"]));
+        written
+            .authority
+            .extend_from_slice(choices.text(&["", ":8080", ".", ".:1", "..", "%2E:1"]));
         let (mut query, mut cookies) = (Vec::new(), Vec::new());
         for (fact, values) in &self.facts {
             for value in values {

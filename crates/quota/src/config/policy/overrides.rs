@@ -209,6 +209,11 @@ fn network(node: &Node<'_>) -> Option<Network> {
                 "must be a network in its one spelling: write {network} for {text:?}"
             ));
         }
+        Err(NotANetwork::AnyIpv4) => {
+            node.fault(format!(
+                "must be an IPv4 network: addresses of {text} count as the IPv4 addresses that they hold"
+            ));
+        }
         Err(NotANetwork::Other) => {
             node.fault(format!(
                 "must be a network such as 10.0.0.0/8 or 2001:db8::/32, is {text:?}"

@@ -128,7 +128,7 @@ fn misnamed(name: &str, value_type: ValueType) -> Option<String> {
         ValueType::Number => match number(name) {
             Some(text) if text == name => None,
             Some(text) => Some(format!("the source is a number, and this one is written {text}")),
-            None => Some("the source is a number".to_owned()),
+            None => Some("the source is a number of at most 2^53 - 1".to_owned()),
         },
         ValueType::Text | ValueType::Boolean => None,
     }

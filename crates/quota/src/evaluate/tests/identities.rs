@@ -224,7 +224,8 @@ fn a_value_of_another_type_is_missing() {
     let number = 42.0_f64.to_le_bytes();
     for (kind, value, key) in [
         ("string", &b"12345678"[..], "{jwt.id=12345678}"),
-        ("number", b"12345678", "{jwt.id=6.821320051701325e-38}"),
+        ("number", b"12345678", ""),
+        ("number", b"abcdef0C", ""),
         ("string", &number, ""),
         ("number", &number, "{jwt.id=42}"),
         ("number", b"42", ""),
@@ -315,6 +316,64 @@ fn key_has_one_counter_however_its_client_spells_it() {
         let header = format!("sid={value}");
         assert_eq!(keys(&cookie, &[("cookie", header)]), ["{cookie.sid=abc}"], "{value}");
     }
+}
+
+#[test]
+fn number_that_envoy_has_rounded_names_nobody() {
+    let by = |sources: Value| {
+        config(json!({ "caller": sources }), &[json!({"partition_by": ["caller"]})])
+    };
+    let claim = by(json!([{"jwt": {"claim": "id", "type": "number"}}]));
+    let member = by(json!([{"metadata": {"filter": "f", "path": ["id"], "type": "number"}}]));
+    // Three ids of one service, which Envoy reads as the same float.
+    let ids = [175_928_847_299_117_063_u64, 175_928_847_299_117_064, 175_928_847_299_117_065];
+    for id in ids.into_iter().chain([(1 << 53), (1 << 53) + 1]) {
+        for (config, fact) in [(&claim, "jwt_payload/id"), (&member, "f:id")] {
+            let request = [(fact, (id as f64).to_le_bytes())];
+            assert_eq!(keys(config, &request), [""; 0], "{id}");
+            let evaluation = config.evaluate(&Fake::new(&request));
+            assert_eq!(evaluation.missing, [0]);
+            assert!(evaluation.tokens.rounded.is_some(), "the log says so");
+            let text = id.to_string();
+            let evaluation = config.evaluate(&Fake::new(&[(fact, text.as_bytes())]));
+            assert!(evaluation.tokens.rounded.is_none(), "a text is no number");
+        }
+    }
+    let largest = (1_u64 << 53) - 1;
+    let request = [("jwt_payload/id", (largest as f64).to_le_bytes())];
+    assert_eq!(keys(&claim, &request), [format!("{{jwt.id={largest}}}")]);
+    assert!(claim.evaluate(&Fake::new(&request)).tokens.rounded.is_none());
+    let text = by(json!([{"jwt": {"claim": "id"}}]));
+    assert_eq!(
+        keys(&text, &[("jwt_payload/id", "175928847299117063")]),
+        ["{jwt.id=175928847299117063}"]
+    );
+}
+
+#[test]
+fn ipv6_address_that_holds_an_ipv4_address_counts_as_that() {
+    let identities =
+        json!({"ip": [{"client_ip": {}}], "net": [{"client_ip": {"ipv4_prefix": 24}}]});
+    let within = json!({"client_ip": ["192.0.2.0/24"]});
+    let policies = [
+        json!({"partition_by": ["ip"]}),
+        json!({"partition_by": ["net"], "match": within}),
+        json!({"match": {"not": within}}),
+    ];
+    let config = config(identities, &policies);
+    for address in [
+        "192.0.2.7:1",
+        "[::ffff:192.0.2.7]:1",
+        "[64:ff9b::192.0.2.7]:1",
+        "[2002:c000:207::1]:1",
+        "[2002:c000:207:ffff:a:b:c:d]:1",
+        "[2001:0:4136:e378:8000:63bf:3fff:fdf8]:1",
+    ] {
+        let found = keys(&config, &[("address", address)]);
+        assert_eq!(found, ["{ip=192.0.2.7}", "{ip=192.0.2.0/24}"], "{address}");
+    }
+    let other = keys(&config, &[("address", "[2001:db8::192.0.2.7]:1")]);
+    assert_eq!(other, ["{ip=2001:db8::/64}", "{*}"]);
 }
 
 #[test]
@@ -432,6 +491,7 @@ fn an_override_value_is_normalized_like_a_request() {
         ("auth", "bearer  K", ("authorization", "BEARER K")),
         ("ip", "2001:db8:0::5", ("address", "[2001:db8::6]:1")),
         ("ip", "::ffff:192.0.2.7", ("address", "192.0.2.7:1")),
+        ("ip", "2002:c000:207::1", ("address", "[64:ff9b::192.0.2.7]:1")),
         ("method", "get", (":method", "GET")),
         ("host", "A.example:80", (":authority", "a.example")),
         ("path", "/a//b%20", (":path", "/a/b%20?q")),

@@ -1,7 +1,7 @@
 //! How much a partition is granted, and how much a request takes.
 
-use quotagate_protocol::Mode;
 use quotagate_protocol::dials::EnforcedShare;
+use quotagate_protocol::{MAX_UNITS, Mode};
 use serde_json::json;
 
 use super::*;
@@ -486,6 +486,8 @@ fn quota_from_reads_digits_unless_the_document_says_number() {
         (&fifty[..], 50, 50),
         (b"50", 50, 5),
         (b"12345678", 12_345_678, 5),
+        (&f64::to_le_bytes(1e300), MAX_UNITS, MAX_UNITS),
+        (b"abcdef0C", 5, 5),
         (b"00000000", 0, 5),
         (b"99999999", 99_999_999, 5),
         (&f64::to_le_bytes(0.5), 5, 5),

@@ -3,14 +3,12 @@
 #[cfg(test)]
 mod tests;
 
-use std::rc::Rc;
-
 use quotagate_protocol::MAX_UNITS;
 
 use crate::config::{CostSource, Settle};
 use crate::exchange::usage::UsageReader;
 use crate::request::allowance::whole;
-use crate::request::fact::ValueType;
+use crate::request::fact::{self, whole_number};
 use crate::request::pairs::trim;
 use crate::response::Upstream;
 
@@ -139,9 +137,7 @@ fn number(values: &[Vec<u8>]) -> Option<u64> {
     }
 }
 
-/// The whole number in metadata. The host does not say whether it is a number or a text. No text of
-/// eight digits reads as a whole number.
+/// The whole number in metadata. The host does not say whether it is a number or a text.
 fn metadata(raw: Vec<u8>) -> Option<u64> {
-    let text = ValueType::Number.text(&Rc::from(raw.as_slice()));
-    text.and_then(|text| whole(&text)).or_else(|| whole(&raw))
+    fact::number(&raw).and_then(whole_number).or_else(|| whole(&raw))
 }

@@ -15,8 +15,8 @@ const NO_ADDRESS: &str = "an address such as 192.0.2.7 or 2001:db8::1, or the ne
 pub(super) static KIND: Kind = Kind {
     name: "client_ip",
     #[cfg(feature = "schema")]
-    doc: "The client's address that Envoy trusts (`use_remote_address`, `xff_num_trusted_hops`). An IPv4 \
-        address in IPv6 form is an IPv4 address.",
+    doc: "The client's address that Envoy trusts (`use_remote_address`, `xff_num_trusted_hops`). An IPv6 \
+        address that holds an IPv4 address (mapped, NAT64, 6to4, Teredo) is that IPv4 address.",
     #[cfg(feature = "schema")]
     example: "{}",
     is_written_by_client: false,
@@ -76,7 +76,7 @@ impl LookUp for Address {
             Some((address, bits)) => (address, Some(bits)),
             None => (text, None),
         };
-        let address = address.parse::<IpAddr>().map_err(|_| NO_ADDRESS)?.to_canonical();
+        let address = network::canonical(address.parse().map_err(|_| NO_ADDRESS)?);
         let prefix = self.0.of(address);
         if bits.is_some_and(|bits| bits != prefix.to_string()) {
             return Err(NO_ADDRESS);
@@ -92,11 +92,11 @@ impl LookUp for Address {
 /// An address or a network that a person typed, as keys hold it.
 fn spelled(text: &str) -> Option<String> {
     let Some((address, prefix)) = text.split_once('/') else {
-        return text.parse().ok().map(|address: IpAddr| address.to_canonical().to_string());
+        return text.parse().ok().map(|address| network::canonical(address).to_string());
     };
     let address: IpAddr = address.parse().ok()?;
-    // The bits of an IPv4 address in IPv6 form could be those of either family.
+    // The bits of an IPv6 address that holds an IPv4 address could be those of either family.
     let prefix = network::prefix_of(prefix, address)
-        .filter(|prefix| address.to_canonical() == address && *prefix > 0)?;
+        .filter(|prefix| network::canonical(address) == address && *prefix > 0)?;
     Some(network::text(address, prefix))
 }

@@ -3,7 +3,7 @@
 use super::{Kind, Verified, as_typed, path_label};
 use crate::document::names::MAX_NAME;
 use crate::document::{List, Node, Text, Type, object};
-use crate::request::fact::{Fact, FactBytes, Found, LookUp, ValueType};
+use crate::request::fact::{self, Fact, FactBytes, Found, LookUp, ValueType};
 use crate::request::facts::Facts;
 use crate::request::key::{self, Secrecy};
 
@@ -82,6 +82,10 @@ impl LookUp for MetadataValue {
         let raw = facts.metadata(&self.filter, &self.path);
         let value = raw.and_then(|raw| self.value_type.text(&raw));
         value.map_or(Found::Missing, |value| Found::Value(value.into()))
+    }
+
+    fn number<'c>(&'c self, facts: &Facts<'c>) -> Option<f64> {
+        facts.metadata(&self.filter, &self.path).and_then(|raw| fact::number(&raw))
     }
 
     fn look_up_all<'c>(&'c self, facts: &Facts<'c>) -> Vec<FactBytes<'c>> {

@@ -39,6 +39,7 @@ enum What {
     GivenUp,
     Answers,
     NoToken(Box<str>),
+    Rounded(Box<str>),
     TookUp { number: u64, digest: String },
     Withdrew,
     RefusedDocument { number: u64, faults: Vec<String> },
@@ -171,6 +172,11 @@ impl Notices {
         self.due.push(Notice { what: What::NoToken(identity.into()), left_out: 0 });
     }
 
+    /// This identity found a number that Envoy has rounded.
+    pub(crate) fn rounded(&mut self, identity: &str) {
+        self.due.push(Notice { what: What::Rounded(identity.into()), left_out: 0 });
+    }
+
     /// A call ended with this change of the breaker.
     pub(crate) fn changed(&mut self, change: BreakerChange, now: Monotonic) {
         self.is_given_up = match change {
@@ -263,6 +269,12 @@ impl fmt::Display for Notice {
                 "none of the first {FIRST} requests had a verified token for the identity \
                  {identity}: `quotagate check` with Envoy's whole configuration says whether \
                  jwt_authn runs before this filter and keeps its payload (payload_in_metadata)"
+            )?,
+            What::Rounded(identity) => write!(
+                f,
+                "the identity {identity} read a number above 2^53 - 1, which counts as missing: Envoy \
+                 has rounded it, and another caller's number may have become the same. Let the issuer \
+                 write it as a text, and remove type: number"
             )?,
         }
         match self.left_out {

@@ -1,5 +1,6 @@
 //! Identities whose verified token no request has had so far: mostly, `jwt_authn` does not keep it.
 
+use crate::request::facts::IdentityId;
 use crate::request::tokens::Tokens;
 
 /// After so many requests without a token, each worker logs a line, once.
@@ -12,6 +13,8 @@ pub(crate) struct Unseen {
     settled: u64,
     /// Indexed by the number of the identity's bit: at most 64.
     requests: Vec<u32>,
+    /// The identities of which the log says that Envoy rounds their numbers: their indices.
+    rounded: u64,
 }
 
 impl Unseen {
@@ -36,5 +39,14 @@ impl Unseen {
         }
         self.settled |= over;
         over
+    }
+
+    /// The identity of a rounded number, when it is seen for the first time.
+    pub(crate) fn saw_rounded(&mut self, tokens: Tokens) -> Option<IdentityId> {
+        let IdentityId(index) = tokens.rounded?;
+        let bit = 1_u64.checked_shl(u32::try_from(index).ok()?)?;
+        let is_new = self.rounded & bit == 0;
+        self.rounded |= bit;
+        is_new.then_some(IdentityId(index))
     }
 }
