@@ -4,6 +4,17 @@ off could be those of another release. */ -}}
 {{- .Values.fullnameOverride | default (ternary .Release.Name (printf "%s-quotagate" .Release.Name) (contains "quotagate" .Release.Name)) -}}
 {{- end -}}
 
+{{- /* The address families of a Service. */ -}}
+{{- define "quotagate.ipFamilies" -}}
+{{- with .Values.ipFamilyPolicy }}
+ipFamilyPolicy: {{ . }}
+{{- end }}
+{{- with .Values.ipFamilies }}
+ipFamilies:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- end -}}
+
 {{- define "quotagate.store" -}}
 {{ include "quotagate.name" . }}-store
 {{- end -}}

@@ -158,6 +158,14 @@ pub fn accepted() -> Vec<(&'static str, Value)> {
         ),
         (
             gateway,
+            json!({
+                "ipFamilyPolicy": "PreferDualStack", "ipFamilies": ["IPv6", "IPv4"],
+                "store": {"tls": {"enabled": true, "existingSecret": "tls", "callers": ["proxies.example"]}},
+                "policy": {"store": {"cluster": "mine"}}, "filter": {"kind": "none"},
+            }),
+        ),
+        (
+            gateway,
             json!({"fullnameOverride": "quotas", "filter": {"targetRefs": target("HTTPRoute")}}),
         ),
         (istio, json!({"filter": {"match": [{"mode": "SERVER", "ports": [{"number": 8080}]}]}})),

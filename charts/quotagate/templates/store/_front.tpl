@@ -7,7 +7,12 @@ static_resources:
   listeners:
     - name: store_front
       address:
+        {{- /* Where there is no IPv6, Envoy cannot listen on it. */ -}}
+        {{- if or (has "IPv6" .Values.ipFamilies) (hasSuffix "DualStack" .Values.ipFamilyPolicy) }}
+        socket_address: {address: "::", port_value: 9443, ipv4_compat: true}
+        {{- else }}
         socket_address: {address: 0.0.0.0, port_value: 9443}
+        {{- end }}
       filter_chains:
         - transport_socket:
             name: envoy.transport_sockets.tls
