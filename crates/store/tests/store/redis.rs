@@ -373,6 +373,46 @@ async fn sentinels_may_have_another_password() {
         let store = quotagate_store::open(&url(&parameters).parse().unwrap(), "qg");
         let error = try_one(&*store, &ask).await.unwrap_err().to_string();
         assert!(!error.contains("wr0ng") && !error.contains("of-the"), "{error}");
+        assert!(error.contains(&format!("the sentinel at 127.0.0.1:{port} ")), "{error}");
+        assert!(
+            error.contains("of the sentinels") || error.contains("sentinel_password"),
+            "{error}"
+        );
+    }
+}
+
+/// The port of a server that gives this answer to the first command, and closes the connection.
+async fn says_once(answer: &'static str) -> u16 {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let port = listener.local_addr().unwrap().port();
+    tokio::spawn(async move {
+        while let Ok((mut client, _)) = listener.accept().await {
+            let mut asked = [0; 64];
+            let _ = client.read(&mut asked).await;
+            let _ = client.write_all(answer.as_bytes()).await;
+        }
+    });
+    port
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn proxy_for_redis_is_recognized_by_what_it_says_to_time() {
+    for (answer, is_proxy) in [
+        // Envoy 1.40's redis_proxy, older ones, and twemproxy.
+        ("*2\r\n$10\r\n1795890187\r\n$16\r\n1795890187878646\r\n", true),
+        ("-ERR unknown command 'TIME', with args beginning with: \r\n", true),
+        ("", true),
+        ("-ERR max number of clients reached\r\n", false),
+        ("-NOAUTH Authentication required.\r\n", false),
+    ] {
+        let port = says_once(answer).await;
+        let url = format!("redis://127.0.0.1:{port}");
+        let store = quotagate_store::open(&url.parse().unwrap(), "qg");
+        let fault = until("a fault", Duration::from_secs(20), async || {
+            store.health().faults.into_iter().find(|fault| !fault.starts_with("connecting"))
+        })
+        .await;
+        assert_eq!(fault.contains("redis_proxy"), is_proxy, "{answer:?}: {fault}");
     }
 }
 

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use redis::aio::MultiplexedConnection;
-use redis::{AsyncConnectionConfig, RedisError};
+use redis::{AsyncConnectionConfig, ErrorKind, RedisError};
 use tokio::sync::watch;
 use tokio::time::{sleep, sleep_until, timeout};
 
@@ -144,8 +144,7 @@ async fn open(target: &Target, shared: &Shared) -> Result<(MultiplexedConnection
         .set_response_timeout(Some(limit))
         .set_pipeline_buffer_size(1024);
     let mut last = String::new();
-    let candidates = target.candidates(&shared.patience).await;
-    for (home, _) in candidates.map_err(|error| error.to_string())? {
+    for (home, _) in target.candidates(&shared.patience).await? {
         match open_one(&home, &config, shared).await {
             Ok(connection) => return Ok((connection, home)),
             Err(reason) if target.topology() != Topology::Sentinel => last = reason,
@@ -165,6 +164,9 @@ async fn open_one(
     match read_clock(&mut connection).await {
         Ok(now) => shared.clock.observe(now),
         Err(error) => {
+            if let Some(reason) = of_a_proxy(&error) {
+                return Err(reason);
+            }
             let denied = error.code() == Some("NOPERM");
             let missing =
                 if denied { shared.probe.rights(&mut connection).await.ok() } else { None };
@@ -178,6 +180,25 @@ async fn open_one(
     probe(shared, &mut connection, true).await?;
     read_eviction(shared, &mut connection).await;
     Ok(connection)
+}
+
+/// What an answer to TIME, the first command on a connection, shows of a proxy for Redis. Envoy's
+/// `redis_proxy` says the microseconds since 1970, or that it does not know the command. twemproxy
+/// closes the connection, which a server that ends does as well.
+fn of_a_proxy(error: &RedisError) -> Option<String> {
+    let is_unknown = || error.detail().is_some_and(|detail| detail.starts_with("unknown command"));
+    let is_unread = matches!(error.kind(), ErrorKind::Parse | ErrorKind::UnexpectedReturnType);
+    let what = if is_unread || is_unknown() {
+        "answers TIME as no Redis does"
+    } else if error.is_connection_dropped() {
+        "closes the connection at the first command"
+    } else {
+        return None;
+    };
+    Some(format!(
+        "it {what} ({error}): if it is a proxy for Redis, such as Envoy's redis_proxy or twemproxy, name \
+         Redis itself"
+    ))
 }
 
 /// Loads the scripts. An error means that the server cannot serve now, for example because it still

@@ -17,20 +17,23 @@ const SENTINEL: Duration = Duration::from_millis(300);
 /// that most sentinels name comes first.
 ///
 /// # Errors
-/// When no sentinel names one.
+/// When no sentinel names one: what the last one said.
 pub async fn primaries(
     sentinels: &[HostPort],
     login: &Login,
     name: &str,
     patience: &Patience,
-) -> Result<Vec<(HostPort, usize)>, RedisError> {
+) -> Result<Vec<(HostPort, usize)>, String> {
     let limit = Some(patience.at_least(SENTINEL));
     let config =
         AsyncConnectionConfig::new().set_connection_timeout(limit).set_response_timeout(limit);
-    let ask = async |index: usize, sentinel| (index, primary(sentinel, login, name, &config).await);
+    let ask = async |index: usize, sentinel| {
+        let answer = primary(sentinel, login, name, &config).await;
+        (index, answer.map_err(|error| fault(sentinel, login, &error)))
+    };
     let mut answers: FuturesUnordered<_> =
         sentinels.iter().enumerate().map(|(index, sentinel)| ask(index, sentinel)).collect();
-    let mut last = RedisError::from((ErrorKind::EmptySentinelList, "no sentinel"));
+    let mut last = "there is no sentinel".to_owned();
     // A server, its votes, and the index of the first sentinel that names it.
     let mut named: Vec<(HostPort, usize, usize)> = Vec::new();
     while let Some((index, answer)) = answers.next().await {
@@ -53,6 +56,20 @@ pub async fn primaries(
     named.sort_by_key(|(_, votes, first)| (Reverse(*votes), *first));
     let named: Vec<_> = named.into_iter().map(|(address, votes, _)| (address, votes)).collect();
     if named.is_empty() { Err(last) } else { Ok(named) }
+}
+
+/// What is wrong with one sentinel, and the remedy.
+fn fault(sentinel: &HostPort, login: &Login, error: &RedisError) -> String {
+    let is_refused = error.kind() == ErrorKind::AuthenticationFailed
+        || matches!(error.code(), Some("NOAUTH" | "WRONGPASS" | "NOPERM"));
+    let remedy = match &login.sentinel {
+        _ if !is_refused => "",
+        Some(_) => ": check the credentials of the sentinels",
+        None => {
+            ": it got none, or those of the servers. Name its own in sentinel_password_file, or REDIS_SENTINEL_AUTH"
+        }
+    };
+    format!("the sentinel at {sentinel} says {error}{remedy}")
 }
 
 /// The primary that one sentinel names.
@@ -79,7 +96,7 @@ async fn primary(
         Err(error) => return Err(error),
     };
     let Some((host, port)) = answer else {
-        let detail = format!("{name}, asked {sentinel}");
+        let detail = name.to_owned();
         return Err((ErrorKind::MasterNameNotFoundBySentinel, "unknown primary", detail).into());
     };
     Ok(HostPort { host, port })

@@ -75,7 +75,7 @@ impl Target {
     ///
     /// # Errors
     /// When no sentinel names one.
-    pub async fn candidates(&self, patience: &Patience) -> Result<Vec<(Self, usize)>, RedisError> {
+    pub async fn candidates(&self, patience: &Patience) -> Result<Vec<(Self, usize)>, String> {
         let Self::Sentinel { login, sentinels, name } = self else {
             return Ok(vec![(self.clone(), 1)]);
         };
