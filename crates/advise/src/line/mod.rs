@@ -7,6 +7,7 @@ mod operators;
 mod tests;
 mod text;
 mod time;
+mod wrapped;
 
 use std::borrow::Cow;
 
@@ -50,6 +51,21 @@ pub(crate) enum Line<'l> {
     NotSelected,
     /// The line does not have the format.
     Malformed,
+}
+
+impl Line<'_> {
+    fn into_owned(self) -> Line<'static> {
+        let owned = |text: Cow<'_, [u8]>| Cow::Owned(text.into_owned());
+        match self {
+            Line::Request(Request { time_ms, key, policy, cost, duration_ms }) => {
+                let (key, policy) = (owned(key), policy.map(owned));
+                Line::Request(Request { time_ms, key, policy, cost, duration_ms })
+            }
+            Line::Unidentified(missing) => Line::Unidentified(missing),
+            Line::NotSelected => Line::NotSelected,
+            Line::Malformed => Line::Malformed,
+        }
+    }
 }
 
 /// What a line without a user lacks.
@@ -146,9 +162,21 @@ impl Reader {
         self.text.as_ref().err().map(String::as_str)
     }
 
-    /// Reads a line, with or without its line end.
+    /// Reads a line, with or without its line end, and with what a collector of logs wrote around
+    /// it.
     pub(crate) fn read<'l>(&self, line: &'l [u8]) -> Line<'l> {
-        let line = line.trim_ascii();
+        let line = wrapped::bare(line);
+        if let Some(inner) = wrapped::of_docker(line) {
+            return self.read_bare(wrapped::bare(inner.as_bytes())).into_owned();
+        }
+        match self.read_bare(line) {
+            Line::Malformed => wrapped::without_time(line)
+                .map_or(Line::Malformed, |line| self.read_bare(wrapped::bare(line))),
+            read => read,
+        }
+    }
+
+    fn read_bare<'l>(&self, line: &'l [u8]) -> Line<'l> {
         let (found, times) = if line.starts_with(b"{") {
             (json::find(line, &self.paths()), &self.times)
         } else {
@@ -169,7 +197,11 @@ impl Reader {
 
     /// Why a JSON line has no time. None if it has one, or if it is no JSON line.
     pub(crate) fn why_no_time(&self, line: &[u8]) -> Option<String> {
-        let line = line.trim_ascii();
+        let line = wrapped::bare(line);
+        if let Some(inner) = wrapped::of_docker(line) {
+            return self.why_no_time(inner.as_bytes());
+        }
+        let line = wrapped::without_time(line).unwrap_or(line);
         let found = json::find(line, &self.paths()).filter(|_| line.starts_with(b"{"))?;
         let name = self.names.get(TIME)?.as_deref()?;
         let Some(raw) = found.get(TIME).copied().flatten() else {

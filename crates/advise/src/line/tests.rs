@@ -30,6 +30,51 @@ fn the_shipped_format_is_read() {
 }
 
 #[test]
+fn what_collectors_write_around_a_line_is_skipped() {
+    let plain = |log: &str| {
+        let expected = shipped().read(log.as_bytes());
+        assert!(matches!(expected, Line::Request(_)), "{log}");
+        for around in [
+            "\u{feff}LINE",
+            "2026-11-28T10:00:00.123456789Z stdout F LINE",
+            "2026-11-28T10:00:00.123456789+01:00 stderr F LINE\r\n",
+            "[pod/envoy-5d4f/envoy] LINE",
+            "2026-11-28T10:00:00.123456789Z LINE",
+            "[pod/envoy-5d4f/envoy] 2026-11-28T10:00:00.123456789Z LINE",
+        ] {
+            let line = around.replace("LINE", log);
+            assert_eq!(shipped().read(line.as_bytes()), expected, "{line}");
+        }
+        let docker = serde_json::json!({
+            "log": format!("{log}\n"), "stream": "stdout", "time": "2026-11-28T10:00:00.1Z"
+        });
+        assert_eq!(shipped().read(docker.to_string().as_bytes()), expected, "{docker}");
+    };
+    plain(SHIPPED);
+    let part = format!("2026-11-28T10:00:00.123456789Z stdout P {SHIPPED}");
+    for other in [&*part, "[pod/x", "\u{feff}", r#"{"log":"x","stream":"stdout","time":"t"}"#] {
+        assert_eq!(shipped().read(other.as_bytes()), Line::Malformed, "{other}");
+    }
+}
+
+#[test]
+fn text_lines_are_read_within_what_collectors_write() {
+    let format = "[%START_TIME%] %FILTER_STATE(wasm.quotagate.partition:PLAIN)% %PROTOCOL%";
+    let fields = Fields { format: Some(format.to_owned()), ..Fields::default() };
+    let only = Only::default();
+    let Ok(reader) = Reader::new(&fields, &only) else {
+        panic!("{:?}", Reader::new(&fields, &only))
+    };
+    let line = "[2026-11-21T22:55:41.123Z] jwt.sub=alice HTTP/2";
+    let expected = reader.read(line.as_bytes());
+    assert!(matches!(expected, Line::Request(_)), "{expected:?}");
+    for front in ["2026-11-28T10:00:00.1Z stdout F ", "[pod/x/y] ", "2026-11-28T10:00:00.1Z "] {
+        let line = format!("{front}{line}");
+        assert_eq!(reader.read(line.as_bytes()), expected, "{line}");
+    }
+}
+
+#[test]
 fn requests_of_other_policies_and_paths_are_not_selected() {
     let only = |policy: Option<&str>, path: Option<&str>| {
         let only = Only { policy: policy.map(str::to_owned), path: path.map(str::to_owned) };
