@@ -4,6 +4,11 @@
 //! `envoy/extensions/common/ratelimit/v3/ratelimit.proto`, as of Envoy 1.40. They are written by
 //! hand because all of Envoy's API takes half a minute to compile, in each build.
 
+use std::fmt::Write as _;
+
+use bytes::{Buf, BufMut};
+use prost::DecodeError;
+use prost::encoding::{DecodeContext, WireType};
 use prost_types::{Duration, Struct};
 
 /// The name of the service.
@@ -42,15 +47,73 @@ pub struct Descriptor {
     pub is_negative_hits: bool,
 }
 
-/// A key and a value.
-#[derive(Clone, PartialEq, Eq, prost::Message)]
+/// A key and a value. Envoy sends the bytes of a header as they are. What is not UTF-8 is read with
+/// escapes, because a client must not get past its limits by a byte that no text has.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct DescriptorEntry {
     /// The key.
-    #[prost(string, tag = "1")]
     pub key: String,
     /// The value.
-    #[prost(string, tag = "2")]
     pub value: String,
+}
+
+impl prost::Message for DescriptorEntry {
+    fn encode_raw(&self, buffer: &mut impl BufMut) {
+        for (tag, text) in [(1, &self.key), (2, &self.value)] {
+            if !text.is_empty() {
+                prost::encoding::string::encode(tag, text, buffer);
+            }
+        }
+    }
+
+    fn merge_field(
+        &mut self,
+        tag: u32,
+        wire_type: WireType,
+        buffer: &mut impl Buf,
+        context: DecodeContext,
+    ) -> Result<(), DecodeError> {
+        let text = match tag {
+            1 => &mut self.key,
+            2 => &mut self.value,
+            _ => return prost::encoding::skip_field(wire_type, tag, buffer, context),
+        };
+        let mut bytes = Vec::new();
+        prost::encoding::bytes::merge(wire_type, &mut bytes, buffer, context)?;
+        *text = lenient(bytes);
+        Ok(())
+    }
+
+    fn encoded_len(&self) -> usize {
+        let fields = [(1, &self.key), (2, &self.value)].into_iter();
+        let set = fields.filter(|(_, text)| !text.is_empty());
+        set.map(|(tag, text)| prost::encoding::string::encoded_len(tag, text)).sum()
+    }
+
+    fn clear(&mut self) {
+        self.key.clear();
+        self.value.clear();
+    }
+}
+
+/// Bytes as a text: UTF-8 as it is, and everything else with `\\xNN` for a byte that belongs to no
+/// letter. A text that looks like such an escape is escaped as well, so that different bytes are
+/// different texts.
+fn lenient(bytes: Vec<u8>) -> String {
+    let bytes = match String::from_utf8(bytes) {
+        Ok(text) if !text.contains("\\x") => return text,
+        Ok(text) => text.into_bytes(),
+        Err(error) => error.into_bytes(),
+    };
+    let mut text = String::with_capacity(bytes.len());
+    for chunk in bytes.utf8_chunks() {
+        text.push_str(&chunk.valid().replace('\\', "\\\\"));
+        for byte in chunk.invalid() {
+            // Writing to a String cannot fail.
+            let _ = write!(text, "\\x{byte:02x}");
+        }
+    }
+    text
 }
 
 /// A limit that the request itself brings.
@@ -179,5 +242,36 @@ impl Unit {
     /// The unit of this name, in any case.
     pub fn of(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|unit| unit.name().eq_ignore_ascii_case(name))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use prost::Message;
+
+    use super::*;
+
+    /// An entry with this value, as Envoy sends it.
+    fn sent(value: &[u8]) -> DescriptorEntry {
+        let length = u8::try_from(value.len()).unwrap();
+        DescriptorEntry::decode([&[10, 1, b'k', 18, length], value].concat().as_slice()).unwrap()
+    }
+
+    #[test]
+    fn bytes_that_are_no_text_are_read_and_different_ones_stay_different() {
+        for (bytes, value) in [
+            (&b"caf\xc3\xa9"[..], "caf\u{e9}"),
+            (b"", ""),
+            (b"caf\xe9", "caf\\xe9"),
+            (b"\xff\xfe", "\\xff\\xfe"),
+            (b"a\\b", "a\\b"),
+            (b"a\\xff", "a\\\\xff"),
+            (b"a\\xff\xff", "a\\\\xff\\xff"),
+        ] {
+            let entry = sent(bytes);
+            assert_eq!((&*entry.key, &*entry.value), ("k", value), "{bytes:?}");
+        }
+        let entry = sent(b"v");
+        assert_eq!(DescriptorEntry::decode(entry.encode_to_vec().as_slice()).unwrap(), entry);
     }
 }
