@@ -1,7 +1,7 @@
 //! Valid configurations that are probably mistakes: each warning, and similar cases without a
 //! warning.
 
-use quotagate_quota::config::Config;
+use quotagate_quota::config::{Config, PublishedDocument};
 use serde_json::{Value, json};
 
 /// The warnings for a document with these sections and the required ones. `null` removes a section.
@@ -118,6 +118,50 @@ fn warns_of_credentials_that_are_not_secret() {
         };
         expect(key(false), if is_credential { plain } else { &[] });
         expect(key(true), &[]);
+    }
+}
+
+#[test]
+fn secret_in_clear_is_a_warning_and_no_published_document_has_one() {
+    let digest = format!("header.x-key=~{:032}", 7);
+    let several = json!([{"jwt": {"claim": "sub"}}, {"header": {"name": "x-key", "secret": true}}]);
+    let key = |kind: &str| json!([{ kind: {"name": "x-key", "secret": true} }]);
+    let over = |value: &str| json!({"overrides": [{"value": value, "quota": 5}]});
+    let when = |conditions: Value| json!({ "match": conditions });
+    let exact = |value: &str| json!({"name": "X-Key", "exact": value});
+    let at = |path: &str| format!("policies[0].{path}: is a secret in clear");
+    let header = when(json!({"headers": [{"name": "a", "exact": "b"}, exact("s3cret")]}));
+    for (sources, fields, path) in [
+        (key("header"), over("s3cret"), Some("overrides[0].value")),
+        (key("cookie"), over("s3cret"), Some("overrides[0].value")),
+        (key("query"), over(&digest.replace('~', "")), Some("overrides[0].value")),
+        (key("header"), over(&digest), None),
+        (json!([{"header": {"name": "x-key"}}]), over("known"), None),
+        (several, over(&digest), None),
+        (key("header"), header.clone(), Some("match.headers[1].exact")),
+        (
+            key("header"),
+            when(json!({"not": {"headers": [exact("s3cret")]}})),
+            Some("match.not.headers[0].exact"),
+        ),
+        (
+            key("query"),
+            when(json!({"query": {"name": "x-key", "exact": "s3cret"}})),
+            Some("match.query.exact"),
+        ),
+        (key("query"), header, None),
+        (key("header"), when(json!({"headers": [{"name": "x-key", "prefix": "live-"}]})), None),
+    ] {
+        let mut document = counted_by(json!({"key": sources}), &["key"]);
+        document["policies"][0] = with(document["policies"][0].take(), &fields);
+        let expected: Vec<String> = path.into_iter().map(at).collect();
+        expect(document.clone(), &expected.iter().map(String::as_str).collect::<Vec<_>>());
+        document["domain"] = json!("shop");
+        let published = PublishedDocument::check(&document);
+        let faults = published.err().map(|faults| faults.to_string()).unwrap_or_default();
+        assert_eq!(expected.is_empty(), faults.is_empty(), "{document}: {faults}");
+        assert!(expected.iter().all(|start| faults.starts_with(start)), "{faults}");
+        assert!(!faults.contains("s3cret"), "{faults}");
     }
 }
 

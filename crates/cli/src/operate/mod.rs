@@ -5,6 +5,7 @@
 
 mod change;
 mod client;
+mod digest;
 mod display;
 mod failure;
 mod look;
@@ -31,6 +32,8 @@ pub(crate) enum Operation {
     Override(overrides::OverrideArgs),
     /// Show how much of each policy's quota a partition has used
     Usage(usage::UsageArgs),
+    /// Print a partition with the digests of its secrets, as overrides of a policy document name it
+    Digest(digest::DigestArgs),
     /// Say which policies refuse a partition now, or would, since when, and which command helps
     Why(why::WhyArgs),
     /// Delete the counter of a partition, so that its quota starts afresh
@@ -52,6 +55,7 @@ pub(crate) fn run(operation: &Operation) -> ExitCode {
         Operation::Document(args) => args.common.session(|session| document::run(args, session)),
         Operation::Override(args) => args.common.session(|session| overrides::run(args, session)),
         Operation::Usage(args) => args.common.session(|session| usage::run(args, session)),
+        Operation::Digest(args) => args.common.session(|session| digest::run(args, session)),
         Operation::Why(args) => args.common.session(|session| why::run(args, session)),
         Operation::Reset(args) => args.common.session(|session| reset::run(args, session)),
         Operation::Release(args) => args.common.session(|session| release::run(args, session)),

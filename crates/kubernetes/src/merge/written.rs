@@ -268,10 +268,10 @@ fn word(word: &impl Serialize) -> Value {
     json!(word).as_str().map(str::to_ascii_lowercase).into()
 }
 
-/// All faults of a document, as `quotagate check` finds them.
+/// All faults of a document, as `quotagate check` finds them, and each secret in clear.
 pub(crate) fn check(document: &Map<String, Value>) -> Vec<Fault> {
     let text = Value::Object(document.clone()).to_string();
-    match Config::parse(text.as_bytes()) {
+    match Config::parse_published(text.as_bytes()) {
         Ok(config) => {
             let store = match &config.store.reach {
                 Reach::Redis(store) => store_url(store).err(),

@@ -30,6 +30,26 @@ fn limit_of_running_requests_is_written_without_a_window() {
 }
 
 #[test]
+fn object_with_a_secret_in_clear_is_refused_alone() {
+    let secret = json!({"key": [{"header": {"name": "x-key", "secret": true}}]});
+    let of = |namespace: &str, value: &str| {
+        let over = json!([{"value": value, "quota": 5}]);
+        let policy = json!({"name": "q", "partitionBy": ["key"], "quota": 1, "window": "1m", "overrides": over});
+        on("HTTPRoute", namespace, "p", "r", json!({"identities": secret, "policies": [policy]}))
+    };
+    let merged = merged(&[
+        route("team-a", "r", 1),
+        route("team-b", "r", 1),
+        of("team-a", &format!("header.x-key=~{:032}", 7)),
+        of("team-b", "s3cret"),
+    ]);
+    assert_eq!(names(&merged), ["team-a/p/q"]);
+    let (reason, why) = refusal(&merged, "team-b/p").unwrap();
+    assert_eq!(reason, Reason::Invalid);
+    assert!(why.starts_with("spec.policies[0].overrides[0].value: is a secret in clear"), "{why}");
+}
+
+#[test]
 fn fault_that_a_route_brings_is_found_before_it_can_affect_others() {
     let mut long = route("team-b", "b", 1);
     long["spec"]["hostnames"] = json!(["x".repeat(2000)]);

@@ -190,8 +190,19 @@ impl Config {
         Self::of(&envoy::unordered(read(text)?))
     }
 
+    /// The same for a document that is published through a store: a secret in clear is a fault.
+    ///
+    /// # Errors
+    /// All faults of the text.
+    pub fn parse_published(text: &[u8]) -> Result<Self, Faults> {
+        Self::collected(&read(text)?, Collector::of_published())
+    }
+
     fn of(value: &Value) -> Result<Self, Faults> {
-        let collector = Collector::default();
+        Self::collected(value, Collector::default())
+    }
+
+    fn collected(value: &Value, collector: Collector) -> Result<Self, Faults> {
         let config = Document::read(&Node::root(value, &collector));
         let (config, warnings) = collector.finish(config)?;
         let live = config.live.and_then(|_| LiveDocument::of(value));
@@ -265,6 +276,7 @@ impl DocumentFields<'_> {
         if let (Some(identities), Some(policies)) = (&identities, &policies) {
             warnings::unused_identities(&nodes, identities, policies);
             warnings::invented_identities(&nodes, identities, policies);
+            warnings::secrets_in_match(&self.node.field("policies"), identities, policies);
         }
         if let (Some(store), Some(policies)) = (&self.store, &policies) {
             warnings::local_share(&self.node.field("store"), store, policies);

@@ -13,6 +13,7 @@ use serde::de::IgnoredAny;
 use serde_json::{Map, Value, json};
 
 use super::{Config, Faults, Policy, ROOT, digest, envoy};
+use crate::document::Collector;
 
 /// The members of a policy document that only the embedded one has.
 const EMBEDDED: [&str; 3] = ["store", "digest_key", "live"];
@@ -92,7 +93,7 @@ impl PublishedDocument {
     /// The document without what only the embedded one says, and its digest.
     ///
     /// # Errors
-    /// All faults of the document, as a filter would report them.
+    /// All faults of the document, as a filter would report them, and each secret in clear.
     pub fn check(document: &Value) -> Result<(Value, Config), Faults> {
         let mut own = document.clone();
         if let Value::Object(members) = &mut own {
@@ -109,7 +110,8 @@ impl PublishedDocument {
             let store = document.get("store").cloned();
             members.insert("store".to_owned(), store.unwrap_or(json!({"cluster": "any"})));
         }
-        Ok((own, Config::of(&envoy::unordered(whole))?))
+        let published = Collector::of_published();
+        Ok((own, Config::collected(&envoy::unordered(whole), published)?))
     }
 
     /// The configuration that a filter makes of it whose embedded document is `embedded`: that one

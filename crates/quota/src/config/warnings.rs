@@ -1,7 +1,7 @@
 //! Warnings: values that are allowed but probably not what was meant. There are few, so that each
 //! is read.
 
-use std::collections::HashSet;
+use std::collections::{BTreeSet, HashSet};
 
 use quotagate_protocol::{Mode, OnFailure, Window};
 
@@ -11,7 +11,8 @@ use super::store::StoreConfig;
 use crate::config::{CostSource, MissingCost, Settle};
 use crate::document::Node;
 use crate::request::allowance::{Allowance, Cost, QuotaSources};
-use crate::request::matching::Matcher;
+use crate::request::key::{self, Secrecy};
+use crate::request::matching::{Matcher, ValuePattern};
 use crate::request::partition::PartitionPart;
 
 /// In bytes. Shorter keys can be found by trying.
@@ -106,6 +107,39 @@ pub(super) fn invented_identities(
                  quota for each: add a policy with the same match, or without one, that counts by client_ip or by \
                  partition_by: []",
             );
+        }
+    }
+}
+
+/// Reports conditions of policies that hold the value of a secret identity in clear. `node` is the
+/// list of the policies.
+pub(super) fn secrets_in_match(node: &Node<'_>, read: &Identities<'_>, policies: &[Policy]) {
+    let sources = read.values().flatten().flat_map(|identity| &identity.sources);
+    let facts = sources.flat_map(|source| &source.facts);
+    let secrets: BTreeSet<&str> =
+        facts.filter(|fact| fact.secrecy == Secrecy::Secret).map(|fact| &*fact.label).collect();
+    if secrets.is_empty() {
+        return;
+    }
+    let check = |at: &Node<'_>, kind: &str, name: &str, value: &ValuePattern| {
+        if matches!(value, ValuePattern::Exact(_)) && secrets.contains(&*key::label(kind, name)) {
+            at.field("exact").exposes(
+                "is a secret in clear, and a published document shows it to everyone who reaches the store: leave the \
+                 condition out, and give this caller an entry of overrides with the digest",
+            );
+        }
+    };
+    for (index, policy) in policies.iter().enumerate() {
+        let all = node.element(index).field("match");
+        let not = policy.matcher.not.as_deref().map(|not| (not, all.field("not")));
+        for (matcher, at) in std::iter::once((&*policy.matcher, all)).chain(not) {
+            for (index, header) in matcher.headers.iter().enumerate() {
+                let at = at.field("headers").element(index);
+                check(&at, "header", &header.name, &header.value);
+            }
+            if let Some(query) = &matcher.query {
+                check(&at.field("query"), "query", &query.name, &query.value);
+            }
         }
     }
 }

@@ -16,6 +16,7 @@ pub(crate) const ROOT: &str = "configuration";
 /// The faults and warnings found so far.
 #[derive(Default)]
 pub(crate) struct Collector {
+    is_published: bool,
     faults: RefCell<Vec<Fault>>,
     warnings: RefCell<Vec<Fault>>,
 }
@@ -29,6 +30,11 @@ pub(crate) struct Node<'a> {
 }
 
 impl Collector {
+    /// Of a document that operators publish.
+    pub(crate) fn of_published() -> Self {
+        Self { is_published: true, ..Self::default() }
+    }
+
     /// `value` and the warnings, or all faults if there are any.
     pub(crate) fn finish<T>(self, value: Option<T>) -> Result<(T, Box<[Fault]>), Faults> {
         let (faults, warnings) = (self.faults.into_inner(), self.warnings.into_inner().into());
@@ -54,6 +60,16 @@ impl<'a> Node<'a> {
     /// Records that this value is allowed but probably not what was meant.
     pub(crate) fn warn(&self, message: impl Into<String>) {
         self.faults.warnings.borrow_mut().push(self.here(message.into()));
+    }
+
+    /// Records that this value is a secret in clear: a fault of a document that is published, since
+    /// Redis keeps those and stores show them, and a warning in every other one.
+    pub(crate) fn exposes(&self, message: &str) {
+        if self.faults.is_published {
+            self.fault(message);
+        } else {
+            self.warn(message);
+        }
     }
 
     fn here(&self, message: String) -> Fault {

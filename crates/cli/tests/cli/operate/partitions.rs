@@ -509,6 +509,22 @@ fn a_secret_is_read_from_standard_input_and_only_its_digest_is_sent() {
 }
 
 #[test]
+fn digest_prints_what_overrides_of_a_document_name_without_a_store() {
+    let digest = |flags: &[&str]| {
+        let mut command = command(&["digest", "--secret", "header.x-api-key"]);
+        command.args(flags).args(["--domain", "shop", "--admin", "127.0.0.1:1"]);
+        run(command.env("QUOTAGATE_DIGEST_KEY", "Jefe"), b"what do ya want for nothing?\n")
+    };
+    let named = "header.x-api-key=~5bdcc146bf60754e6a042426089575c7";
+    let done = digest(&[]);
+    assert_eq!((done.status, done.out.as_str()), (0, &*format!("{named}\n")), "{done:?}");
+    let beside = digest(&["ip=192.0.2.7,header.x-api-key"]);
+    assert_eq!(beside.out, format!("ip=192.0.2.7,{named}\n"), "{beside:?}");
+    let json: Value = serde_json::from_str(&digest(&["--json"]).out).unwrap();
+    assert_eq!(json, json!({"partition": named}));
+}
+
+#[test]
 fn possible_secrets_are_refused_without_plain() {
     let fleet = Fleet::memory();
     let secret = "TOPSECRET";

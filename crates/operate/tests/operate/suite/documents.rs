@@ -115,6 +115,14 @@ pub async fn refuses_documents_with_faults(store: &Arc<dyn Store>) {
     for expected in ["policies[0].quota: ", "polices: unknown field"] {
         assert!(fault.contains(expected), "{fault}");
     }
+    let mut secret = publish("faulty", 5);
+    let document = secret.document.as_mut().unwrap();
+    document["identities"] = json!({"key": [{"header": {"name": "x-key", "secret": true}}]});
+    document["policies"][0]["partition_by"] = json!(["key"]);
+    document["policies"][0]["overrides"] = json!([{"value": "an-api-key", "quota": 9}]);
+    let fault = operate.documents.publish(&secret).await.unwrap_err().to_string();
+    assert!(fault.contains("overrides[0].value: is a secret in clear"), "{fault}");
+    assert!(!fault.contains("an-api-key"), "{fault}");
     let zone = PublishDocument {
         document: Some(json!({"domain": "faulty", "policies": [{"name": "p", "partition_by": [],
             "quota": 1, "window": {"calendar": "day", "time_zone": "Mars/Base"}}]})),

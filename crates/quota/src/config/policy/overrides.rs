@@ -2,8 +2,8 @@
 //!
 //! If the policy counts by one value that is always read from the same source, a partition is
 //! written as its raw value. Otherwise it is encoded as in keys: `jwt.sub=alice,method=GET`. Text
-//! that begins with the label of the value and `=` is always encoded. A raw value may be secret, so
-//! no message shows one.
+//! that begins with the label of the value and `=` is always encoded, so that a secret can be
+//! written as its digest. A raw value may be secret, so no message shows one.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -34,7 +34,8 @@ one_of! {
     /// Whom an override is for.
     Whom<'a> -> Subject<'a> {
         /// The value of the partition. If its identity has several sources, or the policy several
-        /// entries, the encoded form such as `jwt.sub=alice`.
+        /// entries, the encoded form such as `jwt.sub=alice`. A secret is written as its digest:
+        /// `header.x-api-key=~` and 32 digits, which `quotagate digest` prints.
         value: At<NonEmpty> = "alice" => |(text, at)| Subject::Value(text, at),
         /// The clients of this network (CIDR) or address, if the policy counts by `client_ip`.
         network: At<NetworkType> = "10.0.0.0/8" => |(network, at)| Subject::Network(network, at),
@@ -239,6 +240,14 @@ fn key_of(
             if let Err(instead) = single.write(&mut encoded, text.as_bytes(), digester) {
                 node.fault(format!("must be {instead}"));
                 return None;
+            }
+            if single.secrecy == Secrecy::Secret {
+                let label = single.label;
+                node.exposes(&format!(
+                    "is a secret in clear, and a published document shows it to everyone who reaches the store: \
+                     write its digest, {label}=~ and 32 hexadecimal digits, which `quotagate digest --secret {label}` \
+                     prints"
+                ));
             }
         }
         None => {
