@@ -7,6 +7,7 @@ pub mod guard;
 pub mod operator;
 mod page;
 mod routes;
+pub mod turns;
 
 use std::sync::Arc;
 

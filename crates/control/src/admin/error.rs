@@ -2,7 +2,7 @@
 
 use axum::Json;
 use axum::http::StatusCode;
-use axum::http::header::{ALLOW, HeaderValue, WWW_AUTHENTICATE};
+use axum::http::header::{ALLOW, HeaderValue, RETRY_AFTER, WWW_AUTHENTICATE};
 use axum::response::{IntoResponse, Response};
 use quotagate_store::server::{Refusal as BodyRefusal, STORE_HEADER};
 
@@ -83,6 +83,17 @@ pub enum Refusal {
     /// Too many clients listen to events.
     #[error("{0} clients already listen to events")]
     Listeners(usize),
+    /// Too many requests of this operator, or of all, are under way.
+    #[error(
+        "{who} or others have as many {what} under way as the store takes at once, so that counting is not slowed: try \
+         again in a second"
+    )]
+    Busy {
+        /// The operator.
+        who: String,
+        /// What is under way.
+        what: &'static str,
+    },
     /// A change that is not JSON.
     #[error("a change needs Content-Type: application/json")]
     NotJson,
@@ -124,6 +135,7 @@ impl Refusal {
             | Self::Role { .. }
             | Self::Scope { .. } => StatusCode::FORBIDDEN,
             Self::Change { refusal, .. } => refusal.status(),
+            Self::Busy { .. } => StatusCode::TOO_MANY_REQUESTS,
             Self::Listeners(_) => StatusCode::SERVICE_UNAVAILABLE,
             Self::NotJson => StatusCode::UNSUPPORTED_MEDIA_TYPE,
             Self::Failed => StatusCode::INTERNAL_SERVER_ERROR,
@@ -155,6 +167,7 @@ impl IntoResponse for Refusal {
             Self::Method(methods) => {
                 HeaderValue::try_from(methods).ok().map(|methods| (ALLOW, methods))
             }
+            Self::Busy { .. } => Some((RETRY_AFTER, HeaderValue::from_static("1"))),
             Self::Token => Some((WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"))),
             Self::Groups { .. } | Self::Role { .. } => {
                 reply.field = Some("role".to_owned());

@@ -1,10 +1,11 @@
 //! Server-sent events for the live page: the whole picture, then its changes once a second.
 //!
 //! All listeners, at most [`LISTENERS`], who may see the same domains share one picture and its
-//! changes. Without listeners the server makes none. A listener that reads slowly misses events,
-//! and gets the whole picture again, so nothing is kept for it. The server closes the connection of
-//! a listener that reads nothing for 5 s, as it does for any other connection. A stream ends within
-//! a second after the rights of its listener have changed, and all end when the server drains.
+//! changes. If one more comes, the oldest stream ends of the operator who has most. Without
+//! listeners the server makes none. A listener that reads slowly misses events, and gets the whole
+//! picture again, so nothing is kept for it. The server closes the connection of a listener that
+//! reads nothing for 5 s, as it does for any other connection. A stream ends within a second after
+//! the rights of its listener have changed, and all end when the server drains.
 
 mod gzip;
 mod patch;
@@ -23,7 +24,7 @@ use futures_util::stream;
 use quotagate_operate::api::Top;
 use quotagate_operate::watch::Pace;
 use serde_json::{Map, Value};
-use tokio::sync::{OwnedSemaphorePermit, watch};
+use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
 use self::picture::PictureSource;
@@ -43,37 +44,40 @@ struct Listener {
     control: Arc<Control>,
     published: watch::Receiver<Published>,
     access: Access,
-    draining: CancellationToken,
+    /// Cancelled when the server drains, or another listener takes its room.
+    end: CancellationToken,
+    /// Its number in [`Events`](crate::listeners::Events).
+    number: u64,
     /// The number of the picture that it has.
     sent: Option<u64>,
-    _permit: OwnedSemaphorePermit,
 }
 
 /// Streams the picture and its changes from now on.
 ///
 /// # Errors
-/// If there are too many listeners.
+/// If there are too many listeners, of whom each has one stream.
 pub async fn serve(
     State(control): State<Arc<Control>>,
     Extension(access): Extension<Access>,
     headers: HeaderMap,
 ) -> Result<Response, Refusal> {
-    let permits = Arc::clone(&control.events.permits);
-    let permit = permits.try_acquire_owned().map_err(|_| Refusal::Listeners(LISTENERS))?;
-    let events =
-        stream::unfold(Listener::new(control, access, permit), |mut listener| async move {
-            let event = listener.next().await?;
-            Some((Ok::<_, Infallible>(event), listener))
-        });
+    let listener = Listener::new(control, access).ok_or(Refusal::Listeners(LISTENERS))?;
+    let events = stream::unfold(listener, |mut listener| async move {
+        let event = listener.next().await?;
+        Some((Ok::<_, Infallible>(event), listener))
+    });
     let response = Sse::new(events).into_response();
     Ok(if gzip::is_accepted(&headers) { gzip::compressed(response) } else { response })
 }
 
 impl Listener {
-    fn new(control: Arc<Control>, access: Access, permit: OwnedSemaphorePermit) -> Self {
+    /// `None` if there is no room.
+    fn new(control: Arc<Control>, access: Access) -> Option<Self> {
         let events = &control.events;
         let mut published = events.publish.subscribe();
-        events.enter(&access.scope);
+        let end = control.connections.draining().child_token();
+        let name = access.operator.name.as_deref();
+        let number = events.enter(name, &access.scope, end.clone())?;
         // It does not wait for the next picture to see the first one.
         let is_fresh = published.borrow().of(&access.scope).is_some();
         if is_fresh {
@@ -81,8 +85,7 @@ impl Listener {
         } else {
             events.wanted.notify_one();
         }
-        let draining = control.connections.draining();
-        Self { control, published, access, draining, sent: None, _permit: permit }
+        Some(Self { control, published, access, end, number, sent: None })
     }
 
     /// The next event; `None` at the end.
@@ -90,7 +93,7 @@ impl Listener {
         loop {
             tokio::select! {
                 biased;
-                () = self.draining.cancelled() => return None,
+                () = self.end.cancelled() => return None,
                 changed = self.published.changed() => changed.ok()?,
                 () = tokio::time::sleep(CHECKED) => {
                     if !self.access.operator.is_current() {
@@ -121,7 +124,7 @@ impl Listener {
 
 impl Drop for Listener {
     fn drop(&mut self) {
-        self.control.events.leave(&self.access.scope);
+        self.control.events.leave(self.number);
     }
 }
 
@@ -195,8 +198,7 @@ mod tests {
             operator: Arc::new(operator),
             action: String::new(),
         };
-        let permit = Arc::clone(&control.events.permits).try_acquire_owned().unwrap();
-        Listener::new(Arc::clone(control), access, permit)
+        Listener::new(Arc::clone(control), access).unwrap()
     }
 
     /// Publishes empty pictures of these scopes.

@@ -113,7 +113,8 @@ impl Access {
         Err(Refusal::Scope { who: self.who(), domain, scope })
     }
 
-    fn who(&self) -> String {
+    /// The name of the operator, for errors.
+    pub fn who(&self) -> String {
         self.operator.name.clone().unwrap_or_else(|| "the token".to_owned())
     }
 

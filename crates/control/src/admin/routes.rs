@@ -1,8 +1,8 @@
 //! The paths under `/v1/` of the admin address, each with the role that it requires.
 //!
 //! A path cannot be added without a role, and a handler reads the parameters of its request with
-//! [`Asked`] or [`Body`], which check the domain. Where a request names none, [`Asked::domains`]
-//! and [`Asked::one`] give the domains that the operator may see.
+//! [`Asked`] or [`Body`], which check the domain and wait for a [`Turn`]. Where a request names
+//! none, [`Asked::domains`] and [`Asked::one`] give the domains that the operator may see.
 
 use std::sync::Arc;
 
@@ -23,6 +23,7 @@ use serde_json::Value;
 use super::error::Refusal;
 use super::events;
 use super::operator::Access;
+use super::turns::Turn;
 use crate::control::Control;
 use quotagate_operate::api::{self, Changed, MAX_REASON};
 use quotagate_operate::watch::Wanted;
@@ -260,8 +261,13 @@ async fn change<T, F>(
 where
     F: Future<Output = Result<Changed, Fault>> + Send + 'static,
 {
-    let Body { wish, author, sent } = body;
-    let made = app.connections.spawn(author.makes(make(Arc::clone(&app), wish)));
+    let Body { wish, author, sent, turn } = body;
+    let make = author.makes(make(Arc::clone(&app), wish));
+    let made = app.connections.spawn(async move {
+        let made = make.await;
+        drop(turn);
+        made
+    });
     let made = made.await.map_err(|_| Refusal::Failed).and_then(|made| Ok(made?));
     made.map(Json).map_err(|refusal| Refusal::Change { wish: sent, refusal: refusal.into() })
 }
@@ -286,6 +292,8 @@ struct Asked {
     limit: Option<usize>,
     /// Whether the last windows that have ended are meant.
     last: bool,
+    /// Ends with the request.
+    _turn: Turn,
 }
 
 impl Asked {
@@ -400,10 +408,10 @@ async fn only(
     }
 }
 
-impl<S: Sync> FromRequestParts<S> for Asked {
+impl FromRequestParts<Arc<Control>> for Asked {
     type Rejection = Refusal;
 
-    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Refusal> {
+    async fn from_request_parts(parts: &mut Parts, app: &Arc<Control>) -> Result<Self, Refusal> {
         #[derive(Deserialize)]
         struct Texts {
             domain: Option<String>,
@@ -428,12 +436,23 @@ impl<S: Sync> FromRequestParts<S> for Asked {
         let of = of.map(|of| of.parse()).transpose().map_err(number("number"))?;
         let last = last.map_or(Ok(false), |last| last.parse());
         let last = last.map_err(|_| Refusal::parameter("last", "must be true or false"))?;
-        let asked =
-            Self { access, domain, policy, partition, from, by, since_ms, number: of, limit, last };
-        if let Some(domain) = asked.domain() {
-            asked.access.check(domain)?;
+        if let Some(domain) = domain.as_ref().filter(|name| !name.is_empty()) {
+            access.check(domain)?;
         }
-        Ok(asked)
+        let turn = app.turns.take(parts.uri.path(), &access).await?;
+        Ok(Self {
+            access,
+            domain,
+            policy,
+            partition,
+            from,
+            by,
+            since_ms,
+            number: of,
+            limit,
+            last,
+            _turn: turn,
+        })
     }
 }
 
@@ -444,6 +463,7 @@ struct Body<T> {
     author: Author,
     /// As it was sent, for the audit log.
     sent: Value,
+    turn: Turn,
 }
 
 impl<T: DeserializeOwned> FromRequest<Arc<Control>> for Body<T> {
@@ -457,13 +477,21 @@ impl<T: DeserializeOwned> FromRequest<Arc<Control>> for Body<T> {
         let sent: Value = read_json(&bytes)?;
         let refused =
             |refusal: Refusal| Refusal::Change { wish: sent.clone(), refusal: refusal.into() };
-        Self::of(&access, app, &sent, &path).await.map_err(refused)
+        // A body that comes slowly keeps no turn from others.
+        let turn = app.turns.take(&path, &access).await.map_err(refused)?;
+        Self::of(&access, app, &sent, &path, turn).await.map_err(refused)
     }
 }
 
 impl<T: DeserializeOwned> Body<T> {
     /// What was sent to this path.
-    async fn of(access: &Access, app: &Control, sent: &Value, path: &str) -> Result<Self, Refusal> {
+    async fn of(
+        access: &Access,
+        app: &Control,
+        sent: &Value,
+        path: &str,
+        turn: Turn,
+    ) -> Result<Self, Refusal> {
         // A list would be read as the fields in their order, so that their names could not be
         // checked.
         let Value::Object(mut fields) = sent.clone() else {
@@ -497,6 +525,7 @@ impl<T: DeserializeOwned> Body<T> {
             wish: read_json(&Value::Object(fields).to_string().into_bytes())?,
             author: access.author(domain.as_deref(), said, reason),
             sent: sent.clone(),
+            turn,
         })
     }
 }

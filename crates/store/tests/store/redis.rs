@@ -5,6 +5,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::time::{Duration, Instant};
 
+use futures_util::future::join_all;
+use quotagate_store::control::KeptCounters;
+
 use crate::common::{back, batch, numbers, one, open, take, try_one, until};
 use quotagate_protocol::{MAX_UNITS, Reservation};
 use quotagate_store::store::{Batch, Store, StoreError};
@@ -47,6 +50,26 @@ async fn counter_expires_ten_seconds_after_its_window() {
         0
     );
     ends_well("mended by a refusal");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn searches_of_a_store_take_turns_on_a_server() {
+    const SEARCHES: u32 = 20;
+    let redis = Redis::start().unwrap();
+    let store = open(&redis.url()).await;
+    let fill = "for i = 1, 50000 do redis.call('SET', 'x' .. i, 1) end";
+    text(&redis, &["EVAL", fill, "0"]);
+    let control = store.control();
+    let began = Instant::now();
+    let kept = KeptCounters::LeftOut;
+    let searches = (0..SEARCHES).map(|_| control.find("test", "only", kept, 9));
+    for found in join_all(searches).await {
+        assert_eq!(found.unwrap().keys, Vec::<String>::new());
+    }
+    // Each has some 65 steps of 1,000 keys, and the shortest pause follows each. A search that runs
+    // out of its two seconds has taken longer, too.
+    let least = Duration::from_micros(500) * 40 * SEARCHES;
+    assert!(began.elapsed() >= least, "{:?}", began.elapsed());
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -261,3 +261,33 @@ async fn misspelt_policy_is_looked_for_in_all_domains() {
     let (status, text) = ask(&router, &asked, None, "admin-shop").await;
     assert!(status == 404 && !text.contains("hidden-policy"), "{text}");
 }
+
+#[tokio::test]
+async fn request_beyond_the_turns_of_its_operator_gets_429_with_the_reason() {
+    use axum::http::Request;
+
+    let store = quotagate_store::open(&"memory:".parse().unwrap(), "qg");
+    let control = Arc::new(Control::new(store, Arc::default(), None));
+    let router = crate::admin::router(Arc::clone(&control), Guard::default(), Reach::Machine);
+    let ask = async |path: &str| {
+        let request = Request::get(path).header("host", "localhost").body(RequestBody::empty());
+        let answer = router.clone().oneshot(request.unwrap()).await.unwrap();
+        let (status, retry) = (answer.status(), answer.headers().get("retry-after").cloned());
+        let body = answer.into_body().collect().await.unwrap().to_bytes();
+        (status.as_u16(), retry.is_some(), String::from_utf8(body.to_vec()).unwrap())
+    };
+    // All operators without a token are one.
+    let access = Access::new(&Request::get("/").body(()).unwrap());
+    let mut held = Vec::new();
+    for _ in 0..2 {
+        held.push(control.turns.take(api::USAGE, &access).await.unwrap());
+    }
+    let (usage, parties) = ("/v1/usage?partition=jwt.sub%3Da", "/v1/parties?policy=p");
+    for (status, retry, text) in [ask(usage).await, ask(parties).await] {
+        assert_eq!((status, retry), (429, true), "{text}");
+        assert!(text.contains("as many searches under way"), "{text}");
+    }
+    assert_eq!(ask("/v1/boards").await.0, 200, "other requests have turns of their own");
+    drop(held);
+    assert_ne!(ask(usage).await.0, 429);
+}

@@ -1,7 +1,8 @@
 //! Finds the counters of a partition among all keys, in bounded time.
 //!
-//! The store walks each primary with `SCAN`, which blocks Redis for one step at a time. It can miss
-//! only keys that are created or deleted meanwhile.
+//! The store walks each primary with `SCAN`, which blocks Redis for one step at a time. All searches
+//! of a store take turns, so that a server never has more than one step of them to do. A search can
+//! miss only keys that are created or deleted meanwhile.
 
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
@@ -9,7 +10,7 @@ use std::time::{Duration, Instant};
 use futures_util::future::join_all;
 use quotagate_protocol::CounterKey;
 use redis::Value;
-use tokio::time::sleep;
+use tokio::time::{sleep_until, timeout_at};
 
 use super::super::backend::Redis;
 use super::super::node::{Node, Topology};
@@ -23,8 +24,11 @@ use crate::window::is_counter_id;
 const LIMIT: Duration = Duration::from_secs(2);
 /// Keys of one step, which takes Redis about 0.2 ms.
 const STEP: u64 = 1000;
-/// The pause between two steps, in which Redis serves other clients.
+/// The shortest pause between two steps, in which Redis serves other clients. After a step that
+/// took longer, the pause is as long as that step: the more Redis has to do, the less is searched.
 const PAUSE: Duration = Duration::from_micros(500);
+/// The pause after a step whose search has ended meanwhile.
+const ABANDONED: Duration = Duration::from_millis(5);
 /// A page ends with this many counters, or after this time.
 const MAX_PAGE: usize = 1000;
 const PAGE: Duration = Duration::from_secs(1);
@@ -91,7 +95,6 @@ impl Redis {
                     LIMIT.as_secs()
                 ))
             } else {
-                sleep(PAUSE).await;
                 continue;
             };
             return Ok(FoundKeys { keys: keys.into_iter().collect(), incomplete });
@@ -149,7 +152,6 @@ impl Redis {
                 let next = Some(format!("{} {cursor}", node.name()));
                 return Ok(CounterPage { keys, next, incomplete: None });
             }
-            sleep(PAUSE).await;
         }
     }
 
@@ -164,8 +166,20 @@ impl Redis {
     ) -> Result<(String, Vec<String>), StoreError> {
         let mut scan = redis::cmd("SCAN");
         scan.arg(cursor).arg("MATCH").arg(pattern).arg("COUNT").arg(STEP);
+        let turn = async {
+            let turn = node.search_turn().lock().await;
+            sleep_until((*turn).into()).await;
+            turn
+        };
+        let busy = |_| StoreError::Unreachable(format!("other searches keep {} busy", node.name()));
+        let mut turn = timeout_at(deadline.into(), turn).await.map_err(busy)?;
+        let began = Instant::now();
+        *turn = began + ABANDONED;
         let sent = in_time(node, self.send_one(node, scan, false, deadline), deadline);
-        let (next, found) = match sent.await?.1 {
+        let answer = sent.await;
+        *turn = Instant::now() + began.elapsed().max(PAUSE);
+        drop(turn);
+        let (next, found) = match answer?.1 {
             Value::Array(parts) => page(&parts).ok_or_else(unexpected)?,
             Value::ServerError(error) => return Err(StoreError::Refused(explain(&error, pattern))),
             _ => return Err(unexpected()),

@@ -14,7 +14,7 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
 use redis::{Cmd, Pipeline, RedisError, Value};
-use tokio::sync::watch;
+use tokio::sync::{Mutex, watch};
 use tokio::task::AbortHandle;
 use tokio::time::{sleep, timeout_at};
 
@@ -38,6 +38,8 @@ pub struct Node {
     shared: Arc<Shared>,
     state: watch::Receiver<NodeState>,
     keeper: AbortHandle,
+    /// When the next step of a search may begin. The search whose step is under way holds it.
+    search_turn: Mutex<Instant>,
 }
 
 impl Node {
@@ -47,7 +49,12 @@ impl Node {
         let shared = Arc::new(Shared::new(&target, prefix, patience));
         let keeper =
             tokio::spawn(keeper::keep(target, Arc::clone(&shared), publish)).abort_handle();
-        Arc::new(Self { shared, state, keeper })
+        Arc::new(Self { shared, state, keeper, search_turn: Mutex::new(Instant::now()) })
+    }
+
+    /// The turn of a step of a search: one at a time runs on the server, whatever operators ask.
+    pub const fn search_turn(&self) -> &Mutex<Instant> {
+        &self.search_turn
     }
 
     /// Its name in logs, without credentials.

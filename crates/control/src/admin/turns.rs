@@ -1,0 +1,118 @@
+//! Turns of the requests under `/v1/`: how many are under way, of each operator and in all.
+//!
+//! Every such request reads or writes Redis, and a search looks at all of its keys. With a turn,
+//! nobody keeps Redis from counting, or another operator from working.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use quotagate_operate::api;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::time::timeout;
+
+use super::error::Refusal;
+use super::operator::Access;
+
+/// Searches of one operator, and of all, that are under way at once.
+const SEARCHES: (usize, usize) = (2, 4);
+/// The same of all other requests.
+const OTHERS: (usize, usize) = (4, 16);
+/// Requests of one operator that wait for a turn.
+const WAITING: usize = 16;
+/// How long a request waits for its turn. A command waits for its answer for 5 s.
+const PATIENCE: Duration = Duration::from_secs(1);
+
+/// The turns of all requests.
+pub struct Turns {
+    searches: Gate,
+    others: Gate,
+}
+
+/// The turns of one kind of requests.
+struct Gate {
+    name: &'static str,
+    each: usize,
+    all: Arc<Semaphore>,
+    /// Those of each operator who has a request under way or waiting. Operators without a name
+    /// share theirs.
+    operators: Mutex<HashMap<Option<String>, Arc<Semaphore>>>,
+}
+
+/// The turn of one request, which ends when this is dropped.
+pub struct Turn {
+    _own: OwnedSemaphorePermit,
+    _all: OwnedSemaphorePermit,
+}
+
+impl Default for Turns {
+    fn default() -> Self {
+        let gate = |name, (each, all)| {
+            let (all, operators) = (Arc::new(Semaphore::new(all)), Mutex::default());
+            Gate { name, each, all, operators }
+        };
+        Self { searches: gate("searches", SEARCHES), others: gate("requests", OTHERS) }
+    }
+}
+
+impl Turns {
+    /// Waits for the turn of a request to this path.
+    ///
+    /// # Errors
+    /// If too many requests are under way or wait.
+    pub async fn take(&self, path: &str, access: &Access) -> Result<Turn, Refusal> {
+        let gate = match path {
+            api::USAGE | api::PARTIES => &self.searches,
+            _ => &self.others,
+        };
+        let turn = timeout(PATIENCE, gate.take(access.operator.name.as_deref())).await;
+        turn.ok().flatten().ok_or_else(|| Refusal::Busy { who: access.who(), what: gate.name })
+    }
+}
+
+impl Gate {
+    /// `None` if too many requests of this operator wait.
+    async fn take(&self, operator: Option<&str>) -> Option<Turn> {
+        let own = {
+            let mut operators = self.operators.lock().unwrap_or_else(PoisonError::into_inner);
+            // Every request that is under way or waits has a clone.
+            operators.retain(|_, own| Arc::strong_count(own) > 1);
+            let own = operators.entry(operator.map(str::to_owned));
+            let own = own.or_insert_with(|| Arc::new(Semaphore::new(self.each)));
+            if Arc::strong_count(own) > self.each + WAITING {
+                return None;
+            }
+            Arc::clone(own)
+        };
+        let own = own.acquire_owned().await.ok()?;
+        let all = Arc::clone(&self.all).acquire_owned().await.ok()?;
+        Some(Turn { _own: own, _all: all })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use futures_util::future::{FutureExt as _, join_all};
+
+    use super::*;
+
+    #[tokio::test]
+    async fn operator_has_few_turns_at_once_and_leaves_some_to_others() {
+        let turns = Turns::default();
+        let gate = &turns.searches;
+        let held = [gate.take(Some("ann")).await.unwrap(), gate.take(Some("ann")).await.unwrap()];
+        assert!(gate.take(Some("ann")).now_or_never().is_none(), "a third one of hers waits");
+        let others = [gate.take(Some("ben")).await.unwrap(), gate.take(None).await.unwrap()];
+        assert!(gate.take(Some("cy")).now_or_never().is_none(), "all turns are taken");
+        let waiting = join_all((0..WAITING).map(|_| gate.take(Some("ann"))));
+        tokio::select! {
+            biased;
+            _ = waiting => panic!("no turn is free"),
+            turn = gate.take(Some("ann")) => assert!(turn.is_none(), "no more of hers wait"),
+        }
+        drop((held, others));
+        assert!(gate.take(Some("ann")).await.is_some());
+        assert!(gate.take(Some("cy")).await.is_some());
+        assert_eq!(gate.operators.lock().unwrap().len(), 1, "nobody is remembered in vain");
+    }
+}
