@@ -34,7 +34,8 @@ struct NewTokenArgs {
     /// Who gets it: the name that history records
     #[arg(value_parser = name)]
     name: String,
-    /// view: see; operate: also dials, overrides, reset and release; admin: also forget domains
+    /// call: proxies, as `store.token` of their documents; view: see; operate: also dials,
+    /// overrides, reset and release; admin: also forget domains
     #[arg(long)]
     role: OperatorRole,
     /// A domain that it is for; repeatable, or separated by commas [default: all]

@@ -46,11 +46,20 @@ pub struct OverrideRecord {
     pub at_ms: u64,
 }
 
-/// When a proxy last reported a domain.
+/// When proxies reported a domain, in milliseconds since the Unix epoch.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DomainRecord {
-    /// In milliseconds since the Unix epoch.
+    /// When one last did.
     pub seen_ms: u64,
+    /// When the domain came into the list.
+    pub since_ms: u64,
+}
+
+impl DomainRecord {
+    /// Reads a record; `None` if anything else was written.
+    pub fn read(value: &[u8]) -> Option<Self> {
+        serde_json::from_slice(value).ok()
+    }
 }
 
 impl DialRecord {

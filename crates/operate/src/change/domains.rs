@@ -47,8 +47,7 @@ impl Domains {
         let boards = self.boards.read_all(domain).await?;
         let list = boards.into_iter().map(|board| {
             let record = snapshot.get(&board.domain);
-            let record =
-                record.and_then(|value| serde_json::from_slice::<DomainRecord>(value).ok());
+            let record = record.and_then(DomainRecord::read);
             let reports = board.policies.iter().map(|policy| policy.seen_ms);
             let last = reports.chain(record.map(|record| record.seen_ms)).max();
             let in_force = in_force.remove(&board.domain).unwrap_or_default();

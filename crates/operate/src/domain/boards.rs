@@ -244,13 +244,16 @@ impl Boards {
         }
     }
 
-    /// Reads the domains that filters have reported, at most [`MAX_DOMAINS`]. Returns whether all
-    /// could be read.
+    /// Reads the domains that filters have reported, at most [`MAX_DOMAINS`]: those that have been
+    /// known for longest. Returns whether all could be read.
     pub(crate) async fn read_quiet(&self) -> bool {
-        let Ok(Ok(names)) = timeout(GLANCE, self.directory.domains()).await else { return false };
+        let names = timeout(GLANCE, self.directory.domains()).await;
+        let Ok(Ok(mut names)) = names else { return false };
+        names.sort_by_key(|name| self.views.since(name));
+        names.truncate(MAX_DOMAINS);
         self.kept.lock().retain(|domain, _| names.contains(domain));
         let mut whole = true;
-        for domain in names.iter().take(MAX_DOMAINS) {
+        for domain in &names {
             whole &=
                 matches!(timeout(GLANCE, self.read(domain, BoardLook::Glance)).await, Ok(Ok(_)));
         }

@@ -89,6 +89,7 @@ impl Directory {
     pub(crate) async fn list(&self) -> Result<(Snapshot, Option<String>), StoreError> {
         match self.control.read(HashName::Domains, "").await {
             Ok(read) => {
+                self.views.recorded(&read);
                 let mut last = self.last();
                 last.domains = Some((Instant::now(), read.clone()));
                 last.policies.retain(|domain, _| read.get(domain).is_some());
@@ -118,7 +119,7 @@ impl Directory {
         let since = millis(snapshot.now.saturating_sub(REMEMBERED));
         let mut names: BTreeSet<String> = BTreeSet::new();
         for (name, value) in &snapshot.fields {
-            let seen = serde_json::from_slice::<DomainRecord>(value).ok();
+            let seen = DomainRecord::read(value);
             if is_domain(name) && seen.is_some_and(|seen| seen.seen_ms >= since) {
                 names.insert(name.clone());
             }
@@ -254,21 +255,23 @@ impl Directory {
     pub async fn write_down(&self, cached: &Watched) {
         let due = cached.due();
         let Some(seen_ms) = cached.now().map(millis).filter(|_| !due.is_empty()) else { return };
-        let domain = (cached.name.to_string(), write(&DomainRecord { seen_ms }));
+        let name = cached.name.to_string();
         let listed = async {
             let known = self.control.read(HashName::Domains, "").await?;
             let (live, dead) = sorted(&known, |name, value| {
-                let seen =
-                    serde_json::from_slice::<DomainRecord>(value).ok().map(|seen| seen.seen_ms);
+                let seen = DomainRecord::read(value).map(|seen| seen.seen_ms);
                 seen.filter(|_| is_domain(name))
             });
-            if live >= MAX_NAMES && (known.get(&domain.0).is_none() || dead.contains(&domain.0)) {
+            let listed = known.get(&name).filter(|_| !dead.contains(&name));
+            if live >= MAX_NAMES && listed.is_none() {
                 tracing::debug!(
                     "{MAX_NAMES} domains are recorded already: {} is not recorded",
                     cached.name
                 );
                 return Ok(false);
             }
+            let since_ms = listed.and_then(DomainRecord::read).map_or(seen_ms, |of| of.since_ms);
+            let domain = (name.clone(), write(&DomainRecord { seen_ms, since_ms }));
             self.write_to(HashName::Domains, "", &[domain], dead, MAX_NAMES).await?;
             Ok(true)
         };

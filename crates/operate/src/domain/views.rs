@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use futures_util::future::join_all;
 use quotagate_protocol::CounterKey;
 use quotagate_protocol::dials::{DialsReply, Report};
-use quotagate_store::control::Field;
+use quotagate_store::control::{Field, Snapshot};
 use quotagate_store::store::StoreError;
 use tokio::time::{timeout, timeout_at};
 
@@ -21,8 +21,9 @@ use super::reports::Known;
 use super::view::View;
 use crate::api::PolicyInfo;
 use crate::control::ControlHandle;
+use crate::record::DomainRecord;
 use crate::record::documents::PublishedRules;
-use crate::{MAX_DOMAINS, millis};
+use crate::{MAX_DOMAINS, MAX_NAMES, millis};
 
 /// How long a domain is read after a proxy last asked for it.
 const WANTED: Duration = Duration::from_secs(60);
@@ -37,17 +38,21 @@ const PATIENCE: Duration = Duration::from_millis(700);
 /// The longest that a single read within [`PATIENCE`] takes.
 const TRY: Duration = Duration::from_millis(600);
 
-/// The domains that proxies ask for: at most [`MAX_DOMAINS`].
+/// The domains that proxies ask for: at most [`MAX_DOMAINS`]. Anyone who reaches the call address
+/// can ask for domains that nobody has, so if there are more, those stay that have been in the
+/// backend's list for longest.
 pub struct Views {
     control: ControlHandle,
     watched: RwLock<HashMap<Box<str>, Arc<Watched>>>,
+    /// Since when each domain has been in the backend's list, as last read.
+    recorded: RwLock<HashMap<Box<str>, u64>>,
     /// Whether some domain has overrides of every partition that contains a party.
     has_patterns: AtomicBool,
 }
 
 /// Proxies ask for too many domains at once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("filters already ask for {MAX_DOMAINS} domains")]
+#[error("filters already ask for {MAX_DOMAINS} domains, all known for longer than this one")]
 pub struct Full;
 
 /// A domain kept in memory.
@@ -176,7 +181,8 @@ impl Watched {
 
 impl Views {
     pub(crate) fn new(control: ControlHandle) -> Self {
-        Self { control, watched: RwLock::default(), has_patterns: AtomicBool::new(false) }
+        let (watched, recorded) = (RwLock::default(), RwLock::default());
+        Self { control, watched, recorded, has_patterns: AtomicBool::new(false) }
     }
 
     /// Reads a domain; `last` is the previous view.
@@ -194,6 +200,21 @@ impl Views {
         self.watched.read().unwrap_or_else(PoisonError::into_inner).get(domain).cloned()
     }
 
+    /// Learns the backend's list of domains.
+    pub(crate) fn recorded(&self, list: &Snapshot) {
+        let since = list.fields.iter().filter_map(|(name, value)| {
+            Some((name.as_str().into(), DomainRecord::read(value)?.since_ms))
+        });
+        let since = since.take(MAX_NAMES).collect();
+        *self.recorded.write().unwrap_or_else(PoisonError::into_inner) = since;
+    }
+
+    /// Since when a domain has been in the backend's list: the end of time if it is not.
+    pub(crate) fn since(&self, domain: &str) -> u64 {
+        let recorded = self.recorded.read().unwrap_or_else(PoisonError::into_inner);
+        recorded.get(domain).copied().unwrap_or(u64::MAX)
+    }
+
     /// A domain, which is kept in memory from now on.
     fn want(&self, domain: &str) -> Result<Arc<Watched>, Full> {
         let now = Instant::now();
@@ -204,8 +225,12 @@ impl Views {
         let mut domains = self.watched.write().unwrap_or_else(PoisonError::into_inner);
         if domains.len() >= MAX_DOMAINS {
             domains.retain(|_, cached| cached.state().asked + WANTED > now);
-            if domains.len() >= MAX_DOMAINS {
-                return Err(Full);
+        }
+        if domains.len() >= MAX_DOMAINS {
+            let latest = domains.keys().max_by_key(|name| self.since(name)).cloned();
+            match latest.filter(|latest| self.since(domain) < self.since(latest)) {
+                Some(latest) => drop(domains.remove(&latest)),
+                None => return Err(Full),
             }
         }
         Ok(Arc::clone(
@@ -236,7 +261,7 @@ impl Views {
     /// Requests that arrive during a read wait for its result.
     ///
     /// # Errors
-    /// If filters already ask for [`MAX_DOMAINS`] others.
+    /// If filters already ask for [`MAX_DOMAINS`] others that have been known for longer.
     pub async fn wanted(&self, domain: &str) -> Result<Arc<Watched>, Full> {
         let cached = self.want(domain)?;
         if cached.is_stale() {
@@ -336,6 +361,35 @@ mod tests {
         assert_eq!(gauges(&operate), []);
         operate.views.wanted("gone").await.unwrap();
         assert_eq!(gauges(&operate).len(), 1);
+    }
+
+    #[tokio::test]
+    async fn domain_that_the_backend_knows_takes_the_room_of_an_invented_one() {
+        let store = quotagate_store::open(&"memory:".parse().unwrap(), "qg");
+        let before = Operate::new(Arc::clone(&store));
+        for domain in ["shop", "pay"] {
+            let cached = before.views.wanted(domain).await.unwrap();
+            cached.learn(REPORT).unwrap();
+            before.directory.write_down(&cached).await;
+        }
+        let fresh = Operate::new(store);
+        for number in 0..MAX_DOMAINS {
+            let cached = fresh.views.wanted(&format!("aa{number}")).await.unwrap();
+            cached.learn(REPORT).unwrap();
+            tokio::time::sleep(Duration::from_millis(2)).await;
+            fresh.directory.write_down(&cached).await;
+        }
+        assert!(fresh.boards.read_quiet().await);
+        let known: Vec<String> = gauges(&fresh).into_iter().map(|(name, ..)| name).collect();
+        assert!(known.contains(&"shop".to_owned()) && known.contains(&"pay".to_owned()));
+        for domain in ["shop", "pay"] {
+            fresh.views.wanted(domain).await.unwrap();
+        }
+        assert_eq!(fresh.views.all().len(), MAX_DOMAINS);
+        assert!(fresh.views.wanted("aa-late").await.is_err(), "nobody makes room for it");
+        for domain in ["shop", "pay"] {
+            assert!(fresh.views.get(domain).is_some(), "{domain}");
+        }
     }
 
     #[tokio::test]

@@ -75,8 +75,8 @@ async fn removed_domain_is_gone_from_every_store() {
 
 /// 1024 domains reported at this time.
 fn seen(names: &str, seen_ms: u64) -> Upsert {
-    let fields = (0..1024)
-        .map(|n| (format!("{names}-{n}"), format!("{{\"seen_ms\":{seen_ms}}}").into_bytes()));
+    let record = format!("{{\"seen_ms\":{seen_ms},\"since_ms\":{seen_ms}}}");
+    let fields = (0..1024).map(|n| (format!("{names}-{n}"), record.clone().into_bytes()));
     Upsert { delete: vec![], fields: fields.collect(), max_fields: 1024, keep_for: DAY }
 }
 

@@ -4,6 +4,7 @@ use std::future::Future;
 use std::sync::Arc;
 
 use hyper::header::{AUTHORIZATION, HeaderMap, ORIGIN};
+use quotagate_protocol::ReserveRequest;
 use tokio::runtime::Handle;
 use tokio::sync::Semaphore;
 use tokio::task::JoinHandle;
@@ -11,6 +12,7 @@ use tokio_util::task::AbortOnDropHandle;
 
 use super::connections::Connections;
 use super::deadlines::Deadlines;
+use super::grant::DomainScope;
 use super::hooks::Hooks;
 use super::refusal::Refusal;
 use super::token::Tokens;
@@ -80,19 +82,44 @@ impl CallEndpoint {
         self.connections.spawn_on(work, &self.runtime)
     }
 
-    /// Checks that a request with these headers comes from a proxy.
+    /// The domains that the proxy may name which sends a request with these headers.
     ///
     /// # Errors
     /// When no valid token is shown, or when a web page calls: a browser that can reach this port
     /// may show any page.
-    pub(super) fn authorize(&self, headers: &HeaderMap) -> Result<(), Refusal> {
+    pub(super) fn authorize(&self, headers: &HeaderMap) -> Result<CalledDomains, Refusal> {
         let given = headers.get(AUTHORIZATION).map_or(&b""[..], |value| value.as_bytes());
-        if self.tokens.as_ref().is_some_and(|tokens| !tokens.admits(given)) {
-            return Err(Refusal::Token);
-        }
+        let domains = match &self.tokens {
+            Some(tokens) => tokens.called_domains(given).ok_or(Refusal::Token)?,
+            None => DomainScope::All,
+        };
         if headers.contains_key(ORIGIN) || headers.contains_key("sec-fetch-site") {
             return Err(Refusal::Page);
         }
-        Ok(())
+        Ok(CalledDomains(domains))
+    }
+}
+
+/// The domains that a proxy may name.
+pub(super) struct CalledDomains(DomainScope);
+
+impl CalledDomains {
+    /// Checks that a domain is one of them.
+    ///
+    /// # Errors
+    /// If not.
+    pub fn check(&self, domain: &str) -> Result<(), Refusal> {
+        if self.0.has(domain) { Ok(()) } else { Err(Refusal::Domain(self.0.clone())) }
+    }
+
+    /// Checks the domain of every item of a call.
+    ///
+    /// # Errors
+    /// If one is of another domain.
+    pub fn check_call(&self, call: &ReserveRequest) -> Result<(), Refusal> {
+        let adjustments = call.refunds.iter().chain(&call.charges).map(|item| &*item.key);
+        let mut keys = adjustments.chain(call.reservations.iter().map(|item| &*item.key));
+        // No domain has a colon in its name.
+        keys.try_for_each(|key| self.check(key.split(':').next().unwrap_or_default()))
     }
 }

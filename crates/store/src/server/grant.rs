@@ -10,10 +10,12 @@ use serde::{Deserialize, Serialize};
 /// Longest name of a token, in bytes.
 const MAX_NAME: usize = 64;
 
-/// A role. Each one may also do what those before it may.
+/// A role. Each one of operators may also do what those before it may.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum OperatorRole {
+    /// Calls the store as a proxy of its domains, and is no operator.
+    Call,
     /// Sees everything of its domains.
     View,
     /// Sets and clears dials and runtime overrides, and resets counters.
@@ -26,7 +28,8 @@ pub enum OperatorRole {
 
 impl OperatorRole {
     /// All roles, and their names.
-    pub const ALL: [(Self, &'static str); 4] = [
+    pub const ALL: [(Self, &'static str); 5] = [
+        (Self::Call, "call"),
         (Self::View, "view"),
         (Self::Operate, "operate"),
         (Self::Publish, "publish"),
@@ -156,7 +159,10 @@ mod tests {
             assert_eq!((role.to_string().as_str(), name.parse()), (name, Ok(role)));
         }
         assert!(
-            "root".parse::<OperatorRole>().unwrap_err().contains("view, operate, publish, admin")
+            "root"
+                .parse::<OperatorRole>()
+                .unwrap_err()
+                .contains("call, view, operate, publish, admin")
         );
         for text in ["*", "shop", "pay,shop"] {
             assert_eq!(text.parse::<DomainScope>().unwrap().to_string(), text);

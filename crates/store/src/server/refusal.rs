@@ -4,6 +4,7 @@ use hyper::header::{self, HeaderValue};
 use hyper::{Response, StatusCode};
 use serde::Serialize;
 
+use super::grant::DomainScope;
 use super::reply::{Payload, json};
 
 /// The header of every error of a store. Commands use it to tell a store from other servers.
@@ -27,6 +28,9 @@ pub enum Refusal {
     /// The token is missing or wrong.
     #[error("the bearer token is missing or wrong")]
     Token,
+    /// The token is for other domains.
+    #[error("the token is for calls of {0}: the call names another domain")]
+    Domain(DomainScope),
     /// A web page called.
     #[error("calls come from Envoy, not from web pages: send neither Origin nor Sec-Fetch-Site")]
     Page,
@@ -84,7 +88,7 @@ impl Refusal {
             Self::CallAddress => StatusCode::MISDIRECTED_REQUEST,
             Self::Method(_) => StatusCode::METHOD_NOT_ALLOWED,
             Self::Token => StatusCode::UNAUTHORIZED,
-            Self::Page => StatusCode::FORBIDDEN,
+            Self::Page | Self::Domain(_) => StatusCode::FORBIDDEN,
             Self::TooLarge(_) => StatusCode::PAYLOAD_TOO_LARGE,
             Self::Body(_) | Self::Malformed { .. } => StatusCode::BAD_REQUEST,
             Self::Slow(_) => StatusCode::REQUEST_TIMEOUT,

@@ -26,11 +26,12 @@ where
     B: Body<Data = Bytes>,
     B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
 {
-    endpoint.authorize(request.headers())?;
+    let domains = endpoint.authorize(request.headers())?;
     // Before the body, so that the permits bound the memory of all bodies.
     let permit = endpoint.permit()?;
     let body = receive(request.into_body(), MAX_BODY).await?;
     let request = read_json(&body)?;
+    domains.check_call(&request)?;
     let CarriedOut { reply, held } = endpoint.carry_out(request, received, permit).await?;
     let body = serde_json::to_vec(&reply).map_err(|_| Refusal::Failed)?;
     Ok(json(StatusCode::OK, body, Some(Box::new(held))))

@@ -24,9 +24,10 @@ where
     B: Body<Data = Bytes>,
     B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
 {
-    endpoint.authorize(request.headers())?;
+    let domains = endpoint.authorize(request.headers())?;
     let (head, body) = request.into_parts();
     let domain = parameter(&head.uri, "domain=");
+    domains.check(domain)?;
     let report = match receive(body, MAX_REPORT).await {
         // Nothing is counted by reports, so one that is too long is ignored.
         Err(Refusal::TooLarge(_)) => Bytes::new(),
@@ -45,10 +46,11 @@ pub async fn serve_document<B>(
     endpoint: &Arc<CallEndpoint>,
     request: Request<B>,
 ) -> Result<Response<Payload>, Refusal> {
-    endpoint.authorize(request.headers())?;
+    let domains = endpoint.authorize(request.headers())?;
     let of = |name| parameter(request.uri(), name);
     // Without a number, it is the document that all proxies take up.
     let (domain, digest, number) = (of("domain="), of("digest="), of("number=").parse());
+    domains.check(domain)?;
     let reply = endpoint.document(domain, digest, number.unwrap_or_default()).await?;
     // A reply without a document takes none.
     let kib = u32::try_from(reply.len() / 1024).map_err(|_| Refusal::Failed)?;

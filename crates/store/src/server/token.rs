@@ -8,7 +8,7 @@ use std::sync::Arc;
 use sha2::{Digest, Sha256};
 use subtle::ConstantTimeEq;
 
-use super::grant::OperatorGrant;
+use super::grant::{DomainScope, OperatorGrant, OperatorRole};
 use crate::secret::{Secret, SecretError, SecretFile};
 
 /// Most faults that an error lists.
@@ -35,7 +35,8 @@ pub fn digest_of(token: &[u8]) -> TokenDigest {
 ///
 /// * `TOKEN`: a token without a name. Proxies and operators may show it, and an operator may do
 ///   everything with it.
-/// * `NAME ROLE DOMAINS SHA256`: a token of an operator, by its digest.
+/// * `NAME ROLE DOMAINS SHA256`: a token of an operator, by its digest; with the role `call`, one of
+///   the proxies of these domains.
 /// * `group:NAME ROLE DOMAINS`: what the members of a group may do whom a trusted proxy names.
 ///
 /// A token is replaced without an outage in three steps: add the new one to the file, give it to
@@ -86,10 +87,12 @@ impl Tokens {
         }
     }
 
-    /// Whether an `Authorization` header shows a valid token of callers, which has no name.
-    pub fn admits(&self, authorization: &[u8]) -> bool {
-        let grant = shown_digest(authorization).and_then(|digest| self.grant(&digest));
-        grant.is_some_and(|grant| grant.name.is_none())
+    /// The domains for which an `Authorization` header shows a valid token of callers: all if it has
+    /// no name, else those of its line, which says `call`.
+    pub fn called_domains(&self, authorization: &[u8]) -> Option<DomainScope> {
+        let grant = shown_digest(authorization).and_then(|digest| self.grant(&digest))?;
+        let is_callers = grant.name.is_none() || grant.role == OperatorRole::Call;
+        is_callers.then(|| grant.domains.clone())
     }
 
     /// What the holder of the token with this digest may do; `None` if it is not valid. Takes the
@@ -259,7 +262,7 @@ mod tests {
     fn only_valid_tokens_are_admitted() {
         let tokens = Tokens::new(b"s3cret\n\n 0ther \r\n").unwrap();
         for good in ["Bearer s3cret", "bearer s3cret", "Bearer 0ther"] {
-            assert!(tokens.admits(good.as_bytes()), "{good}");
+            assert!(tokens.called_domains(good.as_bytes()).is_some(), "{good}");
         }
         for wrong in [
             "",
@@ -271,7 +274,7 @@ mod tests {
             "s3cret",
             "Bearer s3cret\n0ther",
         ] {
-            assert!(!tokens.admits(wrong.as_bytes()), "{wrong}");
+            assert!(tokens.called_domains(wrong.as_bytes()).is_none(), "{wrong}");
         }
         for none in ["", "\n", "a b", "good\nno good"] {
             assert!(Tokens::new(none.as_bytes()).is_none(), "{none:?}");
@@ -285,8 +288,10 @@ mod tests {
         fs::write(&path, "old\n").unwrap();
         let tokens = Tokens::from_file(&path).unwrap();
         let shared = tokens.clone();
-        let valid =
-            || ["old", "new"].map(|token| shared.admits(format!("Bearer {token}").as_bytes()));
+        let valid = || {
+            ["old", "new"]
+                .map(|token| shared.called_domains(format!("Bearer {token}").as_bytes()).is_some())
+        };
         for (text, expected) in [
             (Some("old\n"), [true, false]),
             (Some("old\nnew\n"), [true, true]),
@@ -314,10 +319,12 @@ mod tests {
     #[test]
     fn named_tokens_are_for_operators_and_unnamed_ones_for_all() {
         let plain = "a-token-without-a-name";
-        let text = format!("# operators\n{plain}\n{}\n", line("ann", "operate", "pay,shop"));
+        let (ann, edge) = (line("ann", "operate", "pay,shop"), line("edge", "call", "pay,shop"));
+        let text = format!("# operators\n{plain}\n{ann}\n{edge}\n");
         let tokens = Tokens::new(text.as_bytes()).unwrap();
-        let admits = |token: &str| tokens.admits(format!("Bearer {token}").as_bytes());
-        assert!(admits(plain) && !admits("ann"));
+        let called = |token: &str| tokens.called_domains(format!("Bearer {token}").as_bytes());
+        assert_eq!((called(plain), called("ann")), (Some(DomainScope::All), None));
+        assert_eq!(called("edge"), Some("pay,shop".parse().unwrap()));
         let grant = |token: &str| tokens.grant(&digest_of(token.as_bytes()));
         assert_eq!(*grant(plain).unwrap(), OperatorGrant::EVERYTHING);
         let ann = grant("ann").unwrap();
@@ -375,7 +382,7 @@ mod tests {
         let faults = TokenLines::parse(text.as_bytes()).err().unwrap();
         let expected = [
             "line 2: it has 2 words: write one token",
-            "line 4: the role must be one of view, operate, publish, admin",
+            "line 4: the role must be one of call, view, operate, publish, admin",
             "line 5: the domains must be *",
             "line 6: the name must be 1 to 64",
             "line 7: the SHA-256 of the token must be 64",

@@ -15,7 +15,7 @@ use hyper::client::conn::{http1, http2};
 use hyper::{Request, StatusCode};
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use quotagate_protocol::Reservation;
-use quotagate_store::server::{ListenAddr, Listener, Tokens};
+use quotagate_store::server::{ListenAddr, Listener, Tokens, digest_of};
 use quotagate_store::store::{Health, Store};
 use serde_json::{Value, json};
 use tokio::net::{TcpStream, UnixStream};
@@ -284,6 +284,39 @@ async fn token_is_required() {
             request.headers_mut().insert("authorization", shown.parse().unwrap());
         }
         assert_eq!(call(&server.calls.address, request).await.0, expected, "{shown:?}");
+    }
+    assert_eq!(server.store.used("t").await, 1);
+}
+
+#[tokio::test]
+async fn token_of_a_domain_calls_for_no_other_one() {
+    let digest: String = digest_of(b"edge").iter().map(|byte| format!("{byte:02x}")).collect();
+    let line = format!("edge call test,pay {digest}\n");
+    let server = Server::with("127.0.0.1:0", Tokens::new(line.as_bytes())).await;
+    let ask = async |path: &str, body: &Value| {
+        let request = Request::post(path).header("host", "store");
+        let request = request.header("authorization", "Bearer edge");
+        let request = request.body(Full::from(body.to_string())).unwrap();
+        call(&server.calls.address, request).await
+    };
+    let foreign = Reservation { key: "shop:p:{t}".into(), ..take("t", 5, 1) };
+    let refund = json!({"budget_ms": 5000, "reservations": [],
+        "refunds": [{"key": "shop:p:{t}", "window_s": 60, "window": 1, "units": 1}]});
+    assert_eq!(ask("/v1/reserve", &request(&[take("t", 5, 1)])).await.0, 200);
+    for (path, body) in [
+        ("/v1/reserve", request(&[take("t", 5, 1), foreign])),
+        ("/v1/reserve", refund),
+        ("/v1/telemetry?domain=shop", json!({})),
+        ("/v1/telemetry", json!({})),
+        ("/v1/document?domain=shop", json!({})),
+    ] {
+        let (status, reply) = ask(path, &body).await;
+        let error = reply["error"].as_str().unwrap();
+        assert_eq!(status, 403, "{path}: {error}");
+        assert!(error.contains("calls of pay,test"), "{error}");
+    }
+    for path in ["/v1/telemetry?domain=test", "/v1/document?domain=pay"] {
+        assert_ne!(ask(path, &json!({})).await.0, 403, "{path}");
     }
     assert_eq!(server.store.used("t").await, 1);
 }

@@ -15,7 +15,12 @@ fn with_old_domain(seconds: u64) -> Fleet {
     let policy = json!({"name": "p", "quota": 5, "window_s": 60, "stagger": false, "mode": "enforce",
         "on_failure": "allow", "seen_ms": seen_ms});
     redis
-        .cli(&["HSET", "qg:domains:{*}", "old", &json!({"seen_ms": seen_ms}).to_string()])
+        .cli(&[
+            "HSET",
+            "qg:domains:{*}",
+            "old",
+            &json!({"seen_ms": seen_ms, "since_ms": seen_ms}).to_string(),
+        ])
         .unwrap();
     redis.cli(&["HSET", "qg:policies:{old}", "p", &policy.to_string()]).unwrap();
     redis.cli(&["SET", "qg:old:p:{jwt.sub=a}:1", "7"]).unwrap();
