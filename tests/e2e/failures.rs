@@ -295,9 +295,9 @@ fn policy_with_allow_stays_open_when_the_store_has_deny() -> Result<()> {
 fn store_with_a_token_counts_only_for_proxies_that_send_it() -> Result<()> {
     let directory = tempfile::tempdir()?;
     let file = directory.path().join("token");
-    std::fs::write(&file, "s3cret-right\n")?;
+    std::fs::write(&file, "s3cret-right-of-proxies\n")?;
     for (token, statuses, calls) in [
-        (json!("s3cret-right"), [200, 200, 200, 429], 200),
+        (json!("s3cret-right-of-proxies"), [200, 200, 200, 429], 200),
         (json!("s3cret-wrong"), [503, 503, 503, 503], 401),
         (json!(null), [503, 503, 503, 503], 401),
     ] {
@@ -332,7 +332,7 @@ fn store_with_a_token_counts_only_for_proxies_that_send_it() -> Result<()> {
 fn allow_admits_requests_uncounted_with_a_wrong_token() -> Result<()> {
     let directory = tempfile::tempdir()?;
     let file = directory.path().join("token");
-    std::fs::write(&file, "s3cret-right")?;
+    std::fs::write(&file, "s3cret-right-of-proxies\n")?;
     let options =
         StoreOptions::new("memory:").arguments(&["--token-file", &file.display().to_string()]);
     let store = StoreProcess::start_with(&options)?;

@@ -2,19 +2,7 @@
 
 use indicatif::HumanCount;
 use jiff::Timestamp;
-use unicode_general_category::{GeneralCategory, get_general_category};
-
-/// Control characters, and characters of Unicode that are invisible or change the direction of
-/// text.
-pub(crate) fn is_harmful(c: char) -> bool {
-    use GeneralCategory::{
-        Control, Format, LineSeparator, ParagraphSeparator, PrivateUse, Unassigned,
-    };
-    matches!(
-        get_general_category(c),
-        Control | Format | LineSeparator | ParagraphSeparator | PrivateUse | Unassigned
-    )
-}
+pub(crate) use quotagate_operate::text::is_harmful;
 
 /// An untrusted text for a terminal: harmful characters are escaped, such as `\u{1b}`.
 pub(crate) fn clean(text: &str) -> String {

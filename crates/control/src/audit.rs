@@ -18,6 +18,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use jiff::Timestamp;
 use quotagate_operate::Author;
 use quotagate_operate::api::Event;
+use quotagate_operate::text::harmless;
 use serde::Serialize;
 use serde_json::Value;
 use tokio::sync::oneshot;
@@ -120,8 +121,8 @@ impl AuditLog {
                 None => return,
             }
         }
-        let Ok(mut text) = serde_json::to_string(&line) else { return };
-        text.push('\n');
+        let Ok(text) = serde_json::to_string(&line) else { return };
+        let text = harmless(&text) + "\n";
         let (done, written) = oneshot::channel();
         let because = if self.writer.try_send((text.clone(), done)).is_err() {
             format!("{MAX_WAITING} lines wait for the disk")
@@ -244,6 +245,20 @@ mod tests {
             (&"ann".into(), &"bob".into())
         );
         assert!(AuditLog::open(&directory.path().join("absent").join("audit")).is_err());
+    }
+
+    #[tokio::test]
+    async fn line_shows_nobody_another_text_than_it_says() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("audit");
+        let log = AuditLog::open(&path).unwrap();
+        let said = "a\u{202e}b\u{2028}c\u{feff}d\u{85}é";
+        log.write(AuditLine { policy: Some(said.to_owned()), ..refused(Some(said)) }).await;
+        let text = std::fs::read_to_string(&path).unwrap();
+        assert!(!text.contains(['\u{202e}', '\u{2028}', '\u{feff}', '\u{85}']), "{text:?}");
+        assert!(text.contains("a\\u202eb\\u2028c"), "{text:?}");
+        let line = &lines(&path)[0];
+        assert_eq!((&line["actor"], &line["policy"]), (&said.into(), &said.into()));
     }
 
     #[tokio::test]

@@ -31,6 +31,7 @@ mod fleet;
 mod operate;
 mod pattern;
 mod record;
+pub mod text;
 pub mod watch;
 
 use std::time::Duration;

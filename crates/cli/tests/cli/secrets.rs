@@ -43,36 +43,51 @@ fn tokens_are_rotated_while_the_store_runs() {
     let directory = tempfile::tempdir().unwrap();
     let [calls, admin] = ["calls", "admin"].map(|name| directory.path().join(name));
     let path = |path: &Path| path.to_str().unwrap().to_owned();
-    fs::write(&calls, "old-call\n").unwrap();
-    fs::write(&admin, "old-admin\n").unwrap();
+    fs::write(&calls, "the-old-call-token-of-all\n").unwrap();
+    fs::write(&admin, "the-old-admin-token-of-all\n").unwrap();
     let store =
         start("memory:", &["--token-file", &path(&calls), "--admin-token-file", &path(&admin)]);
     let valid = |token: &str| statuses(&store, token);
     assert_eq!(
-        [valid("old-call"), valid("old-admin"), valid("new-call")],
+        [
+            valid("the-old-call-token-of-all"),
+            valid("the-old-admin-token-of-all"),
+            valid("the-new-call-token-of-all")
+        ],
         [(200, 401), (401, 200), (401, 401)]
     );
     // Without a signal. Both tokens are valid while callers change from one to the other.
-    fs::write(&calls, "old-call\nnew-call\n").unwrap();
-    wait::until_true("the new token is valid", LIMIT, || Ok(valid("new-call") == (200, 401)))
-        .unwrap();
-    assert_eq!(valid("old-call"), (200, 401));
+    fs::write(&calls, "the-old-call-token-of-all\nthe-new-call-token-of-all\n").unwrap();
+    wait::until_true("the new token is valid", LIMIT, || {
+        Ok(valid("the-new-call-token-of-all") == (200, 401))
+    })
+    .unwrap();
+    assert_eq!(valid("the-old-call-token-of-all"), (200, 401));
     // An invalid token file changes nothing.
     fs::write(&admin, "").unwrap();
     hang_up(&store);
     let says =
         |text: &str| wait::until_true(text, LIMIT, || Ok(store.log().contains(text))).unwrap();
     says("its last good content stays in use");
-    assert_eq!(valid("old-admin"), (401, 200));
-    fs::write(&calls, "new-call\n").unwrap();
-    fs::write(&admin, "new-admin\n").unwrap();
+    assert_eq!(valid("the-old-admin-token-of-all"), (401, 200));
+    fs::write(&calls, "the-new-call-token-of-all\n").unwrap();
+    fs::write(&admin, "the-new-admin-token-of-all\n").unwrap();
     hang_up(&store);
     wait::until_true("the old tokens are gone", LIMIT, || {
-        Ok((valid("old-call"), valid("old-admin")) == ((401, 401), (401, 401)))
+        Ok((valid("the-old-call-token-of-all"), valid("the-old-admin-token-of-all"))
+            == ((401, 401), (401, 401)))
     })
     .unwrap();
-    assert_eq!([valid("new-call"), valid("new-admin")], [(200, 401), (401, 200)]);
-    for secret in ["old-call", "new-call", "old-admin", "new-admin"] {
+    assert_eq!(
+        [valid("the-new-call-token-of-all"), valid("the-new-admin-token-of-all")],
+        [(200, 401), (401, 200)]
+    );
+    for secret in [
+        "the-old-call-token-of-all",
+        "the-new-call-token-of-all",
+        "the-old-admin-token-of-all",
+        "the-new-admin-token-of-all",
+    ] {
         assert!(!store.log().contains(secret), "{}", store.log());
     }
 }

@@ -105,8 +105,11 @@ fn errors_are_one_sentence_without_the_password() {
         std::fs::write(&file, text).unwrap();
         file.to_str().unwrap().to_owned()
     };
-    let [none, two, good] =
-        [file("none", "\n"), file("two", "s3cret\nmore\n"), file("good", "s3cret\n")];
+    let [none, two, good] = [
+        file("none", "\n"),
+        file("two", "s3cret\nmore\n"),
+        file("good", "s3cret-of-the-operators\n"),
+    ];
     let faulty = file("faulty", "ann root * s3cret\n\nann view s3cret\nbob\n");
     let proxy = ["--auth-from", "::1", "--admin-token-file", &good];
     let taken = TcpListener::bind("127.0.0.1:0").unwrap();
@@ -154,7 +157,7 @@ fn errors_are_one_sentence_without_the_password() {
         (vec!["--listen", &address], "--listen: cannot listen on"),
         (
             vec!["--admin-token-file", &faulty],
-            "has faults: line 1: the role must be one of view, operate, publish, admin; line 3: it has 3 words: write one \
+            "has faults: line 1: the role must be one of call, view, operate, publish, admin; line 3: it has 3 words: write one \
              token of visible ASCII characters, or NAME ROLE DOMAINS SHA256, or group:NAME ROLE DOMAINS; line 4: it would be \
              a token without a name",
         ),

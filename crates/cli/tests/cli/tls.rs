@@ -178,7 +178,7 @@ fn the_store_counts_with_few_rights_and_shows_no_secret() {
     let rights = rights::documented().unwrap().one.join(" ");
     let redis = TlsRedis::start_for(directory.path(), &authority, &["localhost"], &rights);
     let [password, token] =
-        [("password", PASSWORD), ("token", "t0ken-of-the-shop")].map(|(name, secret)| {
+        [("password", PASSWORD), ("token", "t0ken-of-all-the-shop")].map(|(name, secret)| {
             let file = directory.path().join(name);
             fs::write(&file, format!("{secret}\n")).unwrap();
             file.to_str().unwrap().to_owned()
@@ -194,7 +194,7 @@ fn the_store_counts_with_few_rights_and_shows_no_secret() {
     let body = json!({"budget_ms": 5000, "reservations": [reservation]}).to_string();
     let mut client = Client::connect(store.port()).unwrap();
     let mut shown = String::new();
-    for (token, status) in [("t0ken-of-the-shop", 200), ("t0ken-of-the-shoq", 401)] {
+    for (token, status) in [("t0ken-of-all-the-shop", 200), ("t0ken-of-all-the-shoq", 401)] {
         let reply =
             client.send(&Request::post("/v1/reserve", body.as_bytes()).bearer(token)).unwrap();
         assert_eq!(reply.status, status, "{}", reply.text());

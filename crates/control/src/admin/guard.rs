@@ -225,8 +225,10 @@ mod tests {
     fn an_address_that_others_reach_wants_a_token() {
         let reach = |text: &str| Reach::of(&text.parse().unwrap());
         let (open, request) = (Guard::default(), [("host", "127.0.0.1"), JSON]);
-        let closed = Guard { tokens: Tokens::new(b"s3cret"), ..Guard::default() };
-        let shown = [("host", "127.0.0.1"), JSON, ("authorization", "Bearer s3cret")];
+        let closed =
+            Guard { tokens: Tokens::new(b"s3cret-of-the-operators\n"), ..Guard::default() };
+        let shown =
+            [("host", "127.0.0.1"), JSON, ("authorization", "Bearer s3cret-of-the-operators")];
         for (address, without) in [
             ("127.0.0.1:9181", 200),
             ("[::1]:9181", 200),
@@ -359,11 +361,14 @@ mod tests {
 
     #[test]
     fn token_is_required() {
-        let guard = Guard { tokens: Tokens::new(b"s3cret"), ..Guard::default() };
+        let guard = Guard { tokens: Tokens::new(b"s3cret-of-the-operators\n"), ..Guard::default() };
         let with = |shown| {
             status(&guard, Reach::Machine, &[("host", "[::1]"), ("authorization", shown), JSON])
         };
-        assert_eq!((with("Bearer s3cret"), with("Bearer wrong"), with("")), (200, 401, 401));
+        assert_eq!(
+            (with("Bearer s3cret-of-the-operators"), with("Bearer wrong"), with("")),
+            (200, 401, 401)
+        );
     }
 
     #[test]

@@ -19,6 +19,7 @@ use super::views::{Views, Watched};
 use crate::api::{MAX_BY, PolicyInfo};
 use crate::control::ControlHandle;
 use crate::record::{DomainRecord, read_policy, write};
+use crate::text::is_harmful;
 use crate::{Fault, MAX_DOMAINS, MAX_FORMS, MAX_NAMES, REMEMBERED, REPORTED, millis};
 use quotagate_store::control::{Field, HashName, Snapshot, Upsert};
 use quotagate_store::store::StoreError;
@@ -375,15 +376,15 @@ fn latest_first(mut policy: PolicyInfo) -> PolicyInfo {
     latest
 }
 
-/// A name that is safe in logs and tables: no control characters, at most [`MAX_BY`] bytes.
+/// A name that is safe in logs and tables: no harmful characters, at most [`MAX_BY`] bytes.
 pub fn clean(by: &str) -> String {
     let name = clean_text(by, MAX_BY);
     if name.is_empty() { "unknown".to_owned() } else { name }
 }
 
-/// A text without control characters, of at most so many bytes.
+/// A text without [harmful](is_harmful) characters, of at most so many bytes.
 pub fn clean_text(text: &str, most: usize) -> String {
-    let mut text: String = text.chars().filter(|c| !c.is_control()).collect();
+    let mut text: String = text.chars().filter(|c| !is_harmful(*c)).collect();
     text = text.trim().to_owned();
     let mut end = text.len().min(most);
     while !text.is_char_boundary(end) {
@@ -400,6 +401,7 @@ mod tests {
     #[test]
     fn names_are_cut_and_lose_control_characters() {
         assert_eq!(clean("ann\r\n\u{1b}[31m\0"), "ann[31m");
+        assert_eq!(clean("a\u{202e}n\u{2028}n\u{200b}é"), "anné");
         assert_eq!(clean(" \t"), "unknown");
         let long = clean(&"ä".repeat(100));
         assert_eq!((long.len(), long.chars().count()), (128, 64));

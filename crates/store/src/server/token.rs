@@ -13,9 +13,11 @@ use crate::secret::{Secret, SecretError, SecretFile};
 
 /// Most faults that an error lists.
 const MAX_FAULTS: usize = 20;
-/// Shortest token without a name in a file that also has lines with names: a shorter word is most
-/// likely a name whose rest is missing.
+/// Shortest token without a name: a shorter word can be guessed, or is a name whose rest is missing.
 const MIN_TOKEN: usize = 20;
+/// Shortest token without a name that no line end follows, unless it cannot be a name: it may be
+/// where a file of names is cut. A token also has a digit then.
+const MIN_UNENDED: usize = 32;
 /// What begins a line for the members of a group.
 const GROUP: &str = "group:";
 
@@ -138,22 +140,15 @@ impl Secret for TokenLines {
     fn parse(content: &[u8]) -> Result<Self, Vec<String>> {
         let text = str::from_utf8(content).map_err(|_| Vec::new())?;
         let (mut lines, mut faults) = (Self::default(), Vec::new());
-        let is_named = |line: &str| {
-            !line.trim_start().starts_with("# ") && line.split_ascii_whitespace().count() > 2
-        };
-        let has_names = text.lines().any(is_named);
-        for (number, line) in (1_usize..).zip(text.lines().map(str::trim)) {
+        let unended = text.lines().next_back().filter(|_| !text.ends_with('\n'));
+        for (number, line) in (1_usize..).zip(text.lines()) {
+            let is_unended = unended.is_some_and(|last| std::ptr::eq(last, line));
+            let line = line.trim();
             if line.is_empty() || line.starts_with("# ") {
                 continue;
             }
-            if let Err(fault) = lines.add(line) {
+            if let Err(fault) = lines.add(line).and_then(|()| check_whole(line, is_unended)) {
                 faults.push(format!("line {number}: {fault}"));
-            } else if !line.contains(char::is_whitespace)
-                && (line.contains('@') || (has_names && line.len() < MIN_TOKEN))
-            {
-                let fault = "it would be a token without a name, which may do everything, but it looks like \
-                             a name: add ROLE DOMAINS SHA256, or make the token longer than";
-                faults.push(format!("line {number}: {fault} {MIN_TOKEN} characters, without @"));
             }
         }
         let more = faults.len().saturating_sub(MAX_FAULTS);
@@ -234,6 +229,37 @@ impl TokenLines {
     }
 }
 
+/// Checks that a line which can be read is more than the beginning of another one. A line with a
+/// digest always is.
+///
+/// # Errors
+/// What is wrong with it, and the remedy.
+fn check_whole(line: &str, is_unended: bool) -> Result<(), String> {
+    if line.starts_with(GROUP) && is_unended {
+        return Err(
+            "no line end follows, so the end of DOMAINS may be missing: end the line".to_owned()
+        );
+    }
+    if line.contains(char::is_whitespace) {
+        return Ok(());
+    }
+    if line.len() < MIN_TOKEN || line.contains('@') {
+        return Err(format!(
+            "it would be a token without a name, which may do everything, but it looks like a name: add ROLE \
+             DOMAINS SHA256, or make a token of at least {MIN_TOKEN} characters, without @"
+        ));
+    }
+    let is_random = line.len() >= MIN_UNENDED && line.bytes().any(|b| b.is_ascii_digit());
+    if is_unended && !is_random && OperatorGrant::check_name(line).is_ok() {
+        return Err(
+            "it would be a token without a name, which may do everything, but no line end follows, \
+             so it may be a name whose rest is missing: end the line"
+                .to_owned(),
+        );
+    }
+    Ok(())
+}
+
 fn read_digest(text: &str) -> Option<TokenDigest> {
     let mut digest = TokenDigest::default();
     let digits = text.as_bytes();
@@ -260,23 +286,27 @@ mod tests {
 
     #[test]
     fn only_valid_tokens_are_admitted() {
-        let tokens = Tokens::new(b"s3cret\n\n 0ther \r\n").unwrap();
-        for good in ["Bearer s3cret", "bearer s3cret", "Bearer 0ther"] {
+        let tokens = Tokens::new(b"s3cret-of-the-callers\n\n 0ther-token-of-callers \r\n").unwrap();
+        for good in [
+            "Bearer s3cret-of-the-callers",
+            "bearer s3cret-of-the-callers",
+            "Bearer 0ther-token-of-callers",
+        ] {
             assert!(tokens.called_domains(good.as_bytes()).is_some(), "{good}");
         }
         for wrong in [
             "",
             "Bearer",
             "Bearer ",
-            "Bearer s3cre",
-            "Bearer s3crets",
-            "Basic s3cret",
-            "s3cret",
-            "Bearer s3cret\n0ther",
+            "Bearer s3cret-of-the-caller",
+            "Bearer s3cret-of-the-callerss",
+            "Basic s3cret-of-the-callers",
+            "s3cret-of-the-callers",
+            "Bearer s3cret-of-the-callers\n0ther-token-of-callers",
         ] {
             assert!(tokens.called_domains(wrong.as_bytes()).is_none(), "{wrong}");
         }
-        for none in ["", "\n", "a b", "good\nno good"] {
+        for none in ["", "\n", "a b", "a-good-token-of-callers\nno good"] {
             assert!(Tokens::new(none.as_bytes()).is_none(), "{none:?}");
         }
     }
@@ -285,20 +315,20 @@ mod tests {
     fn token_file_is_read_again_and_a_wrong_one_keeps_the_last_tokens() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("tokens");
-        fs::write(&path, "old\n").unwrap();
+        fs::write(&path, "the-old-token-of-callers\n").unwrap();
         let tokens = Tokens::from_file(&path).unwrap();
         let shared = tokens.clone();
         let valid = || {
-            ["old", "new"]
+            ["the-old-token-of-callers", "the-new-token-of-callers"]
                 .map(|token| shared.called_domains(format!("Bearer {token}").as_bytes()).is_some())
         };
         for (text, expected) in [
-            (Some("old\n"), [true, false]),
-            (Some("old\nnew\n"), [true, true]),
+            (Some("the-old-token-of-callers\n"), [true, false]),
+            (Some("the-old-token-of-callers\nthe-new-token-of-callers\n"), [true, true]),
             (Some(""), [true, true]),
             (None, [true, true]),
             (Some("two words\n"), [true, true]),
-            (Some("new\n"), [false, true]),
+            (Some("the-new-token-of-callers\n"), [false, true]),
         ] {
             match text {
                 Some(text) => fs::write(&path, text).unwrap(),
@@ -357,6 +387,36 @@ mod tests {
             assert_eq!(fault.is_some(), wrong.is_some(), "{faults:?}");
             assert!(fault.unwrap_or_default().starts_with(wrong.unwrap_or_default()), "{faults:?}");
             assert!(!faults.concat().contains(token), "{faults:?}");
+        }
+    }
+
+    #[test]
+    fn file_that_is_cut_anywhere_gives_nobody_more() {
+        let name = "jonathan.smithson-of-operations";
+        let whole = format!(
+            "# ops\n{}\n{}\ngroup:sre operate shop,pay\n",
+            line(name, "view", "shop"),
+            line("maximilian-of-the-shop-team", "operate", "shop,pay")
+        );
+        let all = TokenLines::parse(whole.as_bytes()).unwrap_or_else(|faults| panic!("{faults:?}"));
+        for end in 0..whole.len() {
+            let Ok(cut) = TokenLines::parse(&whole.as_bytes()[..end]) else { continue };
+            assert!(cut.tokens.iter().all(|of| all.tokens.contains(of)), "{}", &whole[..end]);
+            assert!(cut.groups.is_empty(), "{}", &whole[..end]);
+        }
+        for (text, is_good) in [
+            // What `openssl rand -hex 32` prints, in a Secret without a line end.
+            ("0f1b8f9a25f9b1a7a9f9d5b9a2a7b3d7d35b5d0f7d5c7f8a1a7b3c3f7e9d2b11", true),
+            ("qg_6nqkcwTHPT3Q5mF0Y1uXr8b2nC4vJ7sLw9eZk0aGxQo", true),
+            ("twenty=characters/or", true),
+            ("twenty-characters-or-more\n", true),
+            ("twenty-characters-or-more", false),
+            ("a\n", false),
+            ("nineteen-characters\n", false),
+            ("group:sre admin *\n", true),
+            ("group:sre admin *", false),
+        ] {
+            assert_eq!(TokenLines::parse(text.as_bytes()).is_ok(), is_good, "{text}");
         }
     }
 

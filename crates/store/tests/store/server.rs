@@ -131,7 +131,7 @@ async fn slots_are_reserved_over_http() {
 
 #[tokio::test]
 async fn health_path_says_whether_calls_are_counted_and_needs_no_token() {
-    let mut server = Server::with("127.0.0.1:0", Tokens::new(b"s3cret")).await;
+    let mut server = Server::with("127.0.0.1:0", Tokens::new(b"s3cret-of-the-callers\n")).await;
     let ask = async |method: &str| {
         let request = Request::builder().method(method).uri("/healthz").header("host", "store");
         call(&server.calls.address, request.body(Full::default()).unwrap()).await
@@ -271,13 +271,13 @@ async fn window_of_a_newer_version_fails_alone_and_counts_nothing() {
 
 #[tokio::test]
 async fn token_is_required() {
-    let server = Server::with("127.0.0.1:0", Tokens::new(b"s3cret")).await;
+    let server = Server::with("127.0.0.1:0", Tokens::new(b"s3cret-of-the-callers\n")).await;
     let body = || Bytes::from(request(&[take("t", 5, 1)]).to_string());
     for (shown, expected) in [
         (None, 401),
         (Some("Bearer wrong"), 401),
-        (Some("s3cret"), 401),
-        (Some("Bearer s3cret"), 200),
+        (Some("s3cret-of-the-callers"), 401),
+        (Some("Bearer s3cret-of-the-callers"), 200),
     ] {
         let mut request = post(body());
         if let Some(shown) = shown {

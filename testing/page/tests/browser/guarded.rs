@@ -19,7 +19,7 @@ const TOKEN: &str = "s3cret-of-the-operators";
 fn guarded() -> Result<(StoreProcess, TempDir)> {
     let directory = tempfile::tempdir()?;
     let file = directory.path().join("token");
-    std::fs::write(&file, TOKEN)?;
+    std::fs::write(&file, format!("{TOKEN}\n"))?;
     let store = StoreProcess::start("memory:", &["--admin-token-file", &file.to_string_lossy()])?;
     Ok((store, directory))
 }

@@ -4,11 +4,12 @@ use std::env;
 use std::io::{self, IsTerminal as _};
 
 use hyper::body::Bytes;
+use quotagate_operate::text::harmless;
 use serde_json::Value;
 
 use crate::operate::failure::Failure;
 use crate::standard::{self, Written};
-use crate::text::{clean, is_harmful};
+use crate::text::clean;
 
 /// The form of what is printed.
 #[derive(Clone, Copy, Debug)]
@@ -72,22 +73,6 @@ impl Output {
 /// Writes a message about the data to standard error, if that is possible.
 pub(crate) fn say(message: &str) {
     standard::error_line(&clean(message));
-}
-
-/// JSON without harmful characters. They occur in strings only, where they can be escaped.
-fn harmless(json: &str) -> String {
-    let mut out = String::with_capacity(json.len());
-    for c in json.chars() {
-        if is_harmful(c) && c != '\n' {
-            let mut units = [0; 2];
-            for unit in c.encode_utf16(&mut units) {
-                out.push_str(&format!("\\u{unit:04x}"));
-            }
-        } else {
-            out.push(c);
-        }
-    }
-    out
 }
 
 #[cfg(test)]

@@ -68,7 +68,8 @@ fn a_token_is_required_and_never_shown() {
         std::fs::write(&file, text).unwrap();
         file.to_str().unwrap().to_owned()
     };
-    let (good, wrong) = (file("good", "s3cret\n"), file("wrong", "0ther\n"));
+    let (good, wrong) =
+        (file("good", "s3cret-of-the-operators\n"), file("wrong", "0ther-token-of-operators\n"));
     let options = StoreOptions::new("memory:").arguments(&["--token-file", &good]);
     let fleet = Fleet::silent(&options, None);
     let with = |variables: &[(&str, &str)], arguments: &[&str]| {
@@ -81,18 +82,24 @@ fn a_token_is_required_and_never_shown() {
         "{none:?}"
     );
     for (variables, arguments) in [
-        (&[("QUOTAGATE_TOKEN", "0ther")][..], &[][..]),
+        (&[("QUOTAGATE_TOKEN", "0ther-token-of-operators")][..], &[][..]),
         (&[("QUOTAGATE_TOKEN_FILE", wrong.as_str())], &[]),
-        (&[("QUOTAGATE_TOKEN", "s3cret")], &["--token-file", &wrong]),
+        (&[("QUOTAGATE_TOKEN", "s3cret-of-the-operators")], &["--token-file", &wrong]),
     ] {
         let done = with(variables, arguments);
         assert!(done.status == 1 && done.err.contains("rejects the token from"), "{done:?}");
         assert!(!done.err.contains("0ther") && !done.err.contains("s3cret"), "{done:?}");
     }
     for (variables, arguments) in [
-        (&[("QUOTAGATE_TOKEN", "s3cret")][..], &[][..]),
+        (&[("QUOTAGATE_TOKEN", "s3cret-of-the-operators")][..], &[][..]),
         (&[("QUOTAGATE_TOKEN_FILE", good.as_str())], &[]),
-        (&[("QUOTAGATE_TOKEN", "s3cret"), ("QUOTAGATE_TOKEN_FILE", wrong.as_str())], &[]),
+        (
+            &[
+                ("QUOTAGATE_TOKEN", "s3cret-of-the-operators"),
+                ("QUOTAGATE_TOKEN_FILE", wrong.as_str()),
+            ],
+            &[],
+        ),
         (
             &[
                 ("QUOTAGATE_ADMIN_TOKEN_FILE", good.as_str()),
@@ -100,7 +107,7 @@ fn a_token_is_required_and_never_shown() {
             ],
             &[],
         ),
-        (&[("QUOTAGATE_TOKEN", "0ther")], &["--token-file", &good]),
+        (&[("QUOTAGATE_TOKEN", "0ther-token-of-operators")], &["--token-file", &good]),
     ] {
         let done = with(variables, arguments);
         assert_eq!(done.status, 0, "{done:?}");

@@ -32,7 +32,7 @@ impl Guarded {
     fn with(lines: &[&str], arguments: &[&str]) -> Self {
         let directory = tempfile::tempdir().unwrap();
         let (file, audit) = (directory.path().join("tokens"), directory.path().join("audit"));
-        fs::write(&file, lines.join("\n")).unwrap();
+        fs::write(&file, lines.join("\n") + "\n").unwrap();
         let path = |path: &Path| path.to_str().unwrap().to_owned();
         let (tokens, log) = (path(&file), path(&audit));
         let own = ["--admin-token-file", &tokens, "--audit", &log];
