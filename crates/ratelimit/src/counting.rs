@@ -1,16 +1,19 @@
 //! Counts requests of one domain: drives the [`Worker`] of the core with a store in this process.
 
+use std::collections::BTreeMap;
 use std::future::Future;
 use std::hash::{BuildHasher, RandomState};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Mutex, MutexGuard, Weak};
 use std::time::{Duration, Instant};
 
-use quotagate_protocol::OnFailure;
+use quotagate_protocol::{OnFailure, ReserveRequest};
 use quotagate_quota::config::Config;
-use quotagate_quota::decision::{Admission, Decision, Held, Uncounted};
+use quotagate_quota::decision::{
+    Admission, Balance, Decision, GrantedUnits, Held, Standing, Uncounted,
+};
 use quotagate_quota::driver::TICK;
-use quotagate_quota::evaluate::Check;
+use quotagate_quota::evaluate::{Check, Counter};
 use quotagate_quota::time::Monotonic;
 use quotagate_quota::worker::{
     AnsweredBy, CallEnd, CallFault, CallId, OutgoingCall, OutgoingFetch, Submitted, Ticket, Worker,
@@ -18,6 +21,8 @@ use quotagate_quota::worker::{
 use quotagate_store::server::{CallEndpoint, CarriedOut, Refusal};
 use tokio::sync::{Notify, oneshot};
 use tokio::task::JoinHandle;
+
+use crate::owed::look;
 
 /// The counters of one domain.
 ///
@@ -33,6 +38,15 @@ pub struct DomainCounters {
     begin_ticks: Notify,
     /// The origin of the worker's clock.
     origin: Instant,
+}
+
+/// What a look says of a counter.
+#[derive(Clone, Copy, Debug)]
+pub struct CounterReading {
+    /// What it has left.
+    pub balance: Balance,
+    /// The units that it has used beyond its quota.
+    pub debt: u64,
 }
 
 struct Core {
@@ -108,6 +122,56 @@ impl DomainCounters {
     pub fn refund(self: &Arc<Self>, held: Vec<Held>) {
         let mut core = self.lock();
         core.worker.refund(held, self.now());
+        self.go_on(&mut core);
+    }
+
+    /// Looks at counters, and takes nothing of them. The worker remembers those that are spent.
+    ///
+    /// # Errors
+    /// When the store has not answered for all of them.
+    pub async fn look(
+        self: &Arc<Self>,
+        looks: Vec<(usize, Counter)>,
+    ) -> Result<BTreeMap<Counter, CounterReading>, String> {
+        let timeout = self.config().store.timeout;
+        let request = ReserveRequest {
+            budget_ms: u32::try_from(timeout.as_millis()).unwrap_or(u32::MAX),
+            refunds: Vec::new(),
+            charges: Vec::new(),
+            reservations: looks.iter().map(|(_, counter)| look(counter)).collect(),
+        };
+        let carried_out = self.endpoint.call(request, Instant::now()).await;
+        let grants = carried_out.map_err(|refusal| refusal.to_string())?.take().grants;
+        let (mut core, now) = (self.lock(), self.now());
+        let mut read = BTreeMap::new();
+        let mut failed = None;
+        for ((policy, counter), grant) in looks.into_iter().zip(grants) {
+            let grant = match grant {
+                Ok(grant) => grant,
+                Err(why) => {
+                    failed = Some(why);
+                    continue;
+                }
+            };
+            let used = grant.used.saturating_sub(grant.granted);
+            let resets = now + Duration::from_millis(grant.reset_ms);
+            let remaining = grant.quota.saturating_sub(used);
+            let (quota, window_s) = (grant.quota, grant.window_s);
+            let balance = Balance { quota, remaining, resets, window_s };
+            core.worker.learn(&counter, grant.window, balance, now);
+            let (amount, window) = (grant.granted, grant.window);
+            let units = GrantedUnits { amount, window, spendable_until: now, resets };
+            core.worker.refund(vec![Held { policy, counter: counter.clone(), units }], now);
+            read.insert(counter, CounterReading { balance, debt: used.saturating_sub(quota) });
+        }
+        self.go_on(&mut core);
+        failed.map_or(Ok(read), Err)
+    }
+
+    /// A request that only looked is refused.
+    pub fn count_refusal(self: &Arc<Self>, standing: &Standing) {
+        let mut core = self.lock();
+        core.worker.count_standing(standing);
         self.go_on(&mut core);
     }
 
@@ -287,7 +351,6 @@ mod tests {
 
     use quotagate_protocol::{Mode, Window};
     use quotagate_quota::config::{HostedPolicy, Precision, Reach, RedisStore, StoreConfig};
-    use quotagate_quota::evaluate::Counter;
     use quotagate_store::server::Connections;
 
     use super::*;

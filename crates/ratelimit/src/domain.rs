@@ -12,7 +12,7 @@ use quotagate_store::store::Store;
 
 use crate::counting::DomainCounters;
 use crate::messages::{Descriptor, Unit};
-use crate::refunds::NegativeHits;
+use crate::owed::OwedHits;
 use crate::rules::{Rule, RuleDomain, RuleLimit, replaced};
 
 /// The policy of limits that requests bring for entries without a rule.
@@ -25,8 +25,8 @@ pub struct Domain {
     /// Its counters. The policy of a rule has the rule's index; the one after the last is for
     /// limits that requests bring for entries without a rule.
     pub counters: Arc<DomainCounters>,
-    /// Refunds hits.
-    pub refunds: Arc<NegativeHits>,
+    /// Its hits that the store does not have yet.
+    pub owed: Arc<OwedHits>,
 }
 
 /// How all rules of the service count.
@@ -100,29 +100,29 @@ impl Domain {
         endpoint: Arc<CallEndpoint>,
         store: Arc<dyn Store>,
     ) -> Self {
-        let refunds = NegativeHits::open(store, options.store.timeout);
-        Self::with(rules, options, endpoint, refunds)
+        let owed = OwedHits::open(store, options.store.timeout);
+        Self::with(rules, options, endpoint, owed)
     }
 
-    /// The same domain with other rules. It keeps what it knows of refunds.
+    /// The same domain with other rules. It keeps the hits that the store does not have yet.
     pub fn successor(
         &self,
         rules: Arc<RuleDomain>,
         options: &CountingOptions,
         endpoint: Arc<CallEndpoint>,
     ) -> Self {
-        Self::with(rules, options, endpoint, Arc::clone(&self.refunds))
+        Self::with(rules, options, endpoint, Arc::clone(&self.owed))
     }
 
     fn with(
         rules: Arc<RuleDomain>,
         options: &CountingOptions,
         endpoint: Arc<CallEndpoint>,
-        refunds: Arc<NegativeHits>,
+        owed: Arc<OwedHits>,
     ) -> Self {
         let config = configuration(&rules, options);
         let counters = DomainCounters::open(Arc::new(config), endpoint);
-        Self { rules, counters, refunds }
+        Self { rules, counters, owed }
     }
 
     /// The rule of a limit, unless the request brought the limit.

@@ -127,11 +127,11 @@ pub async fn serve(
         );
     };
     serve_with(admin, app.rules(read_published), accept, shutdown).await;
-    // What the last calls have refunded, and the credits that they have left.
+    // What the last calls have refunded, and the hits that they owe.
     if tokio::time::timeout(LAST, served.settle()).await.is_err() {
         tracing::warn!(
-            "the store did not take the last refunds and credits in time: hits may stay counted, or \
-             later refunds may free what nobody took"
+            "the store did not take the last charges and refunds in time: hits may stay counted, \
+             or later refunds may free what nobody took"
         );
     }
 }

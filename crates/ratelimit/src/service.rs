@@ -8,14 +8,12 @@ use std::time::{Duration, Instant, SystemTime};
 use futures_util::future::join_all;
 use quotagate_protocol::{MAX_UNITS, Mode};
 use quotagate_quota::config::Config;
-use quotagate_quota::decision::{
-    Admission, Balance, Decision, GrantedUnits, Held, Standing, Uncounted,
-};
+use quotagate_quota::decision::{Admission, Balance, Decision, Held, Standing, Uncounted};
 use quotagate_quota::evaluate::Counter;
 use quotagate_quota::time::Monotonic;
 use quotagate_store::window::Position;
 
-use crate::counting::DomainCounters;
+use crate::counting::{CounterReading, DomainCounters};
 use crate::domain::{AppliedLimit, Domain, Limited, checks};
 use crate::headers::{HeaderNames, headers};
 use crate::messages::{
@@ -23,7 +21,7 @@ use crate::messages::{
 };
 use crate::metadata;
 use crate::metrics::{ErrorKind, HitOutcome, ServiceMetrics};
-use crate::refunds::{CounterReading, NegativeHits};
+use crate::owed::{OwedHits, UntakenHits};
 
 /// Answers requests with the rules in force.
 ///
@@ -44,7 +42,7 @@ pub struct RateLimitService {
 struct ReplacedDomains {
     counters: Vec<Weak<DomainCounters>>,
     /// Those that no later domain has taken over.
-    refunds: Vec<Weak<NegativeHits>>,
+    owed: Vec<Weak<OwedHits>>,
 }
 
 /// The part of a limit from which on its hits are near it, unless a setting says another one.
@@ -113,17 +111,27 @@ struct LimitVerdict {
     balance: Option<Balance>,
 }
 
-/// The hits that a request takes. At the end of every request, Envoy refunds the hits of all its
-/// descriptors. So when this is dropped, each of them either holds its hits, or leaves a credit.
+/// The hits that a request takes. When this is dropped, each descriptor either holds its hits, or
+/// they are owed.
 struct TakenHits<'r> {
     domain: &'r Arc<Domain>,
     config: &'r Config,
     /// All that the request should take.
-    wanted: Vec<(&'r AppliedLimit, NonZeroU64)>,
+    wanted: Vec<WantedHits<'r>>,
     standings: Vec<Standing>,
     held: Vec<Held>,
     /// Whether it keeps what it holds.
     is_admitted: bool,
+}
+
+/// The hits of a descriptor.
+struct WantedHits<'r> {
+    limit: &'r AppliedLimit,
+    hits: NonZeroU64,
+    /// How its limit refuses.
+    mode: Mode,
+    /// Whether the descriptor gave them.
+    is_given: bool,
 }
 
 impl LimitedDescriptor<'_> {
@@ -156,29 +164,44 @@ impl TakenHits<'_> {
     }
 }
 
-impl Drop for TakenHits<'_> {
-    fn drop(&mut self) {
-        let mut held = std::mem::take(&mut self.held);
+impl TakenHits<'_> {
+    /// Keeps what an admitted request holds, and owes what the request does not hold. Returns
+    /// whether the store must have that before the request is answered.
+    fn settle(&mut self) -> bool {
+        let (wanted, mut held) = (std::mem::take(&mut self.wanted), std::mem::take(&mut self.held));
         if !self.is_admitted && !held.is_empty() {
             self.domain.counters.refund(std::mem::take(&mut held));
         }
-        if held.len() == self.wanted.len() {
-            return;
+        if held.len() == wanted.len() {
+            return false;
         }
         let held: HashSet<&Counter> = held.iter().map(|held| &held.counter).collect();
         let (now, standings) = (self.domain.counters.now(), self.standings());
-        let credits =
-            self.wanted.iter().filter_map(|(AppliedLimit { policy, counter, .. }, hits)| {
-                let standing = standings.get(counter);
-                let counts_refused =
-                    self.config.policies.get(*policy).is_some_and(|policy| policy.count_denied);
-                let was_counted = counts_refused
-                    && standing.is_some_and(|standing| !standing.granted && standing.by_store);
-                let reset = standing.map(|standing| standing.balance.resets.since(now));
-                let reset = reset.unwrap_or_else(|| counter.window.length());
-                (!held.contains(counter) && !was_counted).then_some((counter, hits.get(), reset))
-            });
-        self.domain.refunds.leave_credits(credits);
+        let untaken = wanted.iter().filter_map(|&WantedHits { limit, hits, mode, is_given }| {
+            let counter = &limit.counter;
+            let standing = standings.get(counter);
+            let policy = self.config.policies.get(limit.policy);
+            let counts_refused = policy.is_some_and(|policy| policy.count_denied);
+            let was_counted = counts_refused
+                && standing.is_some_and(|standing| !standing.granted && standing.by_store);
+            let reset = standing.map(|standing| standing.balance.resets.since(now));
+            let reset = reset.unwrap_or_else(|| counter.window.length());
+            let (hits, counts) = (hits.get(), mode != Mode::Off);
+            (!held.contains(counter) && !was_counted).then_some(UntakenHits {
+                counter,
+                hits,
+                is_given,
+                counts,
+                reset,
+            })
+        });
+        self.domain.owed.add_untaken(untaken)
+    }
+}
+
+impl Drop for TakenHits<'_> {
+    fn drop(&mut self) {
+        self.settle();
     }
 }
 
@@ -202,33 +225,32 @@ impl RateLimitService {
         };
         let mut replaced = self.replaced.lock().unwrap_or_else(PoisonError::into_inner);
         replaced.counters.retain(|counters| counters.strong_count() > 0);
-        replaced.refunds.retain(|refunds| refunds.strong_count() > 0);
+        replaced.owed.retain(|owed| owed.strong_count() > 0);
         for (name, domain) in before.iter() {
             let current = domains.get(name);
             if !current.is_some_and(|current| Arc::ptr_eq(&current.counters, &domain.counters)) {
                 replaced.counters.push(Arc::downgrade(&domain.counters));
             }
-            if !current.is_some_and(|current| Arc::ptr_eq(&current.refunds, &domain.refunds)) {
-                replaced.refunds.push(Arc::downgrade(&domain.refunds));
+            if !current.is_some_and(|current| Arc::ptr_eq(&current.owed, &domain.owed)) {
+                replaced.owed.push(Arc::downgrade(&domain.owed));
             }
         }
     }
 
-    /// Waits until the store has what requests refunded and the credits that they left, those of
-    /// replaced domains included. Call it when no request comes any more.
+    /// Waits until the store has what requests refunded and owe, those of replaced domains included. Call it when no request comes any more.
     pub async fn settle(&self) {
-        let ReplacedDomains { counters, refunds } =
+        let ReplacedDomains { counters, owed } =
             std::mem::take(&mut *self.replaced.lock().unwrap_or_else(PoisonError::into_inner));
         let domains = self.domains().unwrap_or_default();
         let counters = counters.iter().filter_map(Weak::upgrade);
         let counters: Vec<_> =
             counters.chain(domains.values().map(|domain| Arc::clone(&domain.counters))).collect();
-        // First, because a call that ends may leave a credit.
+        // First, because a call that ends may owe hits.
         join_all(counters.iter().map(|counters| counters.settled())).await;
-        let refunds = refunds.iter().filter_map(Weak::upgrade);
-        let refunds: Vec<_> =
-            refunds.chain(domains.values().map(|domain| Arc::clone(&domain.refunds))).collect();
-        join_all(refunds.iter().map(|refunds| refunds.flushed())).await;
+        let owed = owed.iter().filter_map(Weak::upgrade);
+        let owed: Vec<_> =
+            owed.chain(domains.values().map(|domain| Arc::clone(&domain.owed))).collect();
+        join_all(owed.iter().map(|owed| owed.flushed())).await;
     }
 
     /// Answers a request, and counts it: it takes the hits of all its descriptors, or of none if it
@@ -298,14 +320,16 @@ impl RateLimitService {
     ) -> Result<RateLimitResponse, NoAnswer> {
         let wanted = asked.iter().filter(|asked| !asked.takes_nothing());
         let wanted = wanted.filter_map(|asked| match &asked.limit {
-            Limited::By(limit) => Some((limit, NonZeroU64::new(asked.hits)?)),
+            Limited::By(limit) => Some(WantedHits {
+                limit,
+                hits: NonZeroU64::new(asked.hits)?,
+                mode: self.mode(domain, config, limit),
+                is_given: asked.descriptor.hits_addend.is_some(),
+            }),
             Limited::No | Limited::Unlimited => None,
         });
         let wanted: Vec<_> = wanted.collect();
-        let counted = wanted.iter().map(|(limit, hits)| {
-            let mode = self.mode(domain, config, limit);
-            (*limit, *hits, mode)
-        });
+        let counted = wanted.iter().map(|wanted| (wanted.limit, wanted.hits, wanted.mode));
         let checks = checks(counted.filter(|(_, _, mode)| *mode != Mode::Off));
         let checks = checks.map_err(NoAnswer::Request)?;
         let (standings, held, is_admitted) = (Vec::new(), Vec::new(), false);
@@ -334,7 +358,7 @@ impl RateLimitService {
                 Limited::Unlimited => unlimited(u32::MAX),
                 Limited::By(limit) if asked.takes_nothing() => {
                     let reading = readings.get(&limit.counter);
-                    status_of_reading(domain, config, limit, asked, reading)
+                    self.status_of_reading(domain, config, limit, asked, reading)
                 }
                 Limited::By(limit) => {
                     let standing = standings.get(&limit.counter);
@@ -360,6 +384,12 @@ impl RateLimitService {
         over |= quota_limits > 0 && quota_limits == quota_over;
         let passes = !over || self.options.shadow_mode;
         taken.is_admitted = passes;
+        if taken.settle() {
+            let owed = Arc::clone(&domain.owed);
+            let flush = domain.counters.spawn(async move { owed.flush().await });
+            // If the store is away, it follows later.
+            let _ = tokio::time::timeout(config.store.timeout, flush).await;
+        }
         let code = if passes { Code::Ok } else { Code::OverLimit };
         Ok(self.answer(request, Some(domain), asked, statuses, code))
     }
@@ -421,6 +451,35 @@ impl RateLimitService {
         }
     }
 
+    /// The status of a descriptor that looks, or refunds. A refund is never over the limit.
+    fn status_of_reading(
+        &self,
+        domain: &Domain,
+        config: &Config,
+        limit: &AppliedLimit,
+        asked: &LimitedDescriptor<'_>,
+        reading: Option<&CounterReading>,
+    ) -> DescriptorStatus {
+        let now = domain.counters.now();
+        let is_over = asked.hits == 0 && reading.is_some_and(|reading| reading.debt > 0);
+        let refuses = refuses(config, limit);
+        let balance = reading.map(|reading| reading.balance);
+        if let Some(balance) = balance.filter(|_| is_over) {
+            domain.counters.count_refusal(&Standing {
+                policy: limit.policy,
+                counter: limit.counter.clone(),
+                granted: false,
+                by_store: true,
+                mode: self.mode(domain, config, limit),
+                cost: NonZeroU64::MIN,
+                counts_until: balance.resets,
+                balance,
+            });
+        }
+        let verdict = LimitVerdict { granted: !is_over, refuses, balance };
+        status(domain, limit, asked.hits, &verdict, now)
+    }
+
     /// Counts the hits of a descriptor for the metrics of the original.
     fn count_hits(
         &self,
@@ -452,14 +511,14 @@ impl RateLimitService {
     }
 }
 
-/// Looks at the counters of descriptors that take nothing, and refunds hits of them.
+/// Refunds hits of descriptors, and looks at their counters and at those of descriptors that only
+/// look.
 async fn look_or_refund(
     domain: &Arc<Domain>,
     config: &Config,
     asked: &[LimitedDescriptor<'_>],
 ) -> Result<BTreeMap<Counter, CounterReading>, NoAnswer> {
-    let mut policies = BTreeMap::new();
-    let mut counters: BTreeMap<Counter, u64> = BTreeMap::new();
+    let (mut looks, mut refunds) = (BTreeMap::new(), BTreeMap::new());
     let mut rule = String::new();
     for LimitedDescriptor { descriptor, limit, hits } in
         asked.iter().filter(|it| it.takes_nothing())
@@ -469,29 +528,26 @@ async fn look_or_refund(
         if !descriptor.is_negative_hits && dialed_mode(config, limit) == Mode::Off {
             continue;
         }
-        let counter = counters.entry(limit.counter.clone()).or_insert(0);
-        *counter = counter.saturating_add(*hits).min(MAX_UNITS);
-        policies.insert(limit.counter.clone(), limit.policy);
+        if *hits == 0 {
+            domain.owed.looks(&limit.counter);
+        } else {
+            let sum: &mut u64 = refunds.entry(limit.counter.clone()).or_default();
+            *sum = sum.saturating_add(*hits).min(MAX_UNITS);
+        }
+        looks.insert(limit.counter.clone(), limit.policy);
         rule = domain.rule(limit).map_or_else(String::new, |rule| rule.policy.to_string());
     }
-    if counters.is_empty() {
+    if looks.is_empty() {
         return Ok(BTreeMap::new());
     }
     let domain = Arc::clone(domain);
     // A task of its own ends what it began, even if the caller leaves.
     let reading = Arc::clone(&domain.counters).spawn(async move {
-        let readings = domain.refunds.read(counters).await;
-        let now = domain.counters.now();
-        let refunded = readings.iter().filter_map(|(counter, reading)| {
-            let CounterReading { grant, refunded: amount } = *reading.as_ref().ok()?;
-            let resets = now + Duration::from_millis(grant.reset_ms);
-            let units = GrantedUnits { amount, window: grant.window, spendable_until: now, resets };
-            let policy = *policies.get(counter)?;
-            (amount > 0).then(|| Held { policy, counter: counter.clone(), units })
-        });
-        // By the worker, so that it knows that the counters are no longer spent.
-        domain.counters.refund(refunded.collect());
-        readings
+        if !refunds.is_empty() {
+            domain.owed.refund(refunds).await;
+        }
+        let looks = looks.into_iter().map(|(counter, policy)| (policy, counter));
+        domain.counters.look(looks.collect()).await
     });
     let failed = |error: &dyn std::fmt::Display| {
         tracing::debug!("a look or a refund failed: {error}");
@@ -499,33 +555,7 @@ async fn look_or_refund(
     };
     let readings = tokio::time::timeout(config.store.timeout, reading).await;
     let readings = readings.map_err(|late| failed(&late))?.map_err(|panic| failed(&panic))?;
-    let reading = |(counter, reading): (Counter, Result<_, _>)| match reading {
-        Ok(reading) => Ok((counter, reading)),
-        Err(error) => Err(failed(&error)),
-    };
-    readings.into_iter().map(reading).collect()
-}
-
-/// The status of a descriptor that looks, or refunds. A refund is never over the limit.
-fn status_of_reading(
-    domain: &Domain,
-    config: &Config,
-    limit: &AppliedLimit,
-    asked: &LimitedDescriptor<'_>,
-    reading: Option<&CounterReading>,
-) -> DescriptorStatus {
-    let Some(CounterReading { grant, refunded }) = reading else {
-        let verdict = LimitVerdict { granted: true, refuses: false, balance: None };
-        return status(domain, limit, asked.hits, &verdict, Monotonic::default());
-    };
-    let used = grant.used.saturating_sub(*refunded);
-    let is_over = asked.hits == 0 && used > grant.quota && refuses(config, limit);
-    DescriptorStatus {
-        code: if is_over { Code::OverLimit } else { Code::Ok }.into(),
-        current_limit: Some(current_limit(domain, limit, grant.quota)),
-        limit_remaining: bounded(grant.quota.saturating_sub(used)),
-        duration_until_reset: Some(whole_seconds(Duration::from_millis(grant.reset_ms))),
-    }
+    readings.map_err(|error| failed(&error))
 }
 
 fn status(

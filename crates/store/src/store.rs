@@ -158,6 +158,7 @@ pub struct CheckedReservation {
     window: Window,
     /// The quota that the caller named.
     named_quota: u64,
+    refunds: bool,
 }
 
 impl CheckedReservation {
@@ -178,7 +179,21 @@ impl CheckedReservation {
     /// A reservation in `window`, which [`window_of`](Self::window_of) returned for it.
     pub(crate) const fn within(reservation: Reservation, window: Window) -> Self {
         let named_quota = reservation.quota;
-        Self { reservation, window, named_quota }
+        Self { reservation, window, named_quota, refunds: false }
+    }
+
+    /// Refunds up to `want` units of the current window instead, and the grant says how many they
+    /// were. Unlike [`Store::refund`], its caller learns whether it was carried out, and which
+    /// units the counter did not have. `None` for sliding windows and slots.
+    #[must_use]
+    pub fn refunding(self) -> Option<Self> {
+        let fits = matches!(self.window, Window::Fixed(_) | Window::Calendar(_));
+        fits.then_some(Self { refunds: true, ..self })
+    }
+
+    /// Whether it refunds units.
+    pub const fn refunds(&self) -> bool {
+        self.refunds
     }
 
     /// The same with another quota, which an operator set. If the counter keeps a quota, it is
@@ -201,13 +216,15 @@ impl CheckedReservation {
     /// The refund of `grant`; `None` if nothing was granted. Slots have none: the next message of
     /// their worker says what it holds.
     pub fn refund_of(&self, grant: &Grant) -> Option<Adjustment> {
-        (grant.granted > 0 && self.window != Window::InFlight).then(|| Adjustment {
-            key: self.reservation.key.clone(),
-            kind: self.reservation.kind.clone(),
-            window_s: self.reservation.window_s,
-            offset_s: self.reservation.offset_s,
-            window: grant.window,
-            units: grant.granted,
+        (grant.granted > 0 && self.window != Window::InFlight && !self.refunds).then(|| {
+            Adjustment {
+                key: self.reservation.key.clone(),
+                kind: self.reservation.kind.clone(),
+                window_s: self.reservation.window_s,
+                offset_s: self.reservation.offset_s,
+                window: grant.window,
+                units: grant.granted,
+            }
         })
     }
 }

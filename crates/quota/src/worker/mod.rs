@@ -37,7 +37,7 @@ use std::time::Duration;
 use quotagate_protocol::{ReserveReply, ReserveRequest};
 
 use crate::config::Config;
-use crate::decision::{Admission, Decision, GrantedUnits, Held, Outcome};
+use crate::decision::{Admission, Balance, Decision, GrantedUnits, Held, Outcome, Standing};
 use crate::evaluate::{Counter, EvaluationScratch};
 use crate::request::identity::Identity;
 use crate::request::tokens::Tokens;
@@ -369,6 +369,16 @@ impl<W> Worker<W> {
             self.known.ledger.charged(&counter, charge.window, charge.amount, now);
             self.calls.charges.add(&counter, charge);
         }
+    }
+
+    /// Learns what a counter had left in this window, which its caller asked the store for.
+    pub fn learn(&mut self, counter: &Counter, window: u64, balance: Balance, now: Monotonic) {
+        self.known.learn(counter, window, balance, false, now);
+    }
+
+    /// Counts a request that its caller decided without units of it, such as one that only looks.
+    pub fn count_standing(&mut self, standing: &Standing) {
+        self.telemetry.count_standings(std::iter::once(standing));
     }
 
     /// Counts an outcome that the worker does not see itself ([`Outcome::MissingIdentity`]).

@@ -1,5 +1,6 @@
 //! What a domain does between requests, and when that ends.
 
+use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -24,9 +25,10 @@ descriptors:
   - {key: 'host*', value: 'a*', share_threshold: true, rate_limit: {unit: day, requests_per_unit: 1}}
 ";
 
-/// Remembers how many requests reports say were admitted and refused.
+/// Remembers how many requests reports say were admitted and refused, and by which counters the
+/// latter without a call.
 #[derive(Default)]
-struct ReportSums(Mutex<(u64, u64)>);
+struct ReportSums(Mutex<(u64, u64)>, Mutex<BTreeMap<String, u64>>);
 
 impl Hooks for ReportSums {
     fn observe(&self, _: Event<'_>) {}
@@ -45,6 +47,9 @@ impl Hooks for ReportSums {
             for policy in report.policies {
                 sums.0 += policy.admitted;
                 sums.1 += policy.refused;
+            }
+            for refusals in report.refused {
+                *self.1.lock().unwrap().entry(refusals.key).or_default() += refusals.requests;
             }
         }
         ready(Ok(DialsReply::default())).boxed()
@@ -67,6 +72,11 @@ async fn reports_have_counts() {
         assert_eq!(bench.passes(descriptor("k=a")).await, passed);
     }
     until("the report", async || *sums.0.lock().unwrap() == (2, 1)).await;
+    // A look that is refused, too, with the party for `top`.
+    bench.ask(&[hits("k=b", 3)]).await;
+    assert!(!bench.passes(hits("k=b", 0)).await);
+    until("the look", async || *sums.0.lock().unwrap() == (2, 3)).await;
+    assert_eq!(sums.1.lock().unwrap().get("d:k:{descriptor.k=b}"), Some(&2));
 }
 
 #[tokio::test]
@@ -76,21 +86,21 @@ async fn domain_that_is_gone_ends_its_work() {
         assert_eq!(bench.passes(descriptor("k=a")).await, passed);
     }
     let counters = Arc::downgrade(&bench.service.domains().unwrap()["d"].counters);
-    let refunds = Arc::downgrade(&bench.service.domains().unwrap()["d"].refunds);
+    let owed = Arc::downgrade(&bench.service.domains().unwrap()["d"].owed);
     drop(bench);
-    until("the end", async || counters.strong_count() + refunds.strong_count() == 0).await;
+    until("the end", async || counters.strong_count() + owed.strong_count() == 0).await;
 }
 
 #[tokio::test]
 async fn request_that_leaves_after_its_decision_takes_nothing() {
     let bench = Bench::new(RULES);
     {
-        let mut asked = std::pin::pin!(bench.passes(hits("k=a", 2)));
+        let mut asked = std::pin::pin!(bench.passes_with("k=a", 2));
         // It is polled once, and then never: its decision is made and not taken.
         assert!(asked.as_mut().now_or_never().is_none());
         tokio::time::sleep(Duration::from_millis(200)).await;
     }
-    until("the refund", async || bench.passes(hits("k=a", 2)).await).await;
+    until("the refund", async || bench.passes_with("k=a", 2).await).await;
 }
 
 #[tokio::test]

@@ -82,6 +82,13 @@ impl Bench {
         self.service.should_rate_limit(&request).await
     }
 
+    /// Whether a request with so many hits passes, which it gives for all its descriptors.
+    pub async fn passes_with(&self, text: &str, hits_addend: u32) -> bool {
+        let descriptors = vec![descriptor(text)];
+        let request = RateLimitRequest { domain: "d".to_owned(), descriptors, hits_addend };
+        passes(&self.service.should_rate_limit(&request).await.unwrap())
+    }
+
     /// Whether a request with this descriptor passes.
     pub async fn passes(&self, descriptor: Descriptor) -> bool {
         passes(&self.ask(&[descriptor]).await)

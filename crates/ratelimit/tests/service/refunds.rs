@@ -24,7 +24,7 @@ async fn hits_refunded_can_be_taken_again_and_never_go_below_zero() {
     let bench = Bench::new(RULES);
     assert!(bench.passes(hits("slots=a", 2)).await);
     assert!(!bench.passes(descriptor("slots=a")).await);
-    // The refused call leaves a credit, which this one uses up.
+    // It takes back the hit of the refused call.
     assert!(bench.passes(refund("slots=a", 1)).await);
     refunded().await;
     assert!(!bench.passes(descriptor("slots=a")).await);
@@ -41,7 +41,7 @@ async fn hits_refunded_can_be_taken_again_and_never_go_below_zero() {
 }
 
 #[tokio::test]
-async fn refused_call_of_one_service_is_a_credit_at_another() {
+async fn refused_call_of_one_service_is_refunded_at_another() {
     let store = memory();
     let start = || Bench::with(RULES, AnswerOptions::default(), counting(), store.clone());
     let (one, other) = (start(), start());

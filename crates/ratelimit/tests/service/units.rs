@@ -32,9 +32,9 @@ async fn refused_request_takes_units_of_no_descriptor() {
 #[tokio::test]
 async fn hits_pass_together_or_not_at_all() {
     let bench = Bench::new(RULES);
-    assert!(bench.passes(hits("large=a", 3)).await);
-    assert!(!bench.passes(hits("large=a", 3)).await);
-    assert!(bench.passes(hits("large=a", 2)).await, "the refused hits are not in the counter");
+    assert!(bench.passes_with("large=a", 3).await);
+    assert!(!bench.passes_with("large=a", 3).await);
+    assert!(bench.passes_with("large=a", 2).await, "the refused hits are not in the counter");
 }
 
 #[tokio::test]
@@ -103,9 +103,9 @@ async fn lease_admits_no_more_than_the_limit() {
 async fn refused_requests_count_if_that_is_wanted() {
     let counting = CountingOptions { count_refused: true, ..counting() };
     let bench = Bench::with(RULES, AnswerOptions::default(), counting, memory());
-    assert!(bench.passes(hits("large=a", 3)).await);
-    assert!(!bench.passes(hits("large=a", 3)).await);
-    assert!(!bench.passes(hits("large=a", 2)).await, "the refused hits are in the counter");
+    assert!(bench.passes_with("large=a", 3).await);
+    assert!(!bench.passes_with("large=a", 3).await);
+    assert!(!bench.passes_with("large=a", 2).await, "the refused hits are in the counter");
 }
 
 #[tokio::test]

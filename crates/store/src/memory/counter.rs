@@ -76,6 +76,15 @@ impl Counter {
                 (granted, counted.used(), retry_at_ms.saturating_sub(millis(now)))
             }
             (Count::Window { used, end }, _) if position.span.contains(now.as_secs()) => {
+                if reservation.refunds() {
+                    let units = reservation.want.min(*used);
+                    *used -= units;
+                    let reset_ms = millis(end.saturating_sub(now)).max(1);
+                    let (window, window_s) = (position.number, position.window_s());
+                    let (granted, used) = (units, *used);
+                    let grant = Grant { granted, used, quota, reset_ms, ..Grant::default() };
+                    return Ok(Grant { window, window_s, ..grant });
+                }
                 let (granted, taken) = share(*used);
                 *used = used.saturating_add(taken);
                 (granted, *used, millis(end.saturating_sub(now)))

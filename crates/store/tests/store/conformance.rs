@@ -5,9 +5,9 @@ use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use crate::common::{back, batch, numbers, one, open, take, try_one, until};
-use quotagate_protocol::{Adjustment, Fixed, MAX_UNITS, Reservation};
+use quotagate_protocol::{Adjustment, Calendar, Fixed, Kind, MAX_UNITS, Reservation, Unit};
 use quotagate_store::control::KeptCounters;
-use quotagate_store::store::{Batch, Store, StoreError};
+use quotagate_store::store::{Batch, CheckedReservation, Store, StoreError};
 use quotagate_support::cluster::Cluster;
 use quotagate_support::redis::Redis;
 
@@ -22,6 +22,7 @@ async fn suite(store: Arc<dyn Store>) {
     ignores_refunds_without_a_counter(s).await;
     carries_out_refunds_first(s).await;
     counts_refused_units_with_count_denied(s).await;
+    refunds_what_is_used_and_says_how_much(s).await;
     keeps_the_order_of_many_keys(s).await;
     stays_exact_up_to_the_largest_number(s).await;
     counts_windows_separately_and_quotas_together(s).await;
@@ -186,6 +187,32 @@ async fn counts_refused_units_with_count_denied(store: &dyn Store) {
     assert_eq!(numbers(store, &ask(3, 1)).await, (2, 6));
     assert_eq!(numbers(store, &ask(3, 3)).await, (0, 9));
     assert_eq!(numbers(store, &take("denied", 10, 3)).await, (1, 10));
+}
+
+async fn refunds_what_is_used_and_says_how_much(store: &dyn Store) {
+    for window in [take("refunding", 5, 1), calendar(take("refunding", 5, 1))] {
+        let ask = |want| Reservation { want, count_denied: true, ..window.clone() };
+        let refund = async |want| {
+            let refund = CheckedReservation::new(ask(want)).unwrap().refunding().unwrap();
+            let batch = Batch { reservations: vec![refund.clone()], ..batch(vec![], vec![]) };
+            let grant = store.reserve(&batch).await.remove(0).unwrap();
+            assert_eq!((grant.quota, refund.refund_of(&grant)), (5, None));
+            (grant.granted, grant.used)
+        };
+        assert_eq!(refund(1).await, (0, 0));
+        assert_eq!(numbers(store, &ask(7)).await, (5, 7));
+        for expected in [(4, 3), (3, 0), (0, 0)] {
+            assert_eq!(refund(4).await, expected);
+        }
+        assert_eq!(numbers(store, &ask(1)).await, (1, 1));
+    }
+    let sliding = Reservation { kind: Kind::Sliding, ..take("refunding", 5, 1) };
+    assert!(CheckedReservation::new(sliding).unwrap().refunding().is_none());
+}
+
+fn calendar(reservation: Reservation) -> Reservation {
+    let kind = Kind::Calendar(Calendar { unit: Unit::Year, time_zone: "UTC".into() });
+    Reservation { kind, window_s: 0, ..reservation }
 }
 
 async fn keeps_the_order_of_many_keys(store: &dyn Store) {

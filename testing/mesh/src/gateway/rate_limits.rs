@@ -4,6 +4,8 @@
 use std::collections::BTreeMap;
 use std::os::unix::fs::symlink;
 use std::path::Path;
+use std::thread::sleep;
+use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
 use quotagate_support::http::{self, Request};
@@ -53,13 +55,18 @@ pub fn check(gateways: &Gateways, network: &PodNetwork, checks: &mut Checks) {
         "a changed rule under load loses no request and no count",
         || change(gateways).with_context(said),
     );
-    checks.check("eg.ratelimit_cost", "a cost from the response counts after it", || {
-        let costly = get(COSTS).header("x-answer-header-x-cost", "8");
-        let requests = [costly, get(COSTS), get(COSTS), get(COSTS)];
-        let seen = requests.iter().map(|request| Ok(ask(PORTS[0], request)?.status));
+    checks.check("eg.ratelimit_cost", "costs from responses count beyond the budget", || {
+        // Each request costs one, and its response six more: 7, and then 14 of 10.
+        let costly = get(COSTS).header("x-answer-header-x-cost", "6");
+        let seen = (0..5).map(|_| {
+            let status = ask(PORTS[0], &costly)?.status;
+            // Envoy's second call comes after the response.
+            sleep(Duration::from_millis(500));
+            Ok(status)
+        });
         let seen: Vec<u16> = seen.collect::<Result<_>>()?;
-        ensure!(seen == [200, 200, 429, 429], "{seen:?}");
-        Ok(format!("10 units, a response that costs 8 more: {seen:?}"))
+        ensure!(seen == [200, 200, 429, 429, 429], "{seen:?}");
+        Ok(format!("10 units, responses that cost 6 more: {seen:?}"))
     });
 }
 

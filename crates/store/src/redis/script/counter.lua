@@ -22,8 +22,8 @@
 --          want, min, spare, flags, stem; and the override. stem is the length of the key before
 --          the counter: the script reads the override from <stem>override. If stem is 0, the
 --          override is the text after the numbers, and no text means no override. Flags are a sum:
---          1 if refused units count, too, 2 if <key>:quota keeps the quota for operators, and 4 if
---          the counter is kept after its window. A ninth number is the quota to keep, if it is
+--          1 if refused units count, too, 2 if <key>:quota keeps the quota for operators, 4 if the
+--          counter is kept after its window, and 8 to refund up to so many units as it wants. A ninth number is the quota to keep, if it is
 --          another one than that in force.
 -- thirteen: reserve slots: the eight of a reservation, with 0 as start_s and end_s and with the length
 --          of the worker's name as spare; then its serial, the slots that it holds and that its
@@ -357,6 +357,24 @@ local function reserve(key, operation, sliding, slots)
   local value = pcall('GET', key)
   if fault_of(value) then
     return value, 0, 0
+  end
+  if flags > 7 then
+    local held = value and used_of(value)
+    if value and not held then
+      return redis.error_reply('ERR the counter holds no number'), 0, 0
+    end
+    local units = least(want, held or 0)
+    -- As for a refund: a counter at 0 means the same as none.
+    local failed
+    if units > 0 and units == held then
+      failed = fault_of(pcall('PEXPIRE', key, 0))
+    elseif units > 0 then
+      failed = fault_of(pcall('DECRBY', key, units))
+    end
+    if failed then
+      return failed, 0, 0
+    end
+    return units, (held or 0) - units, quota
   end
   local ttl_ms = end_s * 1000 - now_ms + GRACE_MS
   if flags > 3 then

@@ -195,7 +195,8 @@ fn write_reservation(
         holding.map_or(reservation.spare, |holding| length(&holding.worker)),
         u64::from(reservation.count_denied)
             + 2 * u64::from(keeps)
-            + 4 * u64::from(outlasts(position)),
+            + 4 * u64::from(outlasts(position))
+            + 8 * u64::from(reservation.refunds()),
         stem,
     ];
     let numbers = numbers.map(double);
