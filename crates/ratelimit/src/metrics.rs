@@ -26,9 +26,18 @@ pub enum HitOutcome {
         near: u64,
     },
     /// They did not pass.
-    Over,
+    Over(HitsOver),
     /// They would not have passed, but the rule only counts.
-    Shadow,
+    Shadow(HitsOver),
+}
+
+/// The hits of a descriptor that is over its limit. It may have crossed the limit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct HitsOver {
+    /// So many of them were beyond the limit.
+    pub over: u64,
+    /// So many were near the limit, and not beyond it.
+    pub near: u64,
 }
 
 /// Why a request had no answer.
@@ -91,10 +100,14 @@ impl ServiceMetrics {
                 rule.within_limit += hits;
                 rule.near_limit += near;
             }
-            HitOutcome::Over => rule.over_limit += hits,
-            HitOutcome::Shadow => {
-                rule.over_limit += hits;
-                rule.shadow_mode += hits;
+            HitOutcome::Over(HitsOver { over, near }) => {
+                rule.over_limit += over;
+                rule.near_limit += near;
+            }
+            HitOutcome::Shadow(HitsOver { over, near }) => {
+                rule.over_limit += over;
+                rule.near_limit += near;
+                rule.shadow_mode += over;
             }
         }
     }
@@ -270,6 +283,10 @@ fn escaped(label: &str) -> String {
 mod tests {
     use super::*;
 
+    const fn over(over: u64) -> HitOutcome {
+        HitOutcome::Over(HitsOver { over, near: 0 })
+    }
+
     #[test]
     fn paths_become_the_labels_of_the_default_mapper() {
         for (path, domain, key1, key2) in [
@@ -289,8 +306,8 @@ mod tests {
     fn counts_are_written_as_prometheus_reads_them() {
         let metrics = ServiceMetrics::default();
         metrics.count("d.a", "d.a", 3, HitOutcome::Within { near: 1 });
-        metrics.count("d.a", "d.a", 2, HitOutcome::Over);
-        metrics.count("d.a.b\"", "d.a", 1, HitOutcome::Shadow);
+        metrics.count("d.a", "d.a", 2, over(2));
+        metrics.count("d.a.b\"", "d.a", 1, HitOutcome::Shadow(HitsOver { over: 1, near: 0 }));
         metrics.answered(Duration::from_micros(200));
         metrics.failed(ErrorKind::Redis);
         metrics.loaded(true);
@@ -322,7 +339,7 @@ mod tests {
     fn too_many_values_count_under_their_rule() {
         let metrics = ServiceMetrics::default();
         for number in 0..=MAX_SERIES {
-            metrics.count(&format!("d.k_{number}"), "d.k", 1, HitOutcome::Over);
+            metrics.count(&format!("d.k_{number}"), "d.k", 1, over(1));
         }
         assert!(metrics.text().contains("over_limit{domain=\"d\",key1=\"k\"} 1"));
     }
@@ -330,7 +347,7 @@ mod tests {
     #[test]
     fn long_value_counts_under_its_rule() {
         let metrics = ServiceMetrics::default();
-        metrics.count(&format!("d.k_{}", "x".repeat(MAX_PATH)), "d.k", 1, HitOutcome::Over);
+        metrics.count(&format!("d.k_{}", "x".repeat(MAX_PATH)), "d.k", 1, over(1));
         assert!(metrics.text().contains("over_limit{domain=\"d\",key1=\"k\"} 1"));
         assert!(metrics.text().len() < 4 * MAX_PATH);
     }

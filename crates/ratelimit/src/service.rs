@@ -20,7 +20,7 @@ use crate::messages::{
     Code, CurrentLimit, Descriptor, DescriptorStatus, RateLimitRequest, RateLimitResponse,
 };
 use crate::metadata;
-use crate::metrics::{ErrorKind, HitOutcome, ServiceMetrics};
+use crate::metrics::{ErrorKind, HitOutcome, HitsOver, ServiceMetrics};
 use crate::owed::{OwedHits, UntakenHits};
 
 /// Answers requests with the rules in force.
@@ -490,16 +490,19 @@ impl RateLimitService {
     ) {
         let Limited::By(limit) = &asked.limit else { return };
         let Some(rule) = domain.rule(limit) else { return };
-        let outcome = match (verdict.granted, verdict.refuses) {
-            (true, _) => {
-                let quota =
-                    status.current_limit.as_ref().map_or(0, |limit| limit.requests_per_unit);
-                let used = u64::from(quota.saturating_sub(status.limit_remaining));
-                let near = (f64::from(quota) * self.options.near_limit) as u64;
-                HitOutcome::Within { near: used.saturating_sub(near).min(asked.hits) }
-            }
-            (false, true) => HitOutcome::Over,
-            (false, false) => HitOutcome::Shadow,
+        let quota = status.current_limit.as_ref().map_or(0, |limit| limit.requests_per_unit);
+        let near_from = (f64::from(quota) * self.options.near_limit) as u64;
+        let (quota, hits) = (u64::from(quota), asked.hits);
+        let outcome = if verdict.granted {
+            let used = quota.saturating_sub(status.limit_remaining.into());
+            HitOutcome::Within { near: used.saturating_sub(near_from).min(hits) }
+        } else {
+            // Nothing of the hits is in the balance.
+            let remaining = verdict.balance.map_or(0, |balance| balance.remaining).min(hits);
+            let used = quota.saturating_sub(remaining);
+            let near = quota.saturating_sub(used.max(near_from)).min(remaining);
+            let hits = HitsOver { over: hits - remaining, near };
+            if verdict.refuses { HitOutcome::Over(hits) } else { HitOutcome::Shadow(hits) }
         };
         let entries = &asked.descriptor.entries;
         if rule.names_values {

@@ -148,8 +148,15 @@ impl RuleDomain {
     pub fn metric_path(&self, rule: &Rule, entries: &[DescriptorEntry]) -> String {
         let mut path = self.name.to_string();
         let mut level = Some(&self.root);
-        for entry in entries {
+        let nodes = entries.iter().map(|entry| {
             let node = level.and_then(|level| level.node(entry));
+            level = node.map(|node| &node.next);
+            (entry, node)
+        });
+        let nodes: Vec<_> = nodes.collect();
+        let is_shared = |node: &Option<&RuleNode>| node.is_some_and(|node| node.entry.shared);
+        let names_empty = rule.detailed_metric && !nodes.iter().any(|(_, node)| is_shared(node));
+        for (entry, node) in nodes {
             path.push('.');
             path.push_str(&entry.key);
             let kind = node.map(|node| &node.entry);
@@ -160,11 +167,10 @@ impl RuleDomain {
                 Some(kind) => kind.written.as_deref(),
                 None => None,
             };
-            if let Some(value) = value.filter(|value| !value.is_empty()) {
+            if let Some(value) = value.filter(|value| names_empty || !value.is_empty()) {
                 path.push('_');
                 path.push_str(value);
             }
-            level = node.map(|node| &node.next);
         }
         path
     }

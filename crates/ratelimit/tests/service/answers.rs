@@ -112,3 +112,37 @@ async fn request_that_makes_no_sense_has_no_answer() {
     assert!(passes(&bench.service.should_rate_limit(&ask("unknown")).await.unwrap()));
     assert!(bench.try_ask(&[hits("small=a", u64::MAX)]).await.is_err());
 }
+
+#[tokio::test]
+async fn metrics_split_hits_as_the_original_does() {
+    let bench = Bench::new(
+        "
+domain: d
+descriptors:
+  - {key: k, rate_limit: {unit: day, requests_per_unit: 10}}
+  - {key: s, shadow_mode: true, rate_limit: {unit: day, requests_per_unit: 10}}
+  - {key: a, detailed_metric: true, rate_limit: {unit: day, requests_per_unit: 10}}
+",
+    );
+    for key in ["k=a", "s=a"] {
+        for count in [7, 6] {
+            bench.ask(&[hits(key, count)]).await;
+        }
+    }
+    bench.ask(&[descriptor("a")]).await;
+    let metrics = bench.service.metrics.text();
+    for line in [
+        // 7 are within the limit. Of 6 more, one is up to near, two are near and 3 beyond.
+        "within_limit{domain=\"d\",key1=\"k\"} 7",
+        "near_limit{domain=\"d\",key1=\"k\"} 2",
+        "over_limit{domain=\"d\",key1=\"k\"} 3",
+        "shadow_mode{domain=\"d\",key1=\"k\"} 0",
+        "near_limit{domain=\"d\",key1=\"s\"} 2",
+        "over_limit{domain=\"d\",key1=\"s\"} 3",
+        "shadow_mode{domain=\"d\",key1=\"s\"} 3",
+        "within_limit{domain=\"d\",key1=\"a_\"} 1",
+    ] {
+        let line = format!("ratelimit_service_rate_limit_{line}");
+        assert!(metrics.lines().any(|found| found == line), "{line}\n{metrics}");
+    }
+}
