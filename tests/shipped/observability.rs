@@ -210,6 +210,7 @@ fn of_a_real_store() -> Result<BTreeSet<String>> {
         marked: 6,
         missing_identity: 2,
         store_error: 1,
+        settled_if_missing: 1,
     };
     let refused = vec![Refusals { key: "shop:per-caller:{jwt.sub=bob}".to_owned(), requests: 4 }];
     let (digest, proxy) = ("e3b0c44298fc".to_owned(), "00000000000000aa".to_owned());

@@ -156,7 +156,7 @@ impl Metrics {
         registry.register("domain_silent_seconds", help, metrics.silent.clone());
         operate.watch.register(registry);
         store.register(registry);
-        operate.watch.register_slots(&mut all);
+        operate.watch.register_named(&mut all);
         operate.fleet.register(all.sub_registry_with_prefix("quotagate_native"));
         let help = "The mode in force of each policy, and whether it counts everybody in one \
                     counter or partitions; always 1";

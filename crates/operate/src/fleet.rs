@@ -82,9 +82,11 @@ pub struct Fleet {
 pub struct FleetSight<'a> {
     fleet: &'a Fleet,
     others: Arc<Reading>,
-    /// What others list, and the documents in force, from the first look at a counter on.
+    /// What others list, the documents in force, and the requests of policies, from the first look
+    /// at a counter on.
     listed: OnceLock<Listed>,
     documents: OnceLock<BTreeMap<String, DocumentsInForce>>,
+    requests: OnceLock<Requests>,
 }
 
 impl Fleet {
@@ -177,7 +179,13 @@ impl Fleet {
     /// What was seen until now. Reads from the backend, at most every 3 s and for at most 0.7 s.
     pub async fn look(&self) -> FleetSight<'_> {
         let others = self.others.read(&*self.control, self.me.id()).await;
-        FleetSight { fleet: self, others, listed: OnceLock::new(), documents: OnceLock::new() }
+        FleetSight {
+            fleet: self,
+            others,
+            listed: OnceLock::new(),
+            documents: OnceLock::new(),
+            requests: OnceLock::new(),
+        }
     }
 }
 
@@ -365,6 +373,11 @@ impl CallSight for FleetSight<'_> {
         merge::beyond_of(&self.fleet.watch, listed, beyond, key)
     }
 
+    fn settled_if_missing(&self, domain: &str, policy: &str) -> u64 {
+        let requests = self.requests.get_or_init(|| self.requests());
+        requests.settled_if_missing(domain, policy)
+    }
+
     fn numbers(&self, domain: &str, digest: &str) -> Vec<u64> {
         let domains = self.documents.get_or_init(|| self.in_force());
         let documents = domains.get(domain).map_or(&[][..], |of| &of.documents);
@@ -385,8 +398,8 @@ mod tests {
     use crate::watch::RulesSighting;
 
     fn sight_of(fleet: &Fleet, others: Reading) -> FleetSight<'_> {
-        let (listed, documents) = (OnceLock::new(), OnceLock::new());
-        FleetSight { fleet, others: Arc::new(others), listed, documents }
+        let (listed, documents, requests) = (OnceLock::new(), OnceLock::new(), OnceLock::new());
+        FleetSight { fleet, others: Arc::new(others), listed, documents, requests }
     }
 
     #[tokio::test]

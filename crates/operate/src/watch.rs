@@ -99,9 +99,10 @@ impl Watch {
         registry.register("partitions_unwatched", help, self.unwatched.clone());
     }
 
-    /// Adds the metrics of slots, whose names say themselves what they are of.
-    pub fn register_slots(&self, registry: &mut Registry) {
+    /// Adds the metrics whose names say themselves what they are of.
+    pub fn register_named(&self, registry: &mut Registry) {
         self.families.slots.register(registry);
+        self.families.register_settled(registry);
     }
 
     /// Records the outcome of a reservation.

@@ -301,6 +301,10 @@ pub struct PolicyReport {
     /// Requests that it could not count, since the store failed.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub store_error: u64,
+    /// Of the admitted requests, those that cost `if_missing`, because their responses did not say
+    /// the cost or broke off.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub settled_if_missing: u64,
 }
 
 /// What the `overrides` of a policy document give the partitions that they name.

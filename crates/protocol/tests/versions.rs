@@ -67,7 +67,7 @@ fn every_message_ignores_unknown_fields() {
         "policies": [{"name": "p", "quota": 5, "kind": calendar(), "window_s": 7, "stagger": true,
             "mode": "mark", "on_failure": "local", "tiers": true, "settles": true,
             "partition_by": [{"name": "caller", "forms": ["jwt.sub"]}], "admitted": 1, "refused": 2,
-            "shadow_refused": 3, "marked": 4, "missing_identity": 5, "store_error": 6}],
+            "shadow_refused": 3, "marked": 4, "missing_identity": 5, "store_error": 6, "settled_if_missing": 7}],
         "refused": [{"key": "s:p:{*}", "requests": 7}]
     }));
     reads_the_same_with_unknown_fields::<DialsReply>(&json!({

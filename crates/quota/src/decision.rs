@@ -218,11 +218,14 @@ pub enum Outcome {
     FromLedger,
     /// With `mode: mark`, it marked a request that was beyond its quota.
     Marked,
+    /// It settled a request by `if_missing`: the response did not say its cost, or broke off. The
+    /// request counts as admitted, too.
+    SettledIfMissing,
 }
 
 impl Outcome {
     /// All of them.
-    pub const ALL: [Self; 7] = [
+    pub const ALL: [Self; 8] = [
         Self::Admitted,
         Self::Refused,
         Self::ShadowRefused,
@@ -230,6 +233,7 @@ impl Outcome {
         Self::StoreError,
         Self::FromLedger,
         Self::Marked,
+        Self::SettledIfMissing,
     ];
 
     /// Its name in metrics.
@@ -242,6 +246,7 @@ impl Outcome {
             Self::StoreError => "store_error",
             Self::FromLedger => "from_ledger",
             Self::Marked => "marked",
+            Self::SettledIfMissing => "settled_if_missing",
         }
     }
 }

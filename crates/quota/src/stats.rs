@@ -4,6 +4,7 @@
 //! | --- | --- | --- |
 //! | `quotagate_requests` | domain, policy, outcome | requests by what the policy made of them |
 //! | `quotagate_missing_identity` | domain, policy | requests without an identity, whatever happened to them |
+//! | `quotagate_settled_if_missing` | domain, policy | requests that cost `if_missing`, because their responses did not say the cost or broke off |
 //! | `quotagate_from_ledger` | domain, policy | requests that were decided without a call |
 //! | `quotagate_calls` | domain, outcome | calls for units by what became of them |
 //! | `quotagate_items_failed` | domain | reservations that failed in calls that were replied to |
@@ -29,7 +30,7 @@ pub struct StatFamily {
 }
 
 /// All families.
-pub const FAMILIES: [StatFamily; 8] = [
+pub const FAMILIES: [StatFamily; 9] = [
     StatFamily { name: "quotagate_requests", labels: &["domain", "policy", "outcome"] },
     StatFamily { name: "quotagate_missing_identity", labels: &["domain", "policy"] },
     StatFamily { name: "quotagate_from_ledger", labels: &["domain", "policy"] },
@@ -38,6 +39,7 @@ pub const FAMILIES: [StatFamily; 8] = [
     StatFamily { name: "quotagate_suspensions", labels: &["domain"] },
     StatFamily { name: "quotagate_fetches_failed", labels: &["domain"] },
     StatFamily { name: "quotagate_documents_refused", labels: &["domain"] },
+    StatFamily { name: "quotagate_settled_if_missing", labels: &["domain", "policy"] },
 ];
 
 /// The index in [`FAMILIES`] and the labels of a counter. `None` if there is no such policy.
@@ -49,6 +51,7 @@ pub fn labels(config: &Config, counted: Counted) -> Option<(usize, Vec<&str>)> {
             match outcome {
                 Outcome::MissingIdentity => (1, vec![domain, policy]),
                 Outcome::FromLedger => (2, vec![domain, policy]),
+                Outcome::SettledIfMissing => (8, vec![domain, policy]),
                 _ => (0, vec![domain, policy, outcome.name()]),
             }
         }
@@ -97,6 +100,7 @@ mod tests {
         for counted in [
             Counted::Requests(1, Outcome::Admitted),
             Counted::Requests(1, Outcome::MissingIdentity),
+            Counted::Requests(1, Outcome::SettledIfMissing),
             Counted::Calls(CallOutcome::TimedOut),
             Counted::Calls(CallOutcome::DialsFailed),
             Counted::RefusedDocument,

@@ -157,7 +157,8 @@ async fn shadow_mode_adds_no_refusals_and_uncounted_requests_are_shown() {
     let server = memory().await;
     let report = json!({"policies": [
         {"name": "p", "quota": 5, "window_s": 60, "stagger": false, "mode": "shadow", "on_failure": "allow",
-         "shadow_refused": 9, "marked": 0, "missing_identity": 4, "store_error": 6},
+         "shadow_refused": 9, "marked": 0, "missing_identity": 4, "store_error": 6,
+         "settled_if_missing": 5},
         {"name": "q", "quota": 5, "window_s": 60, "stagger": false, "mode": "enforce", "on_failure": "allow",
          "admitted": 9}]});
     server.dials("test", Some(report.to_string().as_bytes())).await;
@@ -173,5 +174,8 @@ async fn shadow_mode_adds_no_refusals_and_uncounted_requests_are_shown() {
     let uncounted =
         json!([{"domain": "test", "policy": "p", "store_error": 6, "missing_identity": 4}]);
     assert_eq!(top["uncounted"], uncounted);
+    let (_, metrics) = server.get("/metrics").await;
+    let settled = r#"quotagate_settled_if_missing_total{domain="test",policy="p"} 5"#;
+    assert!(metrics.as_str().unwrap().contains(settled), "{metrics}");
     assert_eq!(server.get("/v1/top?policy=q").await.1["uncounted"], json!([]));
 }

@@ -75,6 +75,10 @@ pub struct PartyUsage {
     /// five minutes; absent if they were not.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub refused_for_ms: Option<u64>,
+    /// The requests of the policy, of all partitions, that cost `if_missing` within about the last
+    /// five minutes.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub settled_if_missing: u64,
     /// The quota that would hold without its runtime override; absent without one, or if this store
     /// does not know it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -155,6 +159,7 @@ impl PartyUsage {
             would_refuse: 0,
             refused_error: 0,
             refused_for_ms: None,
+            settled_if_missing: 0,
             without_override: None,
             pattern: None,
             span: None,

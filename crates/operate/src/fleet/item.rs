@@ -85,7 +85,7 @@ impl Picture {
         // What went wrong comes first, then the busiest.
         series.sort_by_cached_key(|series| {
             let sums = series.counts.each_ref().map(|column| column.iter().sum::<u64>());
-            let [.., missing_identity, store_error] = sums;
+            let [.., missing_identity, store_error, _] = sums;
             let name = (series.domain.clone(), series.policy.clone());
             let sums = (missing_identity.saturating_add(store_error), sums.iter().sum::<u64>());
             (std::cmp::Reverse(sums), name)
@@ -133,7 +133,7 @@ impl Picture {
     pub fn add_totals(&mut self, watch: &Watch) {
         self.totals = watch.totals();
         self.totals.sort_by_cached_key(|of| {
-            let [.., missing_identity, store_error] = of.counts;
+            let [.., missing_identity, store_error, _] = of.counts;
             let sums =
                 (missing_identity.saturating_add(store_error), of.counts.iter().sum::<u64>());
             (std::cmp::Reverse(sums), of.domain.clone(), of.policy.clone())
@@ -361,14 +361,14 @@ mod tests {
     }
 
     fn series(policy: &str) -> Series {
-        let counts = [vec![1; STEPS], vec![], vec![], vec![], vec![], vec![7; STEPS]];
+        let counts = [vec![1; STEPS], vec![], vec![], vec![], vec![], vec![7; STEPS], vec![]];
         let (domain, policy) = ("d".to_owned(), policy.to_owned());
         Series { domain, policy, age_ms: 9, counts }
     }
 
     fn totals(policy: &str) -> PolicyTotals {
         let (domain, policy) = ("d".to_owned(), policy.to_owned());
-        PolicyTotals { domain, policy, counts: [7; 6], slots: None }
+        PolicyTotals { domain, policy, counts: [7; 7], slots: None }
     }
 
     fn in_force(domain: &str) -> DocumentSighting {

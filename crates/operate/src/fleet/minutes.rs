@@ -120,7 +120,7 @@ mod tests {
         let mut requests = Requests::new(step * 5000);
         let running = [admitted, &[0]].concat();
         let refused = vec![refused; running.len()];
-        let counts = [running, refused, vec![], vec![], vec![], vec![]];
+        let counts = [running, refused, vec![], vec![], vec![], vec![], vec![]];
         let (domain, policy) = ("d".to_owned(), policy.to_owned());
         requests.add(&Series { domain, policy, age_ms: 0, counts }, 0);
         minutes.count(&requests, true);
@@ -163,7 +163,7 @@ mod tests {
         let minutes = Minutes::default();
         for step in [0, PATIENCE] {
             let mut requests = Requests::new((BEGIN + step) * 5000);
-            let counts = [vec![5; 40], vec![], vec![], vec![], vec![], vec![]];
+            let counts = [vec![5; 40], vec![], vec![], vec![], vec![], vec![], vec![]];
             let (domain, policy) = ("d".to_owned(), "p".to_owned());
             requests.add(&Series { domain, policy, age_ms: 0, counts }, 0);
             minutes.count(&requests, false);

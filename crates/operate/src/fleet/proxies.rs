@@ -45,16 +45,19 @@ const FORGOTTEN: Duration = Duration::from_secs(60 * 60);
 const BESIDE: Duration = Duration::from_secs(20 * 60);
 /// Pictures that are read together.
 const TOGETHER: usize = 16;
-/// The outcomes of requests, in the order of [`Series::counts`](crate::watch::Series::counts). One
-/// without a name has a metric of its own: requests without an identity.
-const OUTCOMES: [Option<&str>; 6] = [
-    Some("admitted"),
-    Some("refused"),
-    Some("shadow_refused"),
-    Some("marked"),
-    None,
-    Some("store_error"),
+/// The outcomes of requests, in the order of [`Series::counts`](crate::watch::Series::counts). Two
+/// of them have metrics of their own.
+const OUTCOMES: [&str; 7] = [
+    "admitted",
+    "refused",
+    "shadow_refused",
+    "marked",
+    MISSING_IDENTITY,
+    "store_error",
+    SETTLED_IF_MISSING,
 ];
+const MISSING_IDENTITY: &str = "missing_identity";
+const SETTLED_IF_MISSING: &str = "settled_if_missing";
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct ByOutcome {
@@ -96,6 +99,7 @@ struct Host {
 pub struct NativeProxies {
     requests: Family<ByOutcome, Counter>,
     missing_identity: Family<ByPolicy, Counter>,
+    settled_if_missing: Family<ByPolicy, Counter>,
     slots: Family<BySlotState, Gauge>,
     expired: Family<ByPolicy, Counter>,
     calls: Family<CallOutcome, Counter>,
@@ -140,6 +144,8 @@ impl NativeProxies {
         registry.register("requests", help, self.requests.clone());
         let help = "Requests without an identity, admitted or not, as native modules publish them";
         registry.register("missing_identity", help, self.missing_identity.clone());
+        let help = "Requests that cost if_missing, as native modules publish them";
+        registry.register("settled_if_missing", help, self.settled_if_missing.clone());
         let help = "Slots of concurrency limits, held or waited for, as the native module saw them \
                     that saw the most";
         registry.register("slots", help, self.slots.clone());
@@ -288,10 +294,13 @@ impl NativeProxies {
                 }
                 let (domain, policy) = (domain.clone(), policy.clone());
                 let counter = match outcome {
-                    Some(outcome) => {
-                        self.requests.get_or_create_owned(&ByOutcome { domain, policy, outcome })
+                    MISSING_IDENTITY => {
+                        self.missing_identity.get_or_create_owned(&ByPolicy { domain, policy })
                     }
-                    None => self.missing_identity.get_or_create_owned(&ByPolicy { domain, policy }),
+                    SETTLED_IF_MISSING => {
+                        self.settled_if_missing.get_or_create_owned(&ByPolicy { domain, policy })
+                    }
+                    _ => self.requests.get_or_create_owned(&ByOutcome { domain, policy, outcome }),
                 };
                 counter.inc_by(grown);
             }
@@ -418,7 +427,7 @@ mod tests {
     fn published(
         (id, host, since_ms): (&str, &str, u64),
         at_ms: u64,
-        totals: [u64; 6],
+        totals: [u64; 7],
         ready: bool,
     ) -> (PublisherRecord, Option<Picture>) {
         let (id, host) = (id.to_owned(), host.to_owned());
@@ -450,7 +459,7 @@ mod tests {
     fn slots_are_those_of_the_proxy_that_saw_the_most_and_expired_ones_are_added_up() {
         let proxies = NativeProxies::default();
         let of = |id: &str, since_ms, at_ms, (held, waiting, expired)| {
-            let (record, mut picture) = published((id, id, since_ms), at_ms, [1; 6], true);
+            let (record, mut picture) = published((id, id, since_ms), at_ms, [1; 7], true);
             picture.as_mut().unwrap().totals[0].slots = Some(SlotTotals { held, waiting, expired });
             (record, picture)
         };
@@ -477,11 +486,11 @@ mod tests {
         let proxies = NativeProxies::default();
         let old = ("00000000000000aa", "gw-1", START - 9000);
         let young = ("00000000000000bb", "gw-2", START + 9000);
-        proxies.learn(vec![published(old, START, [1000, 100, 0, 0, 0, 0], true)], START);
+        proxies.learn(vec![published(old, START, [1000, 100, 0, 0, 0, 0, 0], true)], START);
         let now = START + 10_000;
         let first = [
-            published(old, now, [1007, 102, 0, 0, 0, 0], true),
-            published(young, now, [5, 0, 3, 2, 4, 1], true),
+            published(old, now, [1007, 102, 0, 0, 0, 0, 0], true),
+            published(young, now, [5, 0, 3, 2, 4, 1, 6], true),
         ];
         for again in 0..2 {
             proxies.learn(first.to_vec(), now + again);
@@ -497,6 +506,8 @@ mod tests {
                 request("marked", 2),
                 request("store_error", 1),
                 r#"quotagate_native_missing_identity_total{domain="shop",policy="per-caller"} 4"#
+                    .to_owned(),
+                r#"quotagate_native_settled_if_missing_total{domain="shop",policy="per-caller"} 6"#
                     .to_owned(),
                 r#"quotagate_native_calls_total{outcome="ok"} 23"#.to_owned(),
                 r#"quotagate_native_calls_total{outcome="failed"} 1"#.to_owned(),
@@ -515,7 +526,7 @@ mod tests {
             // It started while the other one drained.
             ("00000000000000cc", "gw-2", START - 60_000),
         ];
-        let at = |proxy, now, ready| published(proxy, now, [0; 6], ready);
+        let at = |proxy, now, ready| published(proxy, now, [0; 7], ready);
         proxies.learn(vec![at(gone, START, true), at(restarted, START, false)], START);
         let states = |ready, not_ready, silent| {
             [("ready", ready), ("not_ready", not_ready), ("silent", silent)].map(
@@ -549,7 +560,7 @@ mod tests {
             ("00000000000000aa", "gw-1", START - 3000),
             ("00000000000000bb", "gw-1", START - 5000),
         ];
-        let at = |proxy, now| published(proxy, now, [0; 6], true);
+        let at = |proxy, now| published(proxy, now, [0; 7], true);
         proxies.learn(vec![at(gone, START), at(beside, START)], START);
         let now = START + 160_000;
         proxies.learn(vec![at(beside, now)], now);
@@ -561,9 +572,9 @@ mod tests {
     fn fault_ends_with_the_picture_of_a_module_that_becomes_idle() {
         let proxies = NativeProxies::default();
         let proxy = ("00000000000000aa", "gw-1", START);
-        proxies.learn(vec![published(proxy, START, [0; 6], false)], START);
+        proxies.learn(vec![published(proxy, START, [0; 7], false)], START);
         shows(&proxies, &[r#"quotagate_native_proxies{state="not_ready"} 1"#]);
-        let (record, _) = published(proxy, START + 60_000, [0; 6], false);
+        let (record, _) = published(proxy, START + 60_000, [0; 7], false);
         proxies.learn(vec![(record, None)], START + 60_000);
         shows(
             &proxies,
@@ -585,7 +596,7 @@ mod tests {
             serde_json::from_value::<DocumentSighting>(seen).unwrap()
         };
         let proxy = ("00000000000000aa", "gw-1", START);
-        let (record, picture) = published(proxy, START, [0; 6], true);
+        let (record, picture) = published(proxy, START, [0; 7], true);
         let picture = picture.map(|picture| Picture { in_force: vec![seen(60, 1)], ..picture });
         proxies.learn(vec![(record.clone(), picture.clone())], START + 4_000);
         let now = Instant::now();
@@ -606,7 +617,7 @@ mod tests {
         let proxies = NativeProxies::default();
         let publish = |n: usize, now: u64| {
             let id = format!("{n:016x}");
-            let (record, picture) = published((&id, &id, START + n as u64), now, [1; 6], true);
+            let (record, picture) = published((&id, &id, START + n as u64), now, [1; 7], true);
             let mut picture = picture.unwrap();
             let totals = picture.totals.pop().unwrap();
             let named = |m| PolicyTotals { policy: format!("p{n}-{m}"), ..totals.clone() };

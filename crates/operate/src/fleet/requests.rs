@@ -18,7 +18,7 @@ pub struct PolicySteps<'a> {
     /// The policy.
     pub policy: &'a str,
     /// At most [`STEPS`], the newest first.
-    pub steps: Vec<(u64, [u64; 6])>,
+    pub steps: Vec<(u64, [u64; 7])>,
 }
 
 /// The requests of all policies.
@@ -31,7 +31,7 @@ pub struct Requests {
 
 /// The requests of one policy, by how many steps ago they were.
 struct Sum {
-    steps: Box<[[u64; 6]; SPAN]>,
+    steps: Box<[[u64; 7]; SPAN]>,
     /// The last step that each series has, as far as it runs: of the newest and of the latest one.
     newest: usize,
     latest: usize,
@@ -54,7 +54,7 @@ impl Requests {
             return;
         }
         let sum = self.policies.entry(name).or_insert_with(|| Sum {
-            steps: Box::new([[0; 6]; SPAN]),
+            steps: Box::new([[0; 7]; SPAN]),
             newest: last,
             latest: last,
         });
@@ -82,17 +82,24 @@ impl Requests {
             let ago = usize::try_from(self.now.saturating_sub(last)).unwrap_or(SPAN);
             let numbers = (0..=last).rev();
             let whole = sum.steps.iter().skip(ago).take(STEPS);
-            let steps = numbers.zip(whole).filter(|(_, counts)| **counts != [0; 6]);
+            let steps = numbers.zip(whole).filter(|(_, counts)| **counts != [0; 7]);
             let steps = steps.map(|(number, counts)| (number, *counts)).collect();
             PolicySteps { domain, policy, steps }
         })
+    }
+
+    /// The requests of this policy that cost `if_missing`.
+    pub fn settled_if_missing(&self, domain: &str, policy: &str) -> u64 {
+        let sum = self.policies.get(&(domain.to_owned(), policy.to_owned()));
+        let steps = sum.into_iter().flat_map(|sum| sum.steps.iter());
+        steps.fold(0, |total: u64, [.., settled]| total.saturating_add(*settled))
     }
 
     /// The policies with requests that they could not count or identify, the most such requests
     /// first.
     pub fn uncounted(&self) -> Vec<Uncounted> {
         let uncounted = self.policies.iter().filter_map(|((domain, policy), sum)| {
-            let add = |total: [u64; 2], [.., missing, failed]: &[u64; 6]| {
+            let add = |total: [u64; 2], [.., missing, failed, _]: &[u64; 7]| {
                 [total[0].saturating_add(*missing), total[1].saturating_add(*failed)]
             };
             let [missing_identity, store_error] = sum.steps.iter().fold([0; 2], add);
@@ -118,7 +125,7 @@ mod tests {
     const NOW: u64 = 1_000_000_000;
 
     fn series(policy: &str, age_ms: u64, admitted: &[u64], failed: &[u64]) -> Series {
-        let counts = [admitted.to_vec(), vec![], vec![], vec![], vec![], failed.to_vec()];
+        let counts = [admitted.to_vec(), vec![], vec![], vec![], vec![], failed.to_vec(), vec![]];
         let (domain, policy) = ("d".to_owned(), policy.to_owned());
         Series { domain, policy, age_ms, counts }
     }

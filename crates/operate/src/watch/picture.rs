@@ -30,7 +30,7 @@ pub struct Series {
     /// The requests of each step of 5 s by outcome, the oldest first, in the order of
     /// [`PolicyReport`](quotagate_protocol::dials::PolicyReport)'s counts. An empty list
     /// means zeros.
-    pub counts: [Vec<u64>; 6],
+    pub counts: [Vec<u64>; 7],
 }
 
 /// All requests of a policy since the process started, as proxies reported them.
@@ -41,7 +41,7 @@ pub struct PolicyTotals {
     /// The policy.
     pub policy: String,
     /// The requests by outcome, in the order of [`Series::counts`].
-    pub counts: [u64; 6],
+    pub counts: [u64; 7],
     /// Its slots, if it is a concurrency limit.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub slots: Option<SlotTotals>,

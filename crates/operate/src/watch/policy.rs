@@ -51,6 +51,7 @@ pub struct Families {
     reservations: Family<Outcome, Counter>,
     requests: Family<Outcome, Counter>,
     missing_identity: Family<Named, Counter>,
+    settled_if_missing: Family<Named, Counter>,
     granted: Family<Named, Counter>,
     refused: Family<Named, Counter>,
     refunded: Family<Named, Counter>,
@@ -68,6 +69,7 @@ impl Default for Families {
             reservations: Family::default(),
             requests: Family::default(),
             missing_identity: Family::default(),
+            settled_if_missing: Family::default(),
             granted: Family::default(),
             refused: Family::default(),
             refunded: Family::default(),
@@ -102,6 +104,13 @@ impl Families {
         registry.register("window_fullness", help, self.fullness.clone());
     }
 
+    /// Adds the one whose name says itself what it is of.
+    pub fn register_settled(&self, registry: &mut Registry) {
+        let help = "Requests that cost if_missing, because their responses did not say the cost or \
+                    broke off, as filters report them";
+        registry.register("quotagate_settled_if_missing", help, self.settled_if_missing.clone());
+    }
+
     /// The metrics of one policy.
     pub fn policy(&self, domain: &str, policy: &str) -> PolicyMetrics {
         let named = Named { domain: domain.to_owned(), policy: policy.to_owned() };
@@ -125,6 +134,7 @@ impl Families {
                 request("marked"),
                 self.missing_identity.get_or_create_owned(&named),
                 request("store_error"),
+                self.settled_if_missing.get_or_create_owned(&named),
             ],
             units_granted: self.granted.get_or_create_owned(&named),
             units_refused: self.refused.get_or_create_owned(&named),
@@ -151,7 +161,7 @@ pub struct PolicyMetrics {
     unreachable: Counter,
     failed: Counter,
     /// In the order of [`PolicyReport`]'s counts.
-    requests: [Counter; 6],
+    requests: [Counter; 7],
     units_granted: Counter,
     units_refused: Counter,
     units_refunded: Counter,
@@ -187,11 +197,11 @@ pub struct Step {
 }
 
 /// Requests by outcome, in the order of [`PolicyReport`]'s counts.
-pub type OutcomeCounts = [u64; 6];
+pub type OutcomeCounts = [u64; 7];
 
 impl Step {
     const fn at(begun: Instant) -> Self {
-        Self { begun, counts: [0; 6] }
+        Self { begun, counts: [0; 7] }
     }
 }
 
@@ -278,7 +288,7 @@ impl PolicyMetrics {
         let mut recent = self.recent.lock().unwrap_or_else(PoisonError::into_inner);
         advance(&mut recent, now);
         let age = now.saturating_duration_since(recent.back()?.begun);
-        let mut counts: [Vec<u64>; 6] = Default::default();
+        let mut counts: [Vec<u64>; 7] = Default::default();
         for (index, column) in counts.iter_mut().enumerate() {
             let count = |step: &Step| step.counts.get(index).copied().unwrap_or_default();
             if recent.iter().any(|step| count(step) > 0) {
@@ -294,7 +304,7 @@ impl PolicyMetrics {
         let counts = self.requests.each_ref().map(Counter::get);
         let Named { domain, policy } = self.named.clone();
         let slots = self.slots.totals();
-        let is_seen = counts != [0; 6] || slots.is_some();
+        let is_seen = counts != [0; 7] || slots.is_some();
         is_seen.then_some(PolicyTotals { domain, policy, counts, slots })
     }
 }
@@ -308,9 +318,10 @@ pub fn counts_of(report: &PolicyReport) -> OutcomeCounts {
         marked,
         missing_identity,
         store_error,
+        settled_if_missing,
         ..
     } = *report;
-    [admitted, refused, shadow_refused, marked, missing_identity, store_error]
+    [admitted, refused, shadow_refused, marked, missing_identity, store_error, settled_if_missing]
 }
 
 /// Adds requests to the step that runs.
@@ -330,8 +341,8 @@ pub fn add_to(recent: &mut VecDeque<Step>, counts: OutcomeCounts, now: Instant) 
 pub fn refused_of(recent: &VecDeque<Step>, now: Instant) -> [u64; 2] {
     let kept = recent.iter().filter(|step| now.saturating_duration_since(step.begun) < KEPT);
     kept.fold([0, 0], |[all, refused], step| {
-        // Those without an identity are counted by their outcome, too.
-        let [admitted, of_step, shadow_refused, marked, _, store_error] = step.counts;
+        // Those without an identity, or settled by if_missing, are counted by their outcome, too.
+        let [admitted, of_step, shadow_refused, marked, _, store_error, _] = step.counts;
         let sum = [admitted, of_step, shadow_refused, marked, store_error].into_iter();
         [sum.fold(all, u64::saturating_add), refused.saturating_add(of_step)]
     })
@@ -351,7 +362,7 @@ fn advance(recent: &mut VecDeque<Step>, now: Instant) {
             recent.pop_front();
         }
     }
-    if recent.iter().all(|step| step.counts == [0; 6]) {
+    if recent.iter().all(|step| step.counts == [0; 7]) {
         recent.clear();
     }
 }
@@ -384,6 +395,7 @@ mod tests {
             marked: 5,
             missing_identity: 1,
             store_error: 2,
+            settled_if_missing: 3,
         };
         let at = |seconds| now + Duration::from_secs(seconds);
         assert!(metrics.series(at(0)).is_none());
@@ -391,11 +403,12 @@ mod tests {
         metrics.reported(&report(20), at(4));
         metrics.reported(&report(50), at(12));
         let series = metrics.series(at(16)).unwrap();
-        let [admitted, refused, _, _, missing_identity, store_error] = &series.counts;
+        let [admitted, refused, _, _, missing_identity, store_error, settled] = &series.counts;
         assert_eq!((admitted, refused), (&vec![30, 0, 50, 0], &vec![10, 0, 5, 0]));
         assert_eq!((missing_identity, store_error), (&vec![2, 0, 1, 0], &vec![4, 0, 2, 0]));
+        assert_eq!(settled, &vec![6, 0, 3, 0]);
         assert_eq!(series.age_ms, 1000);
-        assert_eq!(metrics.totals().unwrap().counts, [80, 15, 15, 15, 3, 6]);
+        assert_eq!(metrics.totals().unwrap().counts, [80, 15, 15, 15, 3, 6, 9]);
         let admitted = |seconds| metrics.series(at(seconds)).unwrap().counts[0].clone();
         assert_eq!(admitted(299).len(), STEPS);
         assert_eq!(admitted(304).first(), Some(&0));

@@ -15,4 +15,7 @@ pub trait CallSight: Sync {
     /// Under which numbers proxies have a document of this domain and this digest in force, in
     /// order; 0 for an embedded one. None, if no proxy has it.
     fn numbers(&self, domain: &str, digest: &str) -> Vec<u64>;
+
+    /// The requests of a policy within the last five minutes that cost `if_missing`.
+    fn settled_if_missing(&self, domain: &str, policy: &str) -> u64;
 }

@@ -21,4 +21,8 @@ impl CallSight for SeenQuotas {
     fn numbers(&self, _: &str, _: &str) -> Vec<u64> {
         Vec::new()
     }
+
+    fn settled_if_missing(&self, _: &str, _: &str) -> u64 {
+        0
+    }
 }

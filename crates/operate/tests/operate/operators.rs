@@ -28,6 +28,7 @@ pub fn report(names: &[&str]) -> Vec<u8> {
         marked: 0,
         missing_identity: 0,
         store_error: 0,
+        settled_if_missing: 0,
     };
     serde_json::to_vec(&Report {
         policies: names.iter().map(policy).collect(),

@@ -16,7 +16,7 @@ pub use reading::{MAX_REQUEST_BODY, READS_REQUEST_FOR};
 use std::sync::Arc;
 
 use self::counting::ResponseEvent;
-use self::settle::SettleProgress;
+use self::settle::{RealCost, SettleProgress};
 use crate::config::{Config, Settle};
 use crate::decision::{Admission, Decision, Held, Outcome};
 use crate::evaluate::{Check, Evaluation, MissingIdentity};
@@ -421,7 +421,12 @@ impl Exchange {
                 progress.cost(held.policy, settle, held.units.amount, response, is_last)
             });
             match cost {
-                Some(cost) => worker.settle(held, cost, now),
+                Some(RealCost { units, is_missing }) => {
+                    if is_missing {
+                        worker.count_missing_cost(self.arrived_under.as_ref(), held.policy);
+                    }
+                    worker.settle(held, units, now);
+                }
                 None => admission.unsettled.push(held),
             }
         }
@@ -567,6 +572,7 @@ fn abandon_under<W>(
     for held in earlier.unsettled {
         if let Some(settle) = settle_of(&held, &config) {
             let cost = settle.missing.cost(held.units.amount);
+            worker.count_missing_cost(Some(&config), held.policy);
             worker.settle(held, cost, now);
         }
     }

@@ -9,6 +9,7 @@ use super::*;
 use crate::evaluate::Counter;
 use crate::request::facts::IdentityId;
 use crate::request::tokens::Tokens;
+use crate::worker::Counted;
 
 /// For the exhaustive search, in which no bodies are read.
 impl Clone for Exchange {
@@ -219,6 +220,28 @@ fn every_end_settles_once() {
         assert_eq!(adjusted(&mut worker), expected, "{name}");
         exchange.end(&(), &mut worker, at(30));
         assert_eq!(adjusted(&mut worker), [0_i64; 0], "{name}: once");
+    }
+}
+
+#[test]
+fn costs_that_no_response_says_are_counted() {
+    use StreamEvent::{Body, Ends, Gone, Headers};
+    let events: [(&[StreamEvent], u64); 4] = [
+        (&[Headers(&JSON, false), Body(USAGE), Ends, Gone], 0),
+        (&[Headers(&JSON, false), Body(b"{}"), Ends, Gone], 1),
+        (&[Headers(&JSON, false), Body(br#"{"usage": {"total_tokens": 5}, "#), Gone], 1),
+        (&[Gone], 1),
+    ];
+    for (events, expected) in events {
+        let mut worker = worker("");
+        let mut exchange = admitted(&mut worker);
+        for event in events {
+            happen(&mut exchange, *event, &mut worker);
+        }
+        let tally = worker.take_tally();
+        let settled = Counted::Requests(0, Outcome::SettledIfMissing);
+        let counted = tally.iter().find(|(counted, _)| *counted == settled);
+        assert_eq!(counted.map_or(0, |(_, requests)| *requests), expected);
     }
 }
 

@@ -386,6 +386,11 @@ impl<W> Worker<W> {
         self.telemetry.count(policy, outcome);
     }
 
+    /// Counts a request that arrived under `config` and cost `if_missing`.
+    pub(crate) fn count_missing_cost(&mut self, config: Option<&Arc<Config>>, policy: usize) {
+        self.under(config, |worker| worker.count(policy, Outcome::SettledIfMissing));
+    }
+
     /// Takes note of whether requests have the verified tokens that identities look for, and
     /// numbers that are exact.
     pub(crate) fn saw_tokens(&mut self, tokens: Tokens) {

@@ -13,7 +13,7 @@ use crate::operate::display::{
 use crate::operate::failure::{Failure, whole};
 use crate::operate::partition::PartitionArgs;
 use crate::operate::session::{Common, Session};
-use crate::text::duration;
+use crate::text::{duration, number};
 
 /// The flags of `quotagate why`.
 #[derive(Debug, clap::Args)]
@@ -79,8 +79,16 @@ pub(super) fn lines(reply: &UsageReply, session: &Session) -> Vec<String> {
 
 /// Why a policy refuses a partition, in sentences.
 fn explained(found: &PartyUsage) -> String {
-    let PartyUsage { usage, mode, refused, would_refuse, refused_error, refused_for_ms, .. } =
-        found;
+    let PartyUsage {
+        usage,
+        mode,
+        refused,
+        would_refuse,
+        refused_error,
+        refused_for_ms,
+        settled_if_missing,
+        ..
+    } = found;
     let policy = format!("{} in {}", usage.policy, usage.domain);
     let verb = match mode {
         Mode::Enforce if passes(found) || usage.quota.is_none() => "refused",
@@ -121,6 +129,17 @@ fn explained(found: &PartyUsage) -> String {
             " {} {word} in the last five minutes; {verb} for {}, without a long pause.",
             at_most(requests, *refused_error),
             duration(*for_ms)
+        ));
+    }
+    if *settled_if_missing > 0 {
+        let (requests, whose) = match settled_if_missing {
+            1 => ("request", "its response"),
+            _ => ("requests", "their responses"),
+        };
+        text.push_str(&format!(
+            " {} {requests} of all parties cost if_missing in the last five minutes, because \
+             {whose} did not say the cost or broke off.",
+            number(*settled_if_missing),
         ));
     }
     text
@@ -292,6 +311,7 @@ mod tests {
             would_refuse: 0,
             refused_error: 3,
             refused_for_ms: Some(120_000),
+            settled_if_missing: 0,
             without_override: None,
             pattern: None,
             span: None,

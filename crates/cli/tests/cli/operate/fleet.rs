@@ -182,6 +182,7 @@ pub fn policy(name: &str) -> PolicyReport {
         marked: 0,
         missing_identity: 0,
         store_error: 0,
+        settled_if_missing: 0,
     }
 }
 

@@ -475,6 +475,22 @@ fn debt_has_a_column_only_if_there_is_any() {
 }
 
 #[test]
+fn why_says_how_many_requests_cost_if_missing() {
+    let fleet = Fleet::memory();
+    let policy = PolicyReport { partition_by: Some(vec![]), ..fleet::policy("tokens") };
+    for (settles, settled_if_missing) in [(true, 0), (true, 1200), (false, 1200)] {
+        fleet.report("shop", vec![PolicyReport { settles, settled_if_missing, ..policy.clone() }]);
+        fleet.reserve("tokens", "*", 10, 10);
+        let said = "1,200 requests of all parties cost if_missing in the last five minutes, because \
+                    their responses did not say the cost or broke off.";
+        let why = fleet.done(&["why", "*"]);
+        assert_eq!(why.out.contains(said), settles && settled_if_missing > 0, "{why:?}");
+    }
+    let usage = fleet.json(&["usage", "*"]);
+    assert_eq!(usage["found"][0]["settled_if_missing"], Value::Null, "it does not settle any more");
+}
+
+#[test]
 fn a_secret_is_read_from_standard_input_and_only_its_digest_is_sent() {
     let fleet = Fleet::memory();
     // HMAC-SHA-256 of the value under "Jefe", of RFC 4231.

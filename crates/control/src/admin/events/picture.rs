@@ -204,7 +204,7 @@ fn rounded(number: f64) -> f64 {
 }
 
 /// Requests by outcome, without the zeros at the end.
-fn counted(counts: &[u64; 6]) -> Value {
+fn counted(counts: &[u64; 7]) -> Value {
     let length = counts.iter().rposition(|count| *count > 0).map_or(0, |last| last + 1);
     counts.iter().take(length).copied().collect()
 }

@@ -35,7 +35,7 @@ const dialText = (dial, window) => [dial.quota !== undefined && `quota ${units(d
 const beyond = ({ mode, share }) => (share ? 'beyond the quota' : ({ shadow: 'would be refused', mark: 'marked' })[mode] ?? 'refused');
 const allows = (allow, window) => (allow === 'unlimited' ? 'as much as it asks for' : allow === 'blocked' ? 'nothing: blocked' : `${units(allow.quota)}${window ? ` ${window}` : ''}`);
 
-// Requests by outcome: admitted, refused, let through in mode shadow, marked, without an identity, not counted.
+// Requests by outcome: admitted, refused, let through in mode shadow, marked, without an identity, not counted, settled by if_missing.
 const STEPS = 60;
 const STEP_S = 5;
 const over = ([, refused = 0, shadow = 0, marked = 0]) => refused + shadow + marked;
@@ -43,7 +43,7 @@ const over = ([, refused = 0, shadow = 0, marked = 0]) => refused + shadow + mar
 // The requests of a policy in the last five minutes.
 function lately(domain, name) {
   const steps = domainOf(domain)?.requests?.[name] ?? {};
-  const sums = [0, 0, 0, 0, 0, 0];
+  const sums = [0, 0, 0, 0, 0, 0, 0];
   for (const number in steps) {
     const counts = steps[number];
     for (let index = 0; index < counts.length; index += 1) sums[index] += counts[index];

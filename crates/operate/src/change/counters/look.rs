@@ -181,6 +181,10 @@ impl Counters {
             would_refuse: let_through.as_ref().map_or(0, |of| of.requests),
             refused_error: beyond.map_or(0, |of| of.error),
             refused_for_ms: beyond.map(|of| of.for_ms),
+            settled_if_missing: match form.settles {
+                true => calls.settled_if_missing(domain, &policy.name),
+                false => 0,
+            },
             without_override: named.filter(|_| over.is_some()),
             pattern: pattern.map(|PatternOverride { policy, partition, .. }| PatternName {
                 policy: policy.clone(),

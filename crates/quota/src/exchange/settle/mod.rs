@@ -12,6 +12,14 @@ use crate::request::fact::{self, whole_number};
 use crate::request::pairs::trim;
 use crate::response::Upstream;
 
+/// The real cost of a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct RealCost {
+    pub(crate) units: u64,
+    /// Whether `if_missing` says it, and not the response.
+    pub(crate) is_missing: bool,
+}
+
 /// A response that is being read for its cost.
 ///
 /// Headers and trailers are read when they come, and metadata at the end.
@@ -91,15 +99,17 @@ impl SettleProgress {
         reserved: u64,
         response: &impl Upstream,
         is_last: bool,
-    ) -> Option<u64> {
+    ) -> Option<RealCost> {
         let missing = settle.missing.cost(reserved);
+        let mut is_missing = false;
         let mut awaits_trailer = false;
         for (index, source) in settle.sources.iter().enumerate() {
             let number = match source {
                 CostSource::Usage(measure) => self.reader.as_ref().and_then(|reader| {
                     let used = measure.units(&reader.usage())?;
                     let is_final = self.is_whole || reader.is_final() && !awaits_trailer;
-                    Some(if is_final { used } else { used.max(missing) })
+                    is_missing = !is_final && used < missing;
+                    Some(if is_missing { missing } else { used })
                 }),
                 CostSource::Header(_) | CostSource::Trailer(_) => self
                     .found
@@ -115,11 +125,11 @@ impl SettleProgress {
                 }
             };
             if let Some(number) = number {
-                return Some(number.min(MAX_UNITS));
+                return Some(RealCost { units: number.min(MAX_UNITS), is_missing });
             }
             awaits_trailer |= matches!(source, CostSource::Trailer(_));
         }
-        Some(missing)
+        Some(RealCost { units: missing, is_missing: true })
     }
 
     fn find(&mut self, policy: usize, settle: &Settle, look: impl Fn(&CostSource) -> Option<u64>) {

@@ -205,6 +205,7 @@ fn configured_as(policy: &Policy) -> PolicyReport {
         marked: 0,
         missing_identity: 0,
         store_error: 0,
+        settled_if_missing: 0,
     }
 }
 
@@ -217,6 +218,7 @@ fn policy(configured: &Policy, counts: &Counts) -> PolicyReport {
         marked: of(Outcome::Marked),
         missing_identity: of(Outcome::MissingIdentity),
         store_error: of(Outcome::StoreError),
+        settled_if_missing: of(Outcome::SettledIfMissing),
         ..configured_as(configured)
     }
 }
@@ -227,6 +229,9 @@ mod tests {
     use quotagate_protocol::dials::MAX_REPORTED_KEY;
     use quotagate_protocol::{Calendar, MAX_TIME_ZONE, MAX_UNITS, Unit, Window};
     use serde_json::{Value, json};
+
+    /// One request of each outcome, of a policy that does not settle costs.
+    const UNSETTLED: Counts = [1, 1, 1, 1, 1, 1, 1, 0];
 
     fn config(policies: usize, name: impl Fn(usize) -> String) -> Config {
         let policy = |i| {
@@ -256,7 +261,7 @@ mod tests {
         let text = write(
             worker,
             &config,
-            &[[1, 2, 3, 4, 5, 6, 7], [0; 7]],
+            &[[1, 2, 3, 4, 5, 6, 7, 8], [0; 8]],
             [refused, let_through],
             &mut 0,
         )
@@ -269,7 +274,7 @@ mod tests {
                 r#"","proxy":"0123456789abcdef","digest":"0123456789ab","in_force_s":7,"worker":3,"#,
                 r#""policies":[{"name":"a","quota":5,"window_s":60,"stagger":false,"mode":"enforce","#,
                 r#""on_failure":"deny","partition_by":[],"admitted":1,"refused":2,"shadow_refused":3,"marked":7,"missing_identity":4,"#,
-                r#""store_error":5},{"name":"b","quota":0,"window_s":3600,"stagger":true,"mode":"off","#,
+                r#""store_error":5,"settled_if_missing":8},{"name":"b","quota":0,"window_s":3600,"stagger":true,"mode":"off","#,
                 r#""on_failure":"local","partition_by":[]}],"refused":[{"key":"d:a:{*}","requests":7}],"#,
                 r#""would_refuse":[{"key":"d:b:{*}","requests":3}]}"#
             )
@@ -284,7 +289,7 @@ mod tests {
             &write(
                 ReportingWorker::default(),
                 &config,
-                &[[u64::MAX / 8; 7]; 64],
+                &[[u64::MAX / 8; 8]; 64],
                 [refused.clone(), refused],
                 &mut 0,
             )
@@ -303,7 +308,7 @@ mod tests {
         let mut config = Config::parse(text.as_bytes()).unwrap();
         config.policies[1].window = calendar(Unit::Day, "Europe/Berlin");
         let report = read(
-            &write(ReportingWorker::default(), &config, &[[0; 7]; 2], Default::default(), &mut 0)
+            &write(ReportingWorker::default(), &config, &[[0; 8]; 2], Default::default(), &mut 0)
                 .unwrap(),
         );
         let of = |index: usize| serde_json::to_value(&report.policies[index]).unwrap();
@@ -326,7 +331,7 @@ mod tests {
                 &write(
                     ReportingWorker::default(),
                     &config,
-                    &[[1; 7]; 64],
+                    &[UNSETTLED; 64],
                     Default::default(),
                     &mut turn,
                 )
@@ -352,7 +357,7 @@ mod tests {
                     &write(
                         ReportingWorker::default(),
                         &config,
-                        &vec![[1; 7]; policies],
+                        &vec![UNSETTLED; policies],
                         [refused.clone(), Vec::new()],
                         &mut turn,
                     )
@@ -376,7 +381,7 @@ mod tests {
                 &write(
                     ReportingWorker::default(),
                     &config,
-                    &[[u64::MAX / 8; 7]; 64],
+                    &[[u64::MAX / 8; 8]; 64],
                     Default::default(),
                     &mut turn,
                 )
@@ -391,7 +396,7 @@ mod tests {
     fn refusals_are_left_out_first_then_counts_of_the_least_busy_policies() {
         let config = config(64, |i| format!("a-policy-with-a-longer-name-{i}"));
         let refused = vec![Refusals { key: "k".repeat(MAX_REPORTED_KEY), requests: 1 }; 8];
-        let mut counts = [[0; 7]; 64];
+        let mut counts = [[0; 8]; 64];
         let report = read(
             &write(
                 ReportingWorker::default(),
@@ -422,7 +427,7 @@ mod tests {
             8
         );
         for (i, counts) in counts.iter_mut().enumerate() {
-            *counts = [1_000_000 + i as u64; 7];
+            *counts = [1_000_000 + i as u64; 8];
         }
         let report = read(
             &write(ReportingWorker::default(), &config, &counts, Default::default(), &mut 0)
@@ -447,7 +452,7 @@ mod tests {
             {"name":"b","quota":5,"window":"1m","partition_by":["path"]}]}"#;
         let config = Config::parse(text.as_bytes()).unwrap();
         let report = read(
-            &write(ReportingWorker::default(), &config, &[[0; 7]; 2], Default::default(), &mut 0)
+            &write(ReportingWorker::default(), &config, &[[0; 8]; 2], Default::default(), &mut 0)
                 .unwrap(),
         );
         let said = serde_json::to_value(&report.policies).unwrap();
@@ -502,7 +507,7 @@ mod tests {
                 &write(
                     ReportingWorker::default(),
                     &config,
-                    &[[0; 7]; 40],
+                    &[[0; 8]; 40],
                     Default::default(),
                     &mut turn,
                 )

@@ -202,12 +202,12 @@ mod tests {
         tally.count(1, Outcome::Refused);
         assert_eq!(
             tally.take_unreported(),
-            [[0; 7], [0, 3, 0, 0, 0, 0, 0]],
+            [[0; 8], [0, 3, 0, 0, 0, 0, 0, 0]],
             "not what metrics have yet to take"
         );
-        assert_eq!(tally.take_unreported(), [[0; 7]; 2]);
+        assert_eq!(tally.take_unreported(), [[0; 8]; 2]);
         tally.take();
-        assert_eq!(tally.take_unreported(), [[0; 7], [0, 1, 0, 0, 0, 0, 0]]);
+        assert_eq!(tally.take_unreported(), [[0; 8], [0, 1, 0, 0, 0, 0, 0, 0]]);
     }
 
     #[test]
