@@ -70,6 +70,12 @@ struct Document {
     number: u64,
 }
 
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct Loss {
+    domain: String,
+    records: &'static str,
+}
+
 /// The counters of a server, and those of its backend.
 pub struct Metrics {
     registry: Registry,
@@ -86,6 +92,7 @@ pub struct Metrics {
     documents: Family<Document, Gauge>,
     published: Family<Document, Gauge>,
     behind: Family<Domain, Gauge>,
+    lost: Family<Loss, Gauge>,
     /// Files of the folder of documents that are not published as they are.
     pub faulty_files: Gauge,
     longest_dial: Family<Domain, Gauge>,
@@ -119,6 +126,7 @@ impl Metrics {
             documents: Family::default(),
             published: Family::default(),
             behind: Family::default(),
+            lost: Family::default(),
             faulty_files: Gauge::default(),
             longest_dial: Family::default(),
             longest_override: Family::default(),
@@ -177,6 +185,10 @@ impl Metrics {
                     document other than the one that this store names to it, as of its last report; \
                     0 if none does";
         all.register("quotagate_document_behind_seconds", help, metrics.behind.clone());
+        let help = "1 if the backend has no record any more of the document that proxies took up \
+                    (document), or lost dials or overrides within the last hour (changes), as far \
+                    as this store knows";
+        all.register("quotagate_records_lost", help, metrics.lost.clone());
         let help = "Files of --documents that are not published as they are";
         all.register("quotagate_document_files_faulty", help, metrics.faulty_files.clone());
         Self { registry: all, ..metrics }
@@ -279,7 +291,12 @@ impl Metrics {
         ];
         by_domain.iter().for_each(|gauges| gauges.clear());
         self.policies.clear();
+        self.lost.clear();
         for of in domains {
+            for (records, lost) in [("document", of.lost_document), ("changes", of.lost_changes)] {
+                let loss = Loss { domain: of.domain.clone(), records };
+                self.lost.get_or_create(&loss).set(lost.into());
+            }
             let domain = Domain { domain: of.domain };
             let set = |gauges: &Family<Domain, Gauge>, value: u64| {
                 gauges.get_or_create(&domain).set(i64::try_from(value).unwrap_or(i64::MAX));

@@ -72,7 +72,7 @@ pub struct Operate {
     /// What the calls of this process show.
     pub watch: Arc<Watch>,
     /// What the calls of all processes show that share the backend.
-    pub fleet: Fleet,
+    pub fleet: Arc<Fleet>,
     expiry: Expiry,
     kind: PublisherKind,
 }
@@ -102,7 +102,7 @@ impl Operate {
     fn of(store: Arc<dyn Store>, kind: PublisherKind) -> Self {
         let watch = Arc::new(Watch::default());
         let control = ControlHandle::new(store);
-        let fleet = Fleet::new(control.clone(), Arc::clone(&watch), kind);
+        let fleet = Arc::new(Fleet::new(control.clone(), Arc::clone(&watch), kind));
         let views = Arc::new(Views::new(control.clone()));
         let directory = Arc::new(Directory::new(control.clone(), Arc::clone(&views)));
         let history = Arc::new(History::new(control, Arc::clone(&views), Arc::clone(&directory)));
@@ -111,7 +111,11 @@ impl Operate {
             Arc::clone(&history),
             Arc::clone(&watch),
         ));
-        let documents = Arc::new(Documents::new(Arc::clone(&directory), Arc::clone(&history)));
+        let documents = Arc::new(Documents::new(
+            Arc::clone(&directory),
+            Arc::clone(&history),
+            Arc::clone(&fleet),
+        ));
         let boards = Arc::new(Boards::new(Arc::clone(&directory), Arc::clone(&views)));
         Self {
             dials: Dials::new(Arc::clone(&directory), Arc::clone(&history), Arc::clone(&watch)),

@@ -58,7 +58,8 @@ pub struct DialsReply {
 /// Which document is published in a domain.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DocumentVersion {
-    /// Its number, which grows with each change; 0 if none was ever published.
+    /// Its number, which grows with each change, also with a withdrawal; 0 if there is no record of
+    /// any. A worker that has a published document then keeps it, because the record was lost.
     pub number: u64,
     /// Its [digest](DOCUMENT_DIGEST); empty if none is published, or the last one was withdrawn.
     /// Then the embedded documents decide.

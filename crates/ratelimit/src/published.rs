@@ -179,14 +179,15 @@ impl PublishedDomain {
     }
 
     /// Whether the rules in force stay although the store names this number: for [`GRACE`], if it
-    /// is an earlier one.
+    /// is an earlier one. They stay while there is none, because a withdrawal has one: what was
+    /// published is lost.
     fn keeps_rules(&mut self, number: u64, now: Instant) -> bool {
         let in_force = self.taken_up.as_ref().map_or(0, |(version, _)| version.number);
         if number >= in_force {
             self.earlier = None;
             return false;
         }
-        now.duration_since(*self.earlier.get_or_insert(now)) < GRACE
+        number == 0 || now.duration_since(*self.earlier.get_or_insert(now)) < GRACE
     }
 
     /// Whether nothing is left to do for the version that the store names. What was said of other
@@ -305,10 +306,10 @@ mod tests {
         let mut keeps =
             |number, seconds| domain.keeps_rules(number, start + Duration::from_secs(seconds));
         assert!(!keeps(5, 0) && !keeps(6, 0));
-        assert!(keeps(4, 0) && keeps(0, 9));
+        assert!(keeps(4, 0) && keeps(0, 9) && keeps(0, 90));
         // The folder was published again meanwhile.
-        assert!(!keeps(5, 9));
-        assert!(keeps(1, 10) && keeps(1, 19) && !keeps(1, 20));
+        assert!(!keeps(5, 91));
+        assert!(keeps(1, 100) && keeps(1, 109) && !keeps(1, 110));
     }
 
     #[test]

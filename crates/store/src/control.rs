@@ -159,13 +159,33 @@ impl HashName {
 /// A field's name and its value.
 pub type Field = (String, Vec<u8>);
 
+/// Which changes of dials, overrides and documents a domain has seen.
+///
+/// A backend that lost its last changes gives their numbers to others, so a number is no identity:
+/// compare both fields.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ChangesVersion {
+    /// How many there were; 0 before the first.
+    pub number: u64,
+    /// When the last one was made, in microseconds since the Unix epoch.
+    pub at_us: u64,
+}
+
+impl ChangesVersion {
+    /// Whether all changes of an earlier version may be among these. If they are not, the backend
+    /// lost some.
+    pub fn follows(&self, earlier: &Self) -> bool {
+        self.number > earlier.number || self == earlier
+    }
+}
+
 /// A hash at one moment.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Snapshot {
     /// The backend's time since the Unix epoch.
     pub now: Duration,
-    /// The version of the dials; 0 for another hash, and before the first change.
-    pub version: u64,
+    /// The version of the dials; that of no change for another hash.
+    pub version: ChangesVersion,
     /// The fields without the version, sorted by name.
     pub fields: Vec<Field>,
     /// How many fields are missing here, because they are too large, too many or not UTF-8.
@@ -184,7 +204,7 @@ impl Snapshot {
         hash: HashName,
         fields: impl Iterator<Item = Field>,
         now: Duration,
-        version: u64,
+        version: ChangesVersion,
         left_out: u64,
     ) -> Self {
         let mut snapshot = Self { now, version, fields: Vec::new(), left_out };

@@ -19,8 +19,12 @@ use crate::api::{
 };
 use crate::control::ControlHandle;
 use crate::domain::directory::{Directory, clean, clean_text};
-use crate::fleet::{DocumentStatus, FleetSight};
-use crate::record::documents::{LOST_RECORD, LastRecord, PublishedState, last, published, records};
+use crate::domain::view::lost_document;
+use crate::fleet::{DocumentStatus, Fleet, FleetSight};
+use crate::record::documents::{
+    LOST_RECORD, LastRecord, MAX_REPORTED_NUMBER, Publications, PublishedState, last, published,
+    records,
+};
 use crate::record::{span, write};
 use crate::{Fault, millis};
 use quotagate_store::control::{HashName, LAST_DOCUMENT, MAX_DOCUMENTS, Publication, Snapshot};
@@ -34,6 +38,7 @@ pub struct Documents {
     control: ControlHandle,
     directory: Arc<Directory>,
     history: Arc<History>,
+    fleet: Arc<Fleet>,
     /// The reader of rule files.
     read_rules: OnceLock<ReadRules>,
 }
@@ -54,9 +59,9 @@ struct Wish<'w> {
 }
 
 impl Documents {
-    pub(crate) fn new(directory: Arc<Directory>, history: Arc<History>) -> Self {
+    pub(crate) fn new(directory: Arc<Directory>, history: Arc<History>, fleet: Arc<Fleet>) -> Self {
         let (control, read_rules) = (history.control.clone(), OnceLock::new());
-        Self { control, directory, history, read_rules }
+        Self { control, directory, history, fleet, read_rules }
     }
 
     /// Publishes rule files, too, which this reads. It is set once.
@@ -161,13 +166,29 @@ impl Documents {
             }
             _ => false,
         };
-        wish.check(&last, repairs, snapshot.now)?;
-        let Some(made) = self.publish_next(wish, &snapshot).await? else {
+        let lost = match last {
+            LastRecord::Absent => self.lost_number(domain, &self.fleet.look().await),
+            LastRecord::Known(_) | LastRecord::Unreadable => None,
+        };
+        wish.check(&last, repairs, lost.is_some(), snapshot.now)?;
+        let last_number = lost.unwrap_or(last_number);
+        let Some(made) = self.publish_next(wish, &snapshot, last_number).await? else {
             let snapshot = self.control.read(HashName::Documents, domain).await?;
             return Err(overtaken(domain, self::records(&snapshot).first()));
         };
         let remark = self.remark(domain, kind).await;
         Ok(Changed { remark, ..self.history.reply(domain.to_owned(), made, None) })
+    }
+
+    /// In a domain without any record: the number of the document that proxies or services have.
+    fn lost_number(&self, domain: &str, sight: &FleetSight<'_>) -> Option<u64> {
+        let known = self.directory.views.get(domain).and_then(|cached| cached.view());
+        let known = known.and_then(|view| view.losses().document);
+        let in_force = sight.in_force().remove(domain).unwrap_or_default().documents;
+        let services = sight.service_rules(domain, None, Duration::ZERO);
+        let numbers = in_force.iter().map(|of| of.number);
+        let numbers = numbers.chain(services.iter().map(|of| of.number)).chain(known);
+        numbers.filter(|number| (1..=MAX_REPORTED_NUMBER).contains(number)).max()
     }
 
     /// Whether the text of a document is gone, although its record is there.
@@ -224,20 +245,21 @@ impl Documents {
             content,
             ..Wish::default()
         };
-        Author::time().makes(self.publish_next(wish, snapshot)).await.map(drop)
+        let last_number = records(snapshot).first().map_or(0, |record| record.number);
+        Author::time().makes(self.publish_next(wish, snapshot, last_number)).await.map(drop)
     }
 
-    /// Makes the next number. Returns `None` if another one was made after `snapshot`.
+    /// Makes the number after `last_number`. Returns `None` if another one was made after
+    /// `snapshot`.
     async fn publish_next(
         &self,
         wish: Wish<'_>,
         snapshot: &Snapshot,
+        last_number: u64,
     ) -> Result<Option<Made>, Fault> {
         let Wish { domain, note, by, content, rollback_to, percent, for_ms, is_of_folder, .. } =
             wish;
         let old = snapshot.get(LAST_DOCUMENT).map(<[u8]>::to_vec);
-        // Of a record that was lost, nobody knows the number.
-        let last_number = records(snapshot).first().map_or(0, |record| record.number);
         let now = millis(snapshot.now);
         let record = DocumentRecord {
             number: last_number.saturating_add(1),
@@ -313,6 +335,9 @@ impl Documents {
         let domain = self.domain(domain).await?;
         let (snapshot, failed) = self.read(&domain).await?;
         let published = published(&snapshot);
+        let is_absent = published.as_ref().is_some_and(Publications::is_absent);
+        let lost_number = self.lost_number(&domain, sight).filter(|_| is_absent);
+        let published = published.filter(|_| lost_number.is_none());
         let newest = published.as_ref().map(|of| of.newest_at(snapshot.now));
         let services = sight.service_rules(&domain, newest, snapshot.now);
         let published = published.as_ref().map(|of| of.at(snapshot.now));
@@ -322,8 +347,9 @@ impl Documents {
         Ok(PublishedDocuments {
             durable: self.control.durable(),
             documents: records(&snapshot),
-            incomplete: lost
-                .then(|| LOST_RECORD.to_owned())
+            incomplete: lost_number
+                .map(|number| lost_document(&domain, number))
+                .or_else(|| lost.then(|| LOST_RECORD.to_owned()))
                 .or(failed)
                 .or_else(|| sight.incomplete()),
             lost,
@@ -399,11 +425,17 @@ impl Documents {
 
 impl Wish<'_> {
     /// Whether it may follow the last document. It `repairs` that one if it has the same content,
-    /// and the text is lost.
+    /// and the text is lost. The last one `is_lost` if proxies have one, and there is no record.
     ///
     /// # Errors
     /// If it changes nothing, or something else must be decided first.
-    fn check(&self, last: &LastRecord, repairs: bool, now: Duration) -> Result<(), Fault> {
+    fn check(
+        &self,
+        last: &LastRecord,
+        repairs: bool,
+        is_lost: bool,
+        now: Duration,
+    ) -> Result<(), Fault> {
         let domain = self.domain;
         let digest = self.content.as_ref().map(|content| &*content.digest);
         let kind = self.content.as_ref().map(DocumentContent::kind);
@@ -442,6 +474,7 @@ impl Wish<'_> {
                 }
                 _ => Ok(()),
             },
+            LastRecord::Absent if is_lost => self.check_unlimited(),
             LastRecord::Absent if digest.is_none() => {
                 Err(Fault::Absent(format!("no document is published in {domain}")))
             }
@@ -527,8 +560,6 @@ fn limits(record: &DocumentRecord, for_ms: Option<u64>) -> String {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use super::*;
 
     fn snapshot(numbers: std::ops::RangeInclusive<u64>) -> Snapshot {
@@ -540,7 +571,7 @@ mod tests {
         let mut fields: Vec<_> = numbers.map(record).collect();
         fields.push(("7x".to_owned(), b"{}".to_vec()));
         fields.sort();
-        Snapshot { now: Duration::ZERO, version: 0, fields, left_out: 0 }
+        Snapshot { fields, ..Snapshot::default() }
     }
 
     #[test]

@@ -11,7 +11,7 @@ use futures_util::future::join_all;
 use tokio::time::{sleep, timeout};
 
 use super::directory::{Directory, DomainNames, Written, merged};
-use super::view::{Index, View};
+use super::view::{Index, Losses, View};
 use super::views::Views;
 use crate::api::{Board, PolicyInfo};
 use crate::record::documents::NamedDocuments;
@@ -59,6 +59,10 @@ pub struct DomainGauges {
     /// Which documents proxies should have, and for how long this store has known that; absent if
     /// it does not know it, or has not read the domain for half a minute.
     pub documents: Option<(NamedDocuments, Duration)>,
+    /// Whether proxies have a published document of which the backend has no record any more.
+    pub lost_document: bool,
+    /// Whether the backend lost dials or overrides within the last hour.
+    pub lost_changes: bool,
     /// Its policies: [`MAX_POLICIES`] over all domains.
     pub policies: Vec<PolicyGauge>,
 }
@@ -118,6 +122,13 @@ impl Kept {
         if kept.len() < MAX_DOMAINS || kept.contains_key(domain) {
             kept.insert(domain.to_owned(), Arc::clone(read));
         }
+    }
+
+    /// Drops all domains but these, and those of which the backend lost something: its list of
+    /// domains may be lost, too.
+    fn retain(&self, names: &[String]) {
+        let is_lost = |read: &Read| *read.view.losses() != Losses::default();
+        self.lock().retain(|domain, read| names.contains(domain) || is_lost(read));
     }
 
     /// No panic can happen while it is locked, so a poisoned lock guards consistent data.
@@ -222,7 +233,7 @@ impl Boards {
     /// `last` are the domains of the previous glance.
     pub async fn glance(&self, last: &mut Vec<String>) -> Vec<Board> {
         if let Ok(Ok(names)) = timeout(GLANCE, self.directory.domains()).await {
-            self.kept.lock().retain(|domain, _| names.contains(domain));
+            self.kept.retain(&names);
             *last = names;
         }
         let reads = last.iter().map(|domain| async move {
@@ -251,13 +262,26 @@ impl Boards {
         let Ok(Ok(mut names)) = names else { return false };
         names.sort_by_key(|name| self.views.since(name));
         names.truncate(MAX_DOMAINS);
-        self.kept.lock().retain(|domain, _| names.contains(domain));
+        let kept: Vec<String> = self.kept.lock().keys().cloned().collect();
+        let unlisted = kept.into_iter().filter(|domain| !names.contains(domain));
+        let all: Vec<String> = names.iter().cloned().chain(unlisted).collect();
         let mut whole = true;
-        for domain in &names {
+        for domain in all.iter().take(MAX_DOMAINS) {
             whole &=
                 matches!(timeout(GLANCE, self.read(domain, BoardLook::Glance)).await, Ok(Ok(_)));
         }
+        self.kept.retain(&names);
         whole
+    }
+
+    /// What the backend lost, by domain, in sentences for operators.
+    pub fn losses(&self) -> BTreeMap<String, Vec<String>> {
+        let views = self.last_views().into_iter();
+        let losses = views.map(|(domain, view)| {
+            let sentences = view.losses().sentences(&domain);
+            (domain, sentences)
+        });
+        losses.filter(|(_, sentences)| !sentences.is_empty()).collect()
     }
 
     /// Drops the last read of a domain.
@@ -292,6 +316,8 @@ impl Boards {
                 longest_dial: view.longest_dial_at(now),
                 longest_override: view.overrides.longest_at(now),
                 documents: view.documents().filter(|_| view.at.elapsed() < STALE),
+                lost_document: view.losses().document.is_some(),
+                lost_changes: view.losses().has_changes(),
                 silent: last.map(|at_ms| now.saturating_sub(Duration::from_millis(at_ms))),
                 policies,
                 domain,
@@ -334,6 +360,12 @@ impl Boards {
             Some(last) => (Arc::clone(&last.written), last.written_at),
             None => (self.directory.written(domain).await?, Instant::now()),
         };
+        // What proxies ask for is read, and logged, once a second.
+        let known = last.as_ref().map(|last| last.view.losses().sentences(domain));
+        let losses = view.losses().sentences(domain);
+        if known.is_some_and(|known| known != losses) && at_hand().is_none() {
+            losses.iter().for_each(|loss| tracing::warn!("{loss}"));
+        }
         let read = Arc::new(Read { view, written, written_at });
         self.kept.keep(domain, &read);
         Ok(read)
@@ -346,7 +378,7 @@ impl Boards {
             view.dials().iter().filter_map(|(policy, dial)| dial.entry(policy, now)).collect();
         Board {
             domain: domain.to_owned(),
-            version: view.version(),
+            version: view.version().number,
             durable: self.directory.control.durable(),
             policies: merged(written, self.views.get(domain).as_deref()),
             dials,

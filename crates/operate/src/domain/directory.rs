@@ -95,6 +95,15 @@ impl Directory {
                 last.domains = Some((Instant::now(), read.clone()));
                 last.policies.retain(|domain, _| read.get(domain).is_some());
                 drop(last);
+                // Else other stores would learn of a domain only when its entries are renewed.
+                let is_lost = |of: &Arc<Watched>| read.get(&of.name).is_none();
+                if read.fields.len() < MAX_NAMES {
+                    self.views
+                        .all()
+                        .iter()
+                        .filter(|of| is_lost(of))
+                        .for_each(|of| of.write_again());
+                }
                 Ok((read, None))
             }
             Err(error) if self.control.is_partial(&error) => {
@@ -125,7 +134,7 @@ impl Directory {
                 names.insert(name.clone());
             }
         }
-        let here = self.views.all().into_iter().filter(|cached| !cached.policies().is_empty());
+        let here = self.views.all().into_iter().filter(|cached| cached.is_reported());
         names.extend(here.map(|cached| cached.name.to_string()));
         let names = names.into_iter().take(MAX_NAMES).collect();
         Ok(DomainNames { names, incomplete })
@@ -138,7 +147,7 @@ impl Directory {
     /// If it is not known, or if none is given and several are known.
     pub async fn domain(&self, given: Option<&str>) -> Result<String, Fault> {
         if let Some(given) = given.filter(|given| is_domain(given)) {
-            let here = self.views.get(given).is_some_and(|cached| !cached.policies().is_empty());
+            let here = self.views.get(given).is_some_and(|cached| cached.is_reported());
             if here || !self.written(given).await?.is_empty() {
                 return Ok(given.to_owned());
             }

@@ -110,12 +110,14 @@ impl Known {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).clear();
     }
 
-    /// Makes everything due again after [`AGAIN`], because it may not have been written.
+    /// Makes everything due again within [`AGAIN`], because it may not have been written, or was
+    /// lost.
     pub fn write_again(&self) {
+        let before = Instant::now().checked_sub(REWRITE.saturating_sub(AGAIN));
         let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         for entry in known.values_mut() {
-            let before = Instant::now().checked_sub(REWRITE.saturating_sub(AGAIN));
-            entry.written = before.map(|at| (entry.info.clone(), at));
+            let written = entry.written.take().zip(before);
+            entry.written = written.map(|((info, at), before)| (info, at.min(before)));
         }
     }
 }

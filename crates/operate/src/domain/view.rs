@@ -19,14 +19,17 @@ use crate::pattern::PatternOverrides;
 use crate::record::documents::{
     LOST_RECORD, NamedDocuments, Publications, PublishedRules, published,
 };
-use crate::record::{DialRecord, OverrideRecord, left_at, write};
-use quotagate_store::control::{ControlStore, HashName, Snapshot};
+use crate::record::{DialRecord, OverrideRecord, dial_words, left_at, write};
+use quotagate_store::control::{ChangesVersion, ControlStore, HashName, Snapshot};
 use quotagate_store::store::StoreError;
 
 /// How often the index of overrides is read without a new version.
 const INDEX: Duration = Duration::from_secs(60);
-/// Most invalid fields that a log line names.
-const NAMED: usize = 3;
+/// Most invalid fields, or lost dials, that a log line names.
+const NAMED: usize = 8;
+/// How long a loss of dials or overrides is shown. A document that was lost is shown until there is
+/// a record again.
+const LOSS_SHOWN: Duration = Duration::from_secs(60 * 60);
 /// Bytes in a reply for dials and names, besides the braces and the version.
 const ROOM: usize = MAX_REPLY - 256;
 
@@ -55,11 +58,54 @@ pub struct View {
     known_documents: Option<(Publications, Instant)>,
     /// What is wrong with it, for the log; empty if nothing is.
     pub complaint: String,
+    losses: Losses,
+}
+
+/// What this process or proxies knew of a domain, and the backend no longer has.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Losses {
+    /// The number of the published document that proxies have, without any record of one.
+    pub document: Option<u64>,
+    /// Which dials and overrides were in force, in words, and when that was found.
+    changes: Option<(Instant, Arc<str>)>,
+}
+
+impl Losses {
+    /// Whether dials or overrides were lost within [`LOSS_SHOWN`].
+    pub fn has_changes(&self) -> bool {
+        self.changes().is_some()
+    }
+
+    fn changes(&self) -> Option<&str> {
+        let recent = self.changes.as_ref().filter(|(at, _)| at.elapsed() < LOSS_SHOWN);
+        recent.map(|(_, words)| &**words)
+    }
+
+    /// What was lost, in sentences for operators.
+    pub fn sentences(&self, domain: &str) -> Vec<String> {
+        let document = self.document.map(|number| lost_document(domain, number));
+        let changes = self.changes().map(|words| {
+            format!(
+                "the backend lost the last changes of {domain}, and these are not in force any \
+                 more: {words}. Set them again"
+            )
+        });
+        document.into_iter().chain(changes).collect()
+    }
+}
+
+/// That a backend has no record of a document that proxies have, in a sentence for operators.
+pub fn lost_document(domain: &str, number: u64) -> String {
+    format!(
+        "the backend lost what was published in {domain}: it has no record of number {number}, \
+         which was in force. Proxies and services that have it keep it, and those that start go by \
+         their own: publish it again, or withdraw it"
+    )
 }
 
 /// Which policies have overrides, and when the last override of each ends: `None` if it does not.
 pub struct Index {
-    version: u64,
+    version: ChangesVersion,
     at: Instant,
     policies: BTreeMap<String, Option<u64>>,
     /// How many overrides have no end.
@@ -73,7 +119,7 @@ pub struct Index {
 }
 
 impl Index {
-    pub fn of(version: u64, snapshot: &Snapshot) -> Self {
+    pub fn of(version: ChangesVersion, snapshot: &Snapshot) -> Self {
         let mut index = Self {
             version,
             at: Instant::now(),
@@ -131,7 +177,7 @@ impl View {
     pub fn none() -> Self {
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         let snapshot = Snapshot { now, ..Snapshot::default() };
-        let overrides = Arc::new(Index::of(0, &snapshot));
+        let overrides = Arc::new(Index::of(ChangesVersion::default(), &snapshot));
         Self {
             snapshot,
             at: Instant::now(),
@@ -140,11 +186,12 @@ impl View {
             documents: None,
             known_documents: None,
             complaint: String::new(),
+            losses: Losses::default(),
         }
     }
 
     /// Its version of dials and overrides.
-    pub const fn version(&self) -> u64 {
+    pub const fn version(&self) -> ChangesVersion {
         self.snapshot.version
     }
 
@@ -204,6 +251,11 @@ impl View {
         self.documents.as_ref().map(|documents| documents.rules_at(self.now()))
     }
 
+    /// What the backend no longer has.
+    pub const fn losses(&self) -> &Losses {
+        &self.losses
+    }
+
     /// Whether the time of the last document is over.
     pub fn has_ended_document(&self) -> bool {
         self.documents.as_ref().is_some_and(|documents| documents.has_ended_at(self.now()))
@@ -227,7 +279,7 @@ impl View {
     /// The reply, and whether it is complete.
     fn cut_reply(&self, report: Option<&Report>) -> (DialsReply, bool) {
         let now = self.now();
-        let (version, document) = (self.snapshot.version, self.document(report));
+        let (version, document) = (self.snapshot.version.number, self.document(report));
         let (mut reply, mut room) = (DialsReply { version, document, ..<_>::default() }, ROOM);
         let mut takes = |bytes: usize| {
             let left = room.checked_sub(bytes);
@@ -252,11 +304,13 @@ impl View {
         (reply, whole)
     }
 
-    /// Reads a domain; `last` is the previous view.
+    /// Reads a domain; `last` is the previous view, and `reported` the number of a published
+    /// document that a proxy has.
     pub(crate) async fn read(
         store: &dyn ControlStore,
         domain: &str,
         last: Option<&Self>,
+        reported: Option<u64>,
     ) -> Result<Self, StoreError> {
         let snapshot = store.read(HashName::Dials, domain).await?;
         let at = Instant::now();
@@ -266,41 +320,78 @@ impl View {
         let same = last.filter(|last| {
             last.version() == snapshot.version && Arc::ptr_eq(&last.overrides, &overrides)
         });
-        let mut lost = false;
+        let mut known_documents = last.and_then(|last| last.known_documents.clone());
+        let mut unreadable = false;
+        let mut losses = last.map(|last| last.losses.clone()).unwrap_or_default();
         let documents = match same.and_then(|last| last.documents.clone()) {
-            Some(documents) => Some(documents),
-            None => store.read(HashName::Documents, domain).await.ok().and_then(|read| {
+            // One that is not recorded is looked for again if a proxy has it.
+            Some(documents) if !documents.is_absent() || reported.is_none() => Some(documents),
+            _ => store.read(HashName::Documents, domain).await.ok().and_then(|read| {
                 let documents = published(&read);
-                lost = documents.is_none();
-                documents
+                unreadable = documents.is_none();
+                let known =
+                    known_documents.as_ref().and_then(|(known, _)| known.number_at(read.now));
+                losses.document = known
+                    .or(reported)
+                    .filter(|_| documents.as_ref().is_some_and(Publications::is_absent));
+                documents.filter(|_| losses.document.is_none())
             }),
         };
+        if let Some(last) = last.filter(|last| !snapshot.version.follows(&last.version())) {
+            let words = last.lost(&snapshot, &dials, &overrides);
+            losses.changes = words.map(|words| (at, words.into())).or(losses.changes);
+        }
         // A read that fails is no news.
-        let mut known_documents = last.and_then(|last| last.known_documents.clone());
         if let Some(documents) = &documents
             && known_documents.as_ref().is_none_or(|(known, _)| known != documents)
         {
             known_documents = Some((documents.clone(), at));
         }
         let mut view =
-            Self { snapshot, at, dials, overrides, documents, known_documents, complaint };
-        if lost {
-            let part = if view.complaint.is_empty() { "" } else { "; " };
-            view.complaint += &format!("{part}{LOST_RECORD}");
-        }
-        if !view.cut_reply(None).1 {
-            let part = if view.complaint.is_empty() { "" } else { "; " };
-            view.complaint += &format!(
-                "{part}a reply of {MAX_REPLY} bytes is too short for all: filters receive only some"
-            );
-        }
+            Self { snapshot, at, dials, overrides, documents, known_documents, complaint, losses };
+        let unreadable = unreadable.then(|| LOST_RECORD.to_owned());
+        let cut = (!view.cut_reply(None).1).then(|| {
+            format!("a reply of {MAX_REPLY} bytes is too short for all: filters receive only some")
+        });
+        let more = view.losses.sentences(domain).into_iter().chain(unreadable).chain(cut);
+        let all: Vec<String> =
+            Some(view.complaint).filter(|text| !text.is_empty()).into_iter().chain(more).collect();
+        view.complaint = all.join("; ");
         Ok(view)
+    }
+
+    /// Which dials and overrides of this view are not in a later one, in words.
+    fn lost(
+        &self,
+        later: &Snapshot,
+        dials: &[(String, DialRecord)],
+        overrides: &Index,
+    ) -> Option<String> {
+        let stays = |name: &str, dial: &DialRecord| {
+            dials.iter().any(|(policy, of)| policy == name && of.fields == dial.fields)
+        };
+        let lost = self.dials.iter().filter(|(_, dial)| dial.left_at(later.now).is_some());
+        let mut lost: Vec<String> = lost
+            .filter(|(name, dial)| !stays(name, dial))
+            .map(|(name, dial)| {
+                format!("the dial of {name} ({}, by {})", dial_words(&dial.fields), dial.by)
+            })
+            .collect();
+        if let Some(more) = lost.len().checked_sub(NAMED).filter(|more| *more > 0) {
+            lost.truncate(NAMED);
+            lost.push(format!("{more} more dials"));
+        }
+        let (had, has) = (self.overrides.count_at(later.now), overrides.count_at(later.now));
+        if has < had {
+            lost.push(format!("{} of {had} overrides", had.saturating_sub(has)));
+        }
+        (!lost.is_empty()).then(|| lost.join(", "))
     }
 
     async fn index(
         store: &dyn ControlStore,
         domain: &str,
-        version: u64,
+        version: ChangesVersion,
         last: Option<&Self>,
     ) -> Arc<Index> {
         let last = last.map(|last| &last.overrides);
@@ -354,7 +445,7 @@ mod tests {
         let now = Duration::from_secs(100);
         let longest = |fields: Vec<Field>| {
             let snapshot = Snapshot { fields, ..Snapshot::default() };
-            Index::of(1, &snapshot).longest_at(now)
+            Index::of(ChangesVersion::default(), &snapshot).longest_at(now)
         };
         let ends = field("a", r#""until_ms":900000,"#, 1000);
         assert_eq!(longest(vec![ends.clone()]), Duration::ZERO);
@@ -368,16 +459,18 @@ mod tests {
         let dial = br#"{"mode":"enforce","quota":9007199254740991,"on_failure":"allow","until_ms":9007199254740991}"#;
         let view = |dials: usize, names: usize| {
             let fields = (0..dials).map(|n| (long(n), dial.to_vec())).collect();
-            let snapshot = Snapshot { version: 1 << 52, fields, ..Snapshot::default() };
+            let version = ChangesVersion { number: 1 << 52, at_us: 1 };
+            let snapshot = Snapshot { version, fields, ..Snapshot::default() };
             let over =
                 |n| -> Field { (format!("{}:{{a}}", long(n)), br#"{"allow":"blocked"}"#.to_vec()) };
             let overrides =
                 Snapshot { fields: (0..names).map(over).collect(), ..Snapshot::default() };
-            let overrides = Arc::new(Index::of(1, &overrides));
+            let overrides = Arc::new(Index::of(version, &overrides));
             let dials = understand(&snapshot).0;
             let (at, complaint) = (Instant::now(), String::new());
             let (documents, known_documents) = (None, None);
-            View { snapshot, at, dials, overrides, documents, known_documents, complaint }
+            let losses = Losses::default();
+            View { snapshot, at, dials, overrides, documents, known_documents, complaint, losses }
         };
         // As many as a filter has policies.
         let (reply, whole) = view(64, 64).cut_reply(None);
@@ -397,7 +490,8 @@ mod tests {
         let entry = br#"{"allow":"blocked"}"#.to_vec();
         let large = "x".repeat(8000);
         let fields = ["p", "p!", "", &large].map(|name| (format!("{name}:{{a}}"), entry.clone()));
-        let index = Index::of(1, &Snapshot { fields: fields.into(), ..Snapshot::default() });
+        let snapshot = Snapshot { fields: fields.into(), ..Snapshot::default() };
+        let index = Index::of(ChangesVersion::default(), &snapshot);
         assert_eq!(index.policies.into_keys().collect::<Vec<_>>(), ["p"]);
     }
 
@@ -406,7 +500,7 @@ mod tests {
         let store = quotagate_store::open(&"memory:".parse().unwrap(), "qg");
         let operate = crate::Operate::new(Arc::clone(&store));
         let read =
-            async |last: Option<&View>| View::read(store.control(), "d", last).await.unwrap();
+            async |last: Option<&View>| View::read(store.control(), "d", last, None).await.unwrap();
         let none = read(None).await;
         assert_eq!(none.documents().unwrap().0, NamedDocuments::default());
         let publish = async |quota: u64| {

@@ -22,7 +22,7 @@ use super::view::View;
 use crate::api::PolicyInfo;
 use crate::control::ControlHandle;
 use crate::record::DomainRecord;
-use crate::record::documents::PublishedRules;
+use crate::record::documents::{MAX_REPORTED_NUMBER, PublishedRules};
 use crate::{MAX_DOMAINS, MAX_NAMES, millis};
 
 /// How long a domain is read after a proxy last asked for it.
@@ -75,6 +75,10 @@ struct State {
     complaint: String,
     /// The earliest time of the next read.
     not_before: Instant,
+    /// The number of a published document that a proxy has, and when it reported that.
+    reported: Option<(u64, Instant)>,
+    /// When a proxy last reported that it refuses its document. It may have no policies then.
+    refused: Option<Instant>,
 }
 
 impl Watched {
@@ -89,6 +93,8 @@ impl Watched {
                 tried: None,
                 complaint: String::new(),
                 not_before: now,
+                reported: None,
+                refused: None,
             }),
             reading: tokio::sync::Mutex::default(),
             known: Known::default(),
@@ -107,13 +113,34 @@ impl Watched {
 
     /// Reads a report and remembers its policies; `None` if it is unreadable.
     pub fn learn(&self, text: &[u8]) -> Option<Report> {
-        self.known.learn(text, self.now())
+        let report = self.known.learn(text, self.now())?;
+        let mut state = self.state();
+        if report.live && (1..=MAX_REPORTED_NUMBER).contains(&report.number) {
+            state.reported = Some((report.number, Instant::now()));
+        }
+        if report.wrong_document.is_some() {
+            state.refused = Some(Instant::now());
+        }
+        drop(state);
+        Some(report)
+    }
+
+    /// The number of a published document that a proxy reported within the last minute.
+    fn reported(&self) -> Option<u64> {
+        let reported = self.state().reported.filter(|(_, at)| at.elapsed() < WANTED);
+        reported.map(|(number, _)| number)
     }
 
     /// What rate limit services should have that follow published rules; `None` if that is not
     /// known.
     pub fn rules(&self) -> Option<PublishedRules> {
         self.view()?.rules()
+    }
+
+    /// Whether proxies reported to this store lately, be it only that they refuse their document.
+    pub(crate) fn is_reported(&self) -> bool {
+        let refused = self.state().refused;
+        refused.is_some_and(|at| at.elapsed() < WANTED) || !self.policies().is_empty()
     }
 
     /// The policies that proxies reported to this store lately.
@@ -136,7 +163,7 @@ impl Watched {
         self.known.forget_reports();
     }
 
-    /// Makes everything due again soon, because it may not have been written.
+    /// Makes everything due again soon, because it may not have been written, or was lost.
     pub(crate) fn write_again(&self) {
         self.known.write_again();
     }
@@ -167,7 +194,7 @@ impl Watched {
         let mut state = self.state();
         if state.complaint != complaint {
             if !complaint.is_empty() {
-                tracing::warn!("dials of {}: {complaint}", self.name);
+                tracing::warn!("domain {}: {complaint}", self.name);
             }
             state.complaint = complaint;
         }
@@ -185,9 +212,16 @@ impl Views {
         Self { control, watched, recorded, has_patterns: AtomicBool::new(false) }
     }
 
-    /// Reads a domain; `last` is the previous view.
+    /// Reads a domain; `last` is a previous view, unless that in memory is later.
     pub(crate) async fn view(&self, domain: &str, last: Option<&View>) -> Result<View, StoreError> {
-        View::read(&*self.control, domain, last).await
+        let cached = self.get(domain);
+        let (here, reported) = match &cached {
+            Some(cached) => (cached.view(), cached.reported()),
+            None => (None, None),
+        };
+        let last =
+            here.as_deref().filter(|here| last.is_none_or(|last| last.at < here.at)).or(last);
+        View::read(&*self.control, domain, last, reported).await
     }
 
     /// The domains in memory.
@@ -308,10 +342,13 @@ impl Views {
     }
 
     async fn read_into(&self, cached: &Watched) {
-        match self.view(&cached.name, cached.view().as_deref()).await {
+        match self.view(&cached.name, None).await {
             Ok(view) => {
+                if cached.view().is_some_and(|last| !view.version().follows(&last.version())) {
+                    cached.write_again();
+                }
                 cached.complain(view.complaint.clone());
-                cached.version.store(view.version(), Relaxed);
+                cached.version.store(view.version().number, Relaxed);
                 let has_patterns = !view.overrides.patterns.is_empty();
                 cached.state().view = Some(Arc::new(view));
                 if has_patterns || self.has_patterns.load(Relaxed) {

@@ -77,6 +77,10 @@ pub fn last(snapshot: &Snapshot) -> LastRecord {
     }
 }
 
+/// Largest number of a document that is believed of a report. Whoever reaches the call address may
+/// report any, and the next number of a domain without records follows it.
+pub const MAX_REPORTED_NUMBER: u64 = 1 << 32;
+
 /// What a damaged record means, for the log and for operators.
 pub const LOST_RECORD: &str = "the record of the published document cannot be read, so \
     proxies keep the document that they have: publish one again, or withdraw it";
@@ -134,6 +138,16 @@ pub fn published(snapshot: &Snapshot) -> Option<Publications> {
 }
 
 impl Publications {
+    /// Whether there is no record at all: nothing was published yet, or all records were lost.
+    pub const fn is_absent(&self) -> bool {
+        self.base.number == 0 && self.limited.is_none()
+    }
+
+    /// The number of what is in force at this time of the backend, unless that was withdrawn.
+    pub fn number_at(&self, now: Duration) -> Option<u64> {
+        Some(self.newest_at(now)).filter(|newest| !newest.is_withdrawal()).map(|of| of.number)
+    }
+
     /// Which documents proxies should have at this time of the backend.
     pub fn at(&self, now: Duration) -> NamedDocuments {
         let newest = self.newest_at(now);
@@ -142,6 +156,12 @@ impl Publications {
                 all: self.base.version(),
                 share: Some((newest.version(), percent)),
             },
+            // Proxies take number 0 for a record that was lost.
+            None if newest.number == 0
+                && let Some(ended) = &self.limited =>
+            {
+                DocumentVersion { number: ended.number, digest: String::new() }.into()
+            }
             None => newest.version().into(),
         }
     }

@@ -12,6 +12,7 @@ mod common;
 mod documents;
 mod fleet;
 mod last;
+mod lost;
 mod operators;
 mod overrides;
 mod rights;

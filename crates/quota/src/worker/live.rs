@@ -246,6 +246,12 @@ impl<W> Worker<W> {
     /// The store said which document is published.
     pub(super) fn hear_document(&mut self, published: DocumentVersion, now: Monotonic) {
         let Some(embedded) = self.live.embedded.clone() else { return };
+        // A withdrawal has a number. Without any record, the store lost what was published, and the
+        // document stays until there is a record again.
+        let is_lost = published == DocumentVersion::default();
+        if is_lost && (self.config.number() > 0 || self.live.arrived.is_some()) {
+            return;
+        }
         self.live.published = published.clone();
         // One that came before, and that is not published any more, is not taken up.
         self.live.arrived.take_if(|arrived| arrived.number != published.number);

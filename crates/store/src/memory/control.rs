@@ -14,9 +14,9 @@ use quotagate_protocol::{CounterKey, MAX_UNITS};
 use super::counter::Counter;
 use super::{Memory, SHARDS, lock};
 use crate::control::{
-    Change, ControlStore, CounterPage, FoundKeys, HashName, KeptCounters, Key, KeyState,
-    LAST_DOCUMENT, MAX_HISTORY, MAX_OVERRIDES, Publication, Released, Reply, SlotsState, Snapshot,
-    Upsert, has_entry, unknown_page,
+    Change, ChangesVersion, ControlStore, CounterPage, FoundKeys, HashName, KeptCounters, Key,
+    KeyState, LAST_DOCUMENT, MAX_HISTORY, MAX_OVERRIDES, Publication, Released, Reply, SlotsState,
+    Snapshot, Upsert, has_entry, unknown_page,
 };
 use crate::store::StoreError;
 use crate::window::CounterId;
@@ -36,7 +36,7 @@ pub struct OperatorState {
 #[derive(Default)]
 struct Hashes {
     fields: HashMap<(HashName, String), BTreeMap<String, Vec<u8>>>,
-    versions: HashMap<String, u64>,
+    versions: HashMap<String, ChangesVersion>,
     histories: HashMap<String, VecDeque<Vec<u8>>>,
     /// The texts of published documents, by domain and number.
     documents: HashMap<String, BTreeMap<u64, Vec<u8>>>,
@@ -89,7 +89,7 @@ impl OperatorState {
 }
 
 impl Hashes {
-    fn change(&mut self, domain: &str, change: &Change) -> Option<u64> {
+    fn change(&mut self, domain: &str, change: &Change, now: Duration) -> Option<u64> {
         let hash = self.fields.entry((change.hash, domain.to_owned())).or_default();
         if hash.get(&change.field) != change.old.as_ref() {
             return None;
@@ -100,15 +100,16 @@ impl Hashes {
         }
         let version = self.versions.entry(domain.to_owned()).or_default();
         if let Some(event) = &change.event {
-            *version = version.saturating_add(1);
+            let at_us = u64::try_from(now.as_micros()).unwrap_or(u64::MAX);
+            *version = ChangesVersion { number: version.number.saturating_add(1), at_us };
             let history = self.histories.entry(domain.to_owned()).or_default();
             history.push_front(event.clone());
             history.truncate(MAX_HISTORY);
         }
-        Some(*version)
+        Some(version.number)
     }
 
-    fn publish(&mut self, domain: &str, publication: &Publication) -> Option<u64> {
+    fn publish(&mut self, domain: &str, publication: &Publication, now: Duration) -> Option<u64> {
         let Publication { old, number, record, last, text, dropped, event } = publication;
         let change = Change {
             hash: HashName::Documents,
@@ -117,7 +118,7 @@ impl Hashes {
             new: Some(last.clone()),
             event: Some(event.clone()),
         };
-        let version = self.change(domain, &change)?;
+        let version = self.change(domain, &change, now)?;
         let name = (HashName::Documents, domain.to_owned());
         let (records, texts) = (
             self.fields.entry(name).or_default(),
@@ -301,7 +302,7 @@ impl ControlStore for Memory {
         let hashes = self.operators.hashes();
         let version = match hash {
             HashName::Dials => hashes.versions.get(domain).copied().unwrap_or_default(),
-            _ => 0,
+            _ => ChangesVersion::default(),
         };
         let name = (hash, domain.to_owned());
         let ended = hashes.ends.get(&name).is_some_and(|end| *end <= (self.clock)());
@@ -311,7 +312,7 @@ impl ControlStore for Memory {
     }
 
     fn change<'a>(&'a self, domain: &'a str, change: &'a Change) -> Reply<'a, Option<u64>> {
-        ready(Ok(self.operators.hashes().change(domain, change))).boxed()
+        ready(Ok(self.operators.hashes().change(domain, change, (self.clock)()))).boxed()
     }
 
     fn publish<'a>(
@@ -319,7 +320,7 @@ impl ControlStore for Memory {
         domain: &'a str,
         publication: &'a Publication,
     ) -> Reply<'a, Option<u64>> {
-        ready(Ok(self.operators.hashes().publish(domain, publication))).boxed()
+        ready(Ok(self.operators.hashes().publish(domain, publication, (self.clock)()))).boxed()
     }
 
     fn document<'a>(&'a self, domain: &'a str, number: u64) -> Reply<'a, Option<Vec<u8>>> {

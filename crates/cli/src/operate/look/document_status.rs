@@ -33,6 +33,7 @@ pub(crate) async fn show(session: &Session) -> Result<(), Failure> {
     let share = published.filter(|last| last.percent.is_some());
     let others = share.and(documents.get(1)).filter(|others| !others.is_withdrawal());
     session.output.sentence(&match last {
+        None if status.lost => format!("{domain}: nobody knows what is published"),
         None => format!("{domain}: no document was published; the proxies' own decide"),
         Some(last) => format!("{domain}: {}", sentence(last)),
     })?;

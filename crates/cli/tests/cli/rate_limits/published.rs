@@ -148,7 +148,7 @@ fn published_rules_are_enforced_and_counts_of_the_others_go_on() {
     let (record, text) = (record.to_string(), json!("domain: d\ndescriptors: []\n").to_string());
     redis.cli(&["HSET", "qg:texts:{d}", "4", &text]).unwrap();
     redis.cli(&["HSET", "qg:documents:{d}", "4", &record, "#last", &record]).unwrap();
-    redis.cli(&["HINCRBY", "qg:dials:{d}", "#version", "1"]).unwrap();
+    redis.cli(&["HSET", "qg:dials:{d}", "#version", "9-1"]).unwrap();
     let status = rig.wait_for_rows(&[("3", "refuses number 4")]);
     assert!(status.contains("number 4 of d have faults, and the rules before stay"), "{status}");
     assert_eq!(rig.limit(), 3);
@@ -183,6 +183,16 @@ fn last_rules_stay_while_redis_is_frozen_and_a_new_service_takes_them_up() {
     let other = Rig::start(&redis);
     other.wait_for_limit(4);
     assert!(other.service.process.log().contains("rules number 2 ("));
-    redis.cli(&["FLUSHALL"]).unwrap();
+    // Without any record, it is lost and not withdrawn.
+    redis.cli(&["DEL", "qg:documents:{d}", "qg:texts:{d}", "qg:dials:{d}"]).unwrap();
+    wait::until_true("the loss", PATIENCE, || {
+        let status = rig.done(&["status", "--domain", "d"]);
+        Ok(status.err.contains("it has no record of number 2, which was in force"))
+    })
+    .unwrap();
+    // Longer than the service waits before it takes an earlier number up.
+    std::thread::sleep(Duration::from_secs(12));
+    assert_eq!((rig.limit(), other.limit()), (4, 4));
+    rig.done(&["withdraw", "--domain", "d", "--yes"]);
     rig.wait_for_limit(50);
 }

@@ -5,6 +5,7 @@
 //! domain, policy and partition. Times are those of the clock and whole seconds, because a
 //! remaining time changes each second. Absent stands for `null`.
 
+use std::collections::BTreeMap;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use quotagate_operate::FleetSight;
@@ -32,6 +33,7 @@ pub struct PictureSource {
     pace: Pace,
     boards: Vec<Board>,
     slots: Vec<PartitionSlots>,
+    losses: BTreeMap<String, Vec<String>>,
 }
 
 impl PictureSource {
@@ -58,6 +60,7 @@ impl PictureSource {
             pace: sight.pace(own),
             boards,
             slots,
+            losses: control.operate.boards.losses(),
         }
     }
 }
@@ -138,13 +141,16 @@ pub fn of(
     });
     let publishers =
         top.publishers.iter().map(|of| (of.id.clone(), Value::Object(row(of, seen.at_ms))));
+    let losses = seen.losses.iter().filter(|(domain, _)| scope.has(domain));
+    let losses = losses.flat_map(|(_, sentences)| sentences.iter().cloned());
+    let documents: Vec<String> = losses.chain(sight.refused_documents(scope)).collect();
     let mut picture = json!({
         "at_ms": seen.at_ms,
         "step": seen.step,
         "last_step": last,
         "faults": seen.faults,
         "warnings": seen.warnings,
-        "documents": sight.refused_documents(scope),
+        "documents": documents,
         "mixed": mixed,
         "backend": seen.backend,
         "calls_per_s": rounded(seen.pace.per_s),

@@ -133,6 +133,34 @@ fn document_that_is_not_live_takes_nothing_up() {
 }
 
 #[test]
+fn document_stays_while_the_store_has_no_record_of_any() {
+    let mut w = live();
+    publishes(&mut w, 4, &["c"], 0);
+    // A store that lost everything names number 0, and a version that is settled as one after 10 s.
+    for ms in [6_000, 12_000, 18_000, 24_000] {
+        w.tick(at(ms));
+        let dials = w.next_fetch(at(ms)).unwrap();
+        w.replied(dials.id, &tells(0, 0, ""), at(ms));
+        assert!(w.next_fetch(at(ms)).is_none() && w.document().is_none());
+        assert_eq!(in_force(&w), "4 c");
+    }
+    // Neither does a document that this filter had before give way, nor one that has just come.
+    let inherited = {
+        comes(&mut w, 5, &document(&["d"]), 30_000);
+        Arc::clone(w.document().unwrap())
+    };
+    let mut next = live();
+    next.inherit(inherited);
+    assert!(hears(&mut next, 0, "", 0).is_none());
+    assert!(taken_up(&mut next, 1));
+    assert_eq!(in_force(&next), "5 d");
+    // A withdrawal has a number.
+    assert!(hears(&mut next, 6, "", 6_000).is_none());
+    assert!(taken_up(&mut next, 6_000));
+    assert_eq!(in_force(&next), "0 a,b");
+}
+
+#[test]
 fn withdrawal_brings_the_embedded_document_back_and_the_same_content_only_its_number() {
     let mut w = live();
     publishes(&mut w, 1, &["c"], 0);
@@ -144,9 +172,8 @@ fn withdrawal_brings_the_embedded_document_back_and_the_same_content_only_its_nu
     assert!(hears(&mut w, 3, &embedded, 12_000).is_none(), "the embedded one says the same");
     assert_eq!((in_force(&w).as_str(), w.config().generation()), ("3 a,b", generation));
     // A store that lost everything.
-    assert!(hears(&mut w, 0, "", 30_000).is_none());
-    assert!(taken_up(&mut w, 30_000));
-    assert_eq!(in_force(&w), "0 a,b");
+    assert!(hears(&mut w, 0, "", 30_000).is_none() && w.document().is_none());
+    assert_eq!(in_force(&w), "3 a,b");
 }
 
 #[test]

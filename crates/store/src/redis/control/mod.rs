@@ -19,9 +19,9 @@ use super::node::Topology;
 use super::routing::{Router, Urgency};
 use super::script::{CONTROL, Form, counter_key, lacks_rights, override_key, quota_key, whole};
 use crate::control::{
-    Change, ControlStore, CounterPage, FoundKeys, HashName, KeptCounters, Key, KeyState,
-    LAST_DOCUMENT, MAX_HISTORY, MAX_VALUE, Publication, Released, Reply, SlotsState, Snapshot,
-    Upsert,
+    Change, ChangesVersion, ControlStore, CounterPage, FoundKeys, HashName, KeptCounters, Key,
+    KeyState, LAST_DOCUMENT, MAX_HISTORY, MAX_VALUE, Publication, Released, Reply, SlotsState,
+    Snapshot, Upsert,
 };
 use crate::in_flight::{Slots, WorkerField};
 use crate::sliding::Slices;
@@ -132,11 +132,12 @@ impl ControlStore for Redis {
             let (fields, bytes) = (hash.max_fields().to_string(), MAX_VALUE.to_string());
             let arguments = [&b"read"[..], fields.as_bytes(), bytes.as_bytes()];
             let (now, values) = self.run(&[self.hash_key(hash, domain)], &arguments).await?;
-            let [version, left_out, rest @ ..] = values.as_slice() else {
+            let [number, at_us, left_out, rest @ ..] = values.as_slice() else {
                 return Err(unexpected());
             };
-            let (version, mut left_out) =
-                (whole(version).ok_or_else(unexpected)?, whole(left_out).ok_or_else(unexpected)?);
+            let read = |value| whole(value).ok_or_else(unexpected);
+            let version = ChangesVersion { number: read(number)?, at_us: read(at_us)? };
+            let mut left_out = read(left_out)?;
             let mut fields = Vec::with_capacity(rest.len() / 2);
             for pair in rest.chunks_exact(2) {
                 match pair {

@@ -3,8 +3,8 @@
 --
 -- ARGV[1] names the operation. KEYS, further ARGV and the reply:
 -- read:    KEYS: a hash. ARGV: the most fields, the most bytes of a value.
---          {now_ms, version, fields left out, name, value, ...}. A key that is no hash counts as
---          one field left out.
+--          {now_ms, version, when that was made in microseconds, fields left out, name, value,
+--          ...}. A key that is no hash counts as one field left out.
 -- change:  KEYS: the hash of dials, the hash that is changed, the history. ARGV: a field; 1 or 0,
 --          and the value that the field must still hold; 1 or 0, and its new value; the entry for
 --          the history (empty: no entry and no new version); the most entries of the history; the
@@ -44,9 +44,15 @@ local function failed(reply)
   return type(reply) == 'table' and reply.err
 end
 
+-- The field says how many changes there were, and when the last one was made: `5-1764288000000000`.
+-- A Redis that lost its last changes makes others under their numbers.
 local function version_of(value)
-  local version = value and string.match(value, '^%d+$') and tonumber(value) or 0
-  return version < 9007199254740991 and version or 0
+  local number, at = string.match(value or '', '^(%d+)%-?(%d*)$')
+  local version, at_us = tonumber(number or 0), tonumber(at) or 0
+  if version >= 9007199254740991 or at_us >= 9007199254740991 then
+    return 0, 0
+  end
+  return version, at_us
 end
 
 local operations = {}
@@ -55,23 +61,23 @@ function operations.read()
   local found = pcall('HGETALL', KEYS[1])
   if failed(found) then
     if string.find(found.err, 'WRONGTYPE', 1, true) == 1 then
-      return {now_ms, 0, 1}
+      return {now_ms, 0, 0, 1}
     end
     return found
   end
   local most, bytes = 2 * tonumber(ARGV[2]), tonumber(ARGV[3])
-  local reply, version, left_out = {now_ms, 0, 0}, 0, 0
+  local reply, left_out = {now_ms, 0, 0, 0}, 0
   for i = 1, #found, 2 do
     local name, value = found[i], found[i + 1]
     if name == VERSION then
-      version = version_of(value)
+      reply[2], reply[3] = version_of(value)
     elseif #name > bytes + bytes or #value > bytes or string.sub(value, 1, 1) ~= '{' or #reply > most then
       left_out = left_out + 1
     else
       reply[#reply + 1], reply[#reply + 2] = name, value
     end
   end
-  reply[2], reply[3] = version, left_out
+  reply[4] = left_out
   return reply
 end
 
@@ -86,7 +92,8 @@ end
 
 -- Makes a new version with an entry in the history.
 local function new_version(dials, version, history, event, most)
-  pcall('HSET', dials, VERSION, string.format('%.0f', version + 1))
+  local at_us = tonumber(time[1]) * 1000000 + tonumber(time[2])
+  pcall('HSET', dials, VERSION, string.format('%.0f-%.0f', version + 1, at_us))
   -- A history of the wrong type must not prevent a change.
   pcall('LPUSH', history, event)
   pcall('LTRIM', history, 0, tonumber(most) - 1)
