@@ -22,7 +22,7 @@ use quotagate_support::{edits, paths, ports, tools, wait, yaml};
 use serde_json::{Value, json};
 
 /// Metrics of Envoy with `stats_tags.yaml`, of Istio, and of Prometheus itself.
-const OF_OTHERS: [&str; 12] = [
+const OF_OTHERS: [&str; 13] = [
     "envoy_listener_manager_lds_update_rejected",
     "istio_agent_wasm_config_conversion_count",
     "pilot_total_xds_rejects",
@@ -36,6 +36,7 @@ const OF_OTHERS: [&str; 12] = [
     // A rule of the user's own.
     "quotagate:refusals_expected",
     "up",
+    "ALERTS",
 ];
 
 /// Metrics that a store has once native modules publish.
@@ -167,7 +168,7 @@ fn metrics(expression: &str) -> BTreeSet<String> {
     for (braces, part) in outside.split(['{', '}']).enumerate() {
         let names = part.split(|c| !word(c)).filter(|name| braces % 2 == 0 && !name.is_empty());
         let is_metric = |name: &&str| {
-            *name == "up"
+            ["up", "ALERTS"].contains(name)
                 || ["quotagate", "envoy_", "istio_", "pilot_"].iter().any(|of| name.starts_with(of))
         };
         found.extend(names.filter(is_metric).map(str::to_owned));
