@@ -242,8 +242,7 @@ async fn requests(State(app): AdminState, asked: Asked) -> Reply<api::MinuteRequ
 }
 
 async fn domains(State(app): AdminState, asked: Asked) -> Reply<Vec<api::DomainInfo>> {
-    let in_force = app.operate.fleet.look().await.in_force();
-    let mut found = app.operate.domains.list(in_force).await?;
+    let mut found = app.operate.domains.list(&app.operate.fleet.look().await).await?;
     found.retain(|info| asked.access.scope.has(&info.domain));
     Ok(Json(found))
 }

@@ -23,7 +23,7 @@ async fn overrides_usage_reset_and_top_over_http() {
     let (_, usage) = server.get("/v1/usage?partition=jwt.sub=a").await;
     assert_eq!(
         (&usage["found"][0]["used"], &usage["found"][0]["quota_from"]),
-        (&json!(4), &json!("reservation")),
+        (&json!(4), &json!("policy")),
         "{usage}"
     );
     let partition = json!({"policy": "p", "partition": "jwt.sub=a", "by": "ann"});
@@ -83,7 +83,7 @@ async fn usage_shows_the_policys_quota_once_override_and_dial_are_cleared() {
     let (_, top) = server.get("/v1/top").await;
     assert_eq!(top["fullest"][0]["quota_from"], "override", "{top}");
     server.admin(Method::DELETE, "/v1/overrides", Some(partition)).await;
-    assert_eq!(usage().await, (json!(5), "reservation".to_owned()), "the quota in the call");
+    assert_eq!(usage().await, (json!(5), "policy".to_owned()), "the quota in the call");
     let dial = json!({"policy": "p", "quota": 8, "by": "ann"});
     server.admin(Method::PUT, "/v1/dials", Some(dial)).await;
     assert_eq!(usage().await, (json!(8), "dial".to_owned()));

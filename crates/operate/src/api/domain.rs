@@ -109,6 +109,10 @@ pub struct DomainInfo {
     /// The documents in force.
     #[serde(default)]
     pub in_force: DocumentsInForce,
+    /// What is wrong there, in sentences: what the backend lost, and which document proxies refuse.
+    /// Of a domain whose proxies have none in force, nothing else is known.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub faults: Vec<String>,
     /// Why it may be old, or others missing: a part of the backend is away.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub incomplete: Option<String>,

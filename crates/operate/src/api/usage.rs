@@ -189,12 +189,17 @@ pub enum QuotaFrom {
     /// A runtime override.
     Override,
     /// The last reservation for the partition in this window, as the backend keeps it or this
-    /// store saw it. Its quota comes from an override of the document, a tier, `quota_from` or the
-    /// policy. If a dial has ended or changed since, the next reservation shows it.
+    /// store saw it. It named a quota of which the documents that proxies reported do not say whose
+    /// it is. If a dial has ended or changed since, the next reservation shows it.
     Reservation,
+    /// The same: it is that of a tier or of `quota_from`, because the document has no overrides.
+    Tier,
+    /// The same: it is an override of the document, which has no tiers and no `quota_from`.
+    Document,
     /// A dial.
     Dial,
-    /// The policy's `quota`, as a proxy reported it. Its document gives no partition another one.
+    /// The policy's `quota`, as a proxy reported it. Its document gives no partition another one,
+    /// or the last reservation said that it has none.
     Policy,
     /// Nobody knows it: the policy has tiers, `quota_from` or overrides in its document, and no
     /// filter and store of this version counted the partition in this window; or proxies have

@@ -8,10 +8,12 @@ use crate::api::{Changed, DocumentsInForce, DomainInfo, Event, ForgetDomain};
 use crate::control::ControlHandle;
 use crate::domain::boards::Boards;
 use crate::domain::directory::clean;
+use crate::fleet::FleetSight;
 use crate::record::DomainRecord;
 use crate::record::documents::published;
 use crate::{Fault, MAX_FORMS, MAX_NAMES, REMEMBERED, REPORTED, millis, record};
 use quotagate_store::control::{HashName, LAST_DOCUMENT, Upsert};
+use quotagate_store::server::DomainScope;
 
 /// The list of domains.
 pub struct Domains {
@@ -25,15 +27,19 @@ impl Domains {
         Self { control: history.control.clone(), history, boards }
     }
 
-    /// Every known domain, by name; `in_force` are the documents of their proxies.
+    /// Every known domain, by name, with what was seen of its proxies.
     ///
     /// # Errors
     /// If the backend fails.
-    pub async fn list(
-        &self,
-        in_force: BTreeMap<String, DocumentsInForce>,
-    ) -> Result<Vec<DomainInfo>, Fault> {
-        self.some_or_all(None, in_force).await
+    pub async fn list(&self, sight: &FleetSight<'_>) -> Result<Vec<DomainInfo>, Fault> {
+        let mut all = self.some_or_all(None, sight.in_force()).await?;
+        let mut losses = self.boards.losses();
+        for info in &mut all {
+            info.faults = losses.remove(&info.domain).unwrap_or_default();
+            let only = DomainScope::Some([info.domain.clone()].into());
+            info.faults.extend(sight.refused_documents(&only));
+        }
+        Ok(all)
     }
 
     /// The given domain, or every known one, by name.
@@ -57,7 +63,9 @@ impl Domains {
                 policies: count(board.policies.len()),
                 dials: count(board.dials.len()),
                 overrides: board.overrides,
-                silent_ms: now.saturating_sub(last.unwrap_or_default()),
+                // One that only refuses its document reported within the last minute.
+                silent_ms: last.map_or(0, |last| now.saturating_sub(last)),
+                faults: Vec::new(),
                 incomplete: board.incomplete,
             }
         });

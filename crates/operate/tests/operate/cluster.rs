@@ -151,7 +151,7 @@ async fn one_shard_is_away(take_away: impl Fn(&mut Cluster, usize)) {
     for partition in [&near, &far] {
         operate.overrides.set(&over(&here, partition, 3)).await.unwrap();
     }
-    let silent = operate.domains.list(BTreeMap::new()).await.unwrap();
+    let silent = operate.domains.list(&operate.fleet.look().await).await.unwrap();
     assert!(silent.iter().all(|info| info.incomplete.is_none()), "{silent:?}");
 
     take_away(&mut cluster, away);
@@ -222,7 +222,7 @@ async fn one_shard_is_away(take_away: impl Fn(&mut Cluster, usize)) {
     let boards: BTreeMap<_, _> = boards.into_iter().map(|of| (of.domain.clone(), of)).collect();
     assert!(boards.len() == 2 && boards.values().all(|of| names_it(&of.incomplete)), "{boards:?}");
     assert_eq!(boards[&lost].dials[0].fields.quota, Some(7), "as last read");
-    let domains = operate.domains.list(BTreeMap::new()).await.unwrap();
+    let domains = operate.domains.list(&operate.fleet.look().await).await.unwrap();
     assert!(domains.len() == 2 && domains.iter().all(|of| names_it(&of.incomplete)), "{domains:?}");
 
     // A store that has read nothing before.

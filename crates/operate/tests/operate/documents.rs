@@ -8,7 +8,7 @@ use quotagate_operate::Operate;
 use quotagate_operate::api::{Allow, QuotaFrom, Reset, SetOverride};
 use quotagate_operate::watch::CallSight;
 use quotagate_protocol::Reservation;
-use quotagate_protocol::dials::{PartitionEntry, Report};
+use quotagate_protocol::dials::{PartitionEntry, RefusedDocument, Report};
 use quotagate_store::control::{HashName, Upsert};
 use quotagate_store::server::Hooks;
 use quotagate_store::store::{Store, StoreError};
@@ -58,8 +58,7 @@ async fn documents_of_proxies_are_counted_and_compared() {
     let operate = Operate::new(open("memory:").await);
     report_of(&operate, 1, OLD, |_| {}).await;
     let list = async || {
-        let in_force = operate.fleet.look().await.in_force();
-        operate.domains.list(in_force).await.unwrap().remove(0).in_force
+        operate.domains.list(&operate.fleet.look().await).await.unwrap().remove(0).in_force
     };
     let one = list().await;
     assert_eq!((one.proxies, one.documents.len(), one.sentence(DOMAIN)), (1, 1, None));
@@ -83,6 +82,25 @@ async fn documents_of_proxies_are_counted_and_compared() {
         report_of(&operate, 3, digest, |sent| sent.live = true).await;
     }
     assert_eq!(list().await.live, 1, "one proxy, whatever it has");
+}
+
+#[tokio::test]
+async fn domain_whose_proxies_only_refuse_their_document_is_listed() {
+    let operate = Operate::new(open("memory:").await);
+    assert_eq!(operate.directory.domains().await.unwrap(), [""; 0]);
+    report_of(&operate, 1, "", |sent| {
+        sent.policies.clear();
+        let (fault, faults) = ("policies: is required".to_owned(), 2);
+        sent.wrong_document = Some(RefusedDocument { fault, faults, ..RefusedDocument::default() });
+    })
+    .await;
+    let listed = operate.domains.list(&operate.fleet.look().await).await.unwrap().remove(0);
+    assert_eq!((&*listed.domain, listed.policies, listed.silent_ms), (DOMAIN, 0, 0));
+    let [fault] = &listed.faults[..] else { panic!("{listed:?}") };
+    assert!(fault.ends_with("faults: 2, the first: policies: is required"), "{fault}");
+    // It is the only one, so nobody needs to name it.
+    let status = operate.document_status(None).await.unwrap();
+    assert_eq!((&*status.domain, &status.refused), (DOMAIN, &listed.faults));
 }
 
 #[tokio::test]

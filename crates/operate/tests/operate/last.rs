@@ -60,7 +60,7 @@ async fn shows_the_last_window(store: &Arc<dyn Store>, start: u64, ahead: impl F
         (found.usage.policy.as_str(), found.usage.used, found.span),
         ("daily", 4, Some(span))
     );
-    assert_eq!((found.usage.quota, found.usage.quota_from), (Some(9), QuotaFrom::Reservation));
+    assert_eq!((found.usage.quota, found.usage.quota_from), (Some(9), QuotaFrom::Tier));
     assert_eq!((found.usage.reset_ms, found.refused), (0, 0));
     let mut from = None;
     let mut all = std::collections::BTreeMap::new();
@@ -74,7 +74,7 @@ async fn shows_the_last_window(store: &Arc<dyn Store>, start: u64, ahead: impl F
         }
     }
     let expected = [
-        ("jwt.sub=a".to_owned(), (4, Some(9), QuotaFrom::Reservation)),
+        ("jwt.sub=a".to_owned(), (4, Some(9), QuotaFrom::Tier)),
         ("jwt.sub=b".to_owned(), (4, None, QuotaFrom::Unknown)),
     ];
     assert_eq!(all, expected.into());

@@ -84,6 +84,9 @@ async fn list(session: &Session) -> Result<(), Failure> {
         if let Some(sentence) = info.in_force.sentence(&info.domain) {
             session.output.sentence(&format!("{sentence}."))?;
         }
+        for fault in &info.faults {
+            session.output.sentence(&format!("{fault}."))?;
+        }
     }
     whole(incomplete)
 }

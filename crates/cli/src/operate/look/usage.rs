@@ -276,6 +276,8 @@ const fn source(from: QuotaFrom) -> &'static str {
     match from {
         QuotaFrom::Override => "override",
         QuotaFrom::Reservation => "last call",
+        QuotaFrom::Tier => "tier or claim",
+        QuotaFrom::Document => "document",
         QuotaFrom::Dial => "dial",
         QuotaFrom::Policy => "policy",
         QuotaFrom::Unknown => "",

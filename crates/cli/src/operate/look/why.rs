@@ -226,7 +226,11 @@ fn remedies(found: &PartyUsage, session: &Session) -> Vec<String> {
         QuotaFrom::Dial => {
             commands.push(session.command(&[&["dial", "clear", policy], domain].concat()))
         }
-        QuotaFrom::Reservation | QuotaFrom::Policy | QuotaFrom::Unknown => {}
+        QuotaFrom::Reservation
+        | QuotaFrom::Tier
+        | QuotaFrom::Document
+        | QuotaFrom::Policy
+        | QuotaFrom::Unknown => {}
     }
     let release = ["release", partition, "--policy", policy];
     if found.has_unread_slots() {
@@ -271,9 +275,11 @@ fn source(found: &PartyUsage) -> String {
         }
         (QuotaFrom::Override, None) => "The quota is a runtime override.",
         (QuotaFrom::Reservation, _) => {
-            "The last call named this quota: it is the policy's, a tier's, a claim's, or one of its document's \
-             overrides."
+            "The last call named this quota, and the documents of the proxies do not say whose it is: an \
+             override of the document, a tier's, a claim's, or the policy's of an earlier document."
         }
+        (QuotaFrom::Tier, _) => "The quota is a tier's or a claim's (`tiers`, `quota_from`).",
+        (QuotaFrom::Document, _) => "The quota is an override of the document (`overrides`).",
         (QuotaFrom::Dial, _) => "The quota is a dial.",
         (QuotaFrom::Policy, _) => "The quota is the policy's.",
         (QuotaFrom::Unknown, _) => {

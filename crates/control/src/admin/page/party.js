@@ -49,7 +49,7 @@ function whyText(of) {
   const count = of.mode === 'enforce' ? of.refused ?? 0 : of.would_refuse ?? 0;
   const since = count > 0 ? `${atMost(count, of.refused_error ?? 0)} ${word} in 5 min${of.refused_for_ms > 0 ? `, for ${span(of.refused_for_ms)}` : ''}.` : '';
   const verb = !isOver(of) ? 'Lets it pass.' : of.mode !== 'enforce' ? (passes(of) ? 'Would have refused it.' : 'Would refuse it.') : passes(of) ? 'Refused it lately.' : 'Refuses it.';
-  const source = { override: of.pattern ? `The quota is an override of ${plain(of.pattern.partition)}${of.pattern.policy === '*' ? ' in all policies' : ''}.` : 'The quota is an override.', dial: 'The quota is a dial.', policy: 'The quota is the policy’s.', reservation: 'The last call named this quota: the policy’s, a tier’s, a claim’s, or one of its document’s overrides.', unknown: 'A tier, a claim or an override of the document decides the quota, and this store has not seen it.' }[of.quota_from];
+  const source = { override: of.pattern ? `The quota is an override of ${plain(of.pattern.partition)}${of.pattern.policy === '*' ? ' in all policies' : ''}.` : 'The quota is an override.', dial: 'The quota is a dial.', policy: 'The quota is the policy’s.', tier: 'The quota is a tier’s or a claim’s.', document: 'The quota is an override of the document.', reservation: 'The last call named this quota, and the documents of the proxies do not say whose it is.', unknown: 'A tier, a claim or an override of the document decides the quota, and this store has not seen it.' }[of.quota_from];
   return [verb, since, source, holdersText(of), of.gone ? 'No proxy reports this policy any more.' : ''].filter(Boolean).join(' ');
 }
 

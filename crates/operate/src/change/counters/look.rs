@@ -98,7 +98,17 @@ impl Counters {
         let counter = units(&seen);
         let window_of = |of: &PolicyInfo| (of.kind.clone(), of.window_s, of.stagger);
         let same_window = || policy.forms().filter(|other| window_of(other) == window_of(form));
-        let may_vary = same_window().any(|of| of.tiers || of.overrides != DocumentOverrides::None);
+        let has_tiers = same_window().any(|of| of.tiers);
+        let has_overrides = same_window().any(|of| of.overrides != DocumentOverrides::None);
+        let may_vary = has_tiers || has_overrides;
+        // A reservation says that its quota is not the policy's, and the documents say whose it may
+        // be.
+        let named_by_call = |quota| match (seen.own_quota, has_tiers, has_overrides) {
+            (Some(_), true, false) => QuotaFrom::Tier,
+            (Some(_), false, true) => QuotaFrom::Document,
+            (None, ..) if counter.is_some() && quota == form.quota => QuotaFrom::Policy,
+            _ => QuotaFrom::Reservation,
+        };
         let mode = dial.mode_of(partition).unwrap_or(form.mode);
         let usage = |used, (quota, quota_from)| Usage {
             domain: domain.to_owned(),
@@ -115,7 +125,7 @@ impl Counters {
         let Some(over) = over else {
             let Some(used) = counter else { return Ok(CounterLook::Absent) };
             let quota = match seen.own_quota {
-                Some(quota) => (Some(quota), QuotaFrom::Reservation),
+                Some(quota) => (Some(quota), named_by_call(quota)),
                 // Nobody knows what was in force then.
                 None if may_vary || dial.quota.is_some() => (None, QuotaFrom::Unknown),
                 None => (Some(form.quota), QuotaFrom::Policy),
@@ -149,7 +159,7 @@ impl Counters {
         // What holds without a runtime override.
         let (named, named_from) = match (last, dial.quota) {
             (Some(quota), dialed) if dialed == Some(quota) => (Some(quota), QuotaFrom::Dial),
-            (Some(quota), _) => (Some(quota), QuotaFrom::Reservation),
+            (Some(quota), _) => (Some(quota), named_by_call(quota)),
             (None, _) if is_hidden => (None, QuotaFrom::Unknown),
             (None, Some(quota)) => (Some(quota), QuotaFrom::Dial),
             (None, None) if form.tiers || is_disputed() => (None, QuotaFrom::Unknown),

@@ -490,7 +490,17 @@ pub async fn says_where_a_quota_comes_from(store: &Arc<dyn Store>) {
     let dialed = (Some(8), QuotaFrom::Dial);
     assert_eq!(from(NO_CALLS).await, [dialed; 2], "a quota of the document would be kept");
     assert_eq!(from(SeenQuotas(|_| Some(8))).await, [dialed; 2]);
-    assert_eq!(from(SeenQuotas(|_| Some(5))).await, [(Some(5), QuotaFrom::Reservation); 2]);
+    assert_eq!(from(SeenQuotas(|_| Some(5))).await, [(Some(5), QuotaFrom::Policy); 2]);
+    assert_eq!(from(SeenQuotas(|_| Some(6))).await, [(Some(6), QuotaFrom::Reservation); 2]);
+    // The call says that its quota is not the policy's, and the document whose it may be.
+    let own = |name: &str| Reservation {
+        key: format!("from:{name}:{{jwt.sub=a}}").into(),
+        window_s: 3600,
+        own_quota: true,
+        ..take("", 9, 1)
+    };
+    one(&**store, &own("q")).await;
+    assert_eq!(from(NO_CALLS).await, [dialed, (Some(9), QuotaFrom::Document)]);
     let blocked =
         SetOverride { policy: "q".to_owned(), ..over("from", "jwt.sub=b", Allow::Blocked) };
     let remark = operate.overrides.set(&blocked).await.unwrap().remark.unwrap();
