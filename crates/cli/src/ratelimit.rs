@@ -2,6 +2,8 @@
 
 use std::collections::BTreeMap;
 use std::env;
+use std::io::ErrorKind;
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::num::NonZeroU64;
 use std::path::PathBuf;
 use std::str::FromStr;
@@ -17,7 +19,7 @@ use quotagate_ratelimit::serve::{
 };
 use quotagate_ratelimit::settings::{Remark, Settings, StoreText};
 use quotagate_ratelimit::xds;
-use quotagate_store::server::{ListenAddr, Tokens, raise_file_limit};
+use quotagate_store::server::{ListenAddr, Listener, Tokens, raise_file_limit};
 use quotagate_store::tls::{ServerTls, TlsFiles};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::oneshot;
@@ -26,6 +28,8 @@ use tracing::Level;
 use crate::serve::{bind, drain, host, prefix, runtime, signals, store_url, tokens, write_log};
 use crate::values;
 
+/// The port of operators, where commands look for the service.
+const ADMIN_PORT: u16 = 9181;
 /// The part of a quota that a service may admit by itself with `--on-failure local`.
 const LOCAL_SHARE: f64 = 0.1;
 /// How much of its recent traffic a lease holds.
@@ -72,9 +76,9 @@ pub struct RatelimitArgs {
     #[arg(long, value_name = "ADDR")]
     debug: Option<ListenAddr>,
     /// The address for operators: the live page at /, the admin API at /v1/, /healthz, /readyz,
-    /// /metrics
-    #[arg(long, env = "QUOTAGATE_ADMIN", default_value = "127.0.0.1:9181", value_name = "ADDR")]
-    admin: ListenAddr,
+    /// /metrics [default: 127.0.0.1:9181, or any free port if that is taken]
+    #[arg(long, env = "QUOTAGATE_ADMIN", value_name = "ADDR")]
+    admin: Option<ListenAddr>,
     /// A file with bearer tokens for operators, one per line [default: operators need none]
     #[arg(long, env = "QUOTAGATE_ADMIN_TOKEN_FILE", value_name = "FILE")]
     admin_token_file: Option<PathBuf>,
@@ -286,37 +290,53 @@ async fn serve(args: RatelimitArgs, settings: Settings) -> Result<(), String> {
     let protocol = if tls.is_some() { "gRPC over TLS" } else { "gRPC" };
     let mut rules = settings.rules;
     match &mut rules {
-        RuleSource::Folder(folder) => folder.path = args.config.unwrap_or(folder.path.clone()),
+        RuleSource::Folder(folder) => {
+            if let Some(path) = args.config {
+                (folder.path, folder.siblings) = (path, false);
+            }
+        }
         RuleSource::Xds(options) => {
             let checked = options.tls.as_ref().map_or(Ok(()), TlsFiles::check_client);
             checked.map_err(|fault| format!("CONFIG_GRPC_XDS_SERVER_USE_TLS: {fault}"))?;
         }
     }
-    let listeners = Listeners {
-        grpc: bind("--listen", &address(args.listen, &settings.grpc)?)
-            .await?
-            .tls(tls)
-            .age(settings.grpc_age),
-        http: bind("--http", &address(args.http, &settings.http)?).await?,
-        debug: bind("--debug", &address(args.debug, &settings.debug)?).await?,
-        admin: bind("--admin", &args.admin).await?,
-        metrics: match settings.metrics {
-            Some((text, path)) => {
-                Some((bind("PROMETHEUS_ADDR", &address(None, &text)?).await?, path))
-            }
+    let grpc = address(args.listen, &settings.grpc)?;
+    let http = address(args.http, &settings.http)?;
+    let is_debug_given = args.debug.is_some();
+    let debug = address(args.debug, &settings.debug)?;
+    let metrics =
+        settings.metrics.map(|(text, path)| Ok::<_, String>((address(None, &text)?, path)));
+    let metrics = metrics.transpose()?;
+    let admin = bind_admin(args.admin.as_ref()).await?;
+    let (admin_address, source, shown) =
+        (admin.address().clone(), rules.to_string(), url.to_string());
+    let listen = async {
+        let grpc = bind_shared("--listen", &grpc).await?.tls(tls).age(settings.grpc_age);
+        let http = bind_shared("--http", &http).await?;
+        let debug = match bind("--debug", &debug).await {
+            Err(fault) if !is_debug_given => beside(fault),
+            bound => Some(bound?),
+        };
+        let metrics = match metrics {
+            Some((address, path)) => match bind("PROMETHEUS_ADDR", &address).await {
+                Ok(listener) => Some((listener, path)),
+                Err(fault) => beside(fault),
+            },
             None => None,
-        },
+        };
+        let debug_address =
+            debug.as_ref().map_or("nowhere".to_owned(), |of| of.address().to_string());
+        tracing::info!(
+            "listening on {} ({protocol}), {} (HTTP) and {debug_address} (debug), admin on \
+             {admin_address}, rules from {source}, store {shown}",
+            grpc.address(),
+            http.address(),
+        );
+        Ok::<_, String>(Listeners { grpc, http, debug, metrics })
     };
     let hangup = signal(SignalKind::hangup()).map_err(|error| format!("cannot start: {error}"))?;
     let (end, ending) = oneshot::channel();
     let signals = signals(args.drain, end)?;
-    tracing::info!(
-        "listening on {} ({protocol}), {} (HTTP) and {} (debug), admin on {}, rules from {rules}, store {url}",
-        listeners.grpc.address(),
-        listeners.http.address(),
-        listeners.debug.address(),
-        listeners.admin.address(),
-    );
     let store = quotagate_store::open(&url, &args.prefix);
     let files = tokens.iter().cloned().collect();
     let app = App::new(store, None).admin_tokens(tokens).admin_hosts(args.admin_host);
@@ -339,17 +359,75 @@ async fn serve(args: RatelimitArgs, settings: Settings) -> Result<(), String> {
         precisions,
         count_refused: args.count_refused,
     };
-    let (answers, health) = (settings.answers, settings.health);
-    let follows_published = args.published;
-    let options = ServiceOptions { rules, follows_published, counting, answers, health };
-    let server =
-        serve_rate_limits(listeners, options, app, async { ending.await.unwrap_or_default() });
+    let options = ServiceOptions {
+        rules,
+        follows_published: args.published,
+        counting,
+        answers: settings.answers,
+        health: settings.health,
+        waits_for_rules: settings.waits_for_rules,
+    };
+    if let (RuleSource::Xds(_), true) = (&options.rules, options.waits_for_rules) {
+        tracing::info!(
+            "waiting for the first rules from {}, then listening for callers \
+             (FORCE_START_WITHOUT_INITIAL_CONFIG=true: at once), admin on {}",
+            options.rules,
+            admin.address()
+        );
+    }
+    let ended = async { ending.await.unwrap_or_default() };
+    let server = serve_rate_limits(admin, listen, options, app, ended);
     tokio::select! {
-        () = server => tracing::info!("stopped"),
+        served = server => {
+            served?;
+            tracing::info!("stopped");
+        }
         () = tokens::keep_read(files, hangup) => {}
         () = signals => tracing::warn!("stopped at once after a second signal"),
     }
     Ok(())
+}
+
+/// Binds an address that several services of a machine may share, as those of the original do: one
+/// takes over from another without a gap.
+async fn bind_shared(flag: &str, address: &ListenAddr) -> Result<Listener, String> {
+    let cannot = |error| format!("{flag}: cannot listen on {address}: {error}");
+    Listener::bind_shared(address).await.map_err(cannot)
+}
+
+/// Goes on without an address that only operators use, as the original does.
+fn beside<T>(fault: String) -> Option<T> {
+    tracing::warn!("{fault}: the service goes on without it");
+    None
+}
+
+/// Binds the address of operators. Without one, a second service on a machine takes a free port.
+async fn bind_admin(given: Option<&ListenAddr>) -> Result<Listener, String> {
+    if let Some(address) = given {
+        return bind("--admin", address).await;
+    }
+    let mut at = SocketAddr::from((Ipv4Addr::LOCALHOST, ADMIN_PORT));
+    loop {
+        let address = ListenAddr::Tcp(at);
+        match Listener::bind(&address).await {
+            Ok(listener) => {
+                if at.port() != ADMIN_PORT {
+                    tracing::warn!(
+                        "--admin: port {ADMIN_PORT} is taken, so operators are served on {}: choose an \
+                         address for commands to find",
+                        listener.address()
+                    );
+                }
+                return Ok(listener);
+            }
+            Err(error) if error.kind() == ErrorKind::AddrInUse && at.port() != 0 => at.set_port(0),
+            // A machine with IPv6 alone.
+            Err(error) if error.kind() == ErrorKind::AddrNotAvailable && at.is_ipv4() => {
+                at.set_ip(Ipv6Addr::LOCALHOST.into());
+            }
+            Err(error) => return Err(format!("--admin: cannot listen on {address}: {error}")),
+        }
+    }
 }
 
 /// The address of a flag, or else of the variables.

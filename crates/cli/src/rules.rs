@@ -81,6 +81,7 @@ impl RuleSet {
 /// One sentence about what cannot be read.
 pub(crate) fn folder(path: &Path) -> Result<Vec<RuleFile>, String> {
     let folder = RuleFolder {
+        siblings: false,
         path: path.to_owned(),
         ignores_dot_files: false,
         shared: SharedDomains::default(),

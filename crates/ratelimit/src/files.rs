@@ -15,6 +15,10 @@ const MAX_LEVELS: usize = 16;
 pub struct RuleFolder {
     /// Its path. Kubernetes replaces what it links to.
     pub path: PathBuf,
+    /// Whether what stands beside it, and begins with its name and a dot, belongs to it: the
+    /// original reads `config.yaml` and `config.d/x.yaml`, too, unless `RUNTIME_WATCH_ROOT` is
+    /// false. Then the folder itself may be missing.
+    pub siblings: bool,
     /// Whether names that begin with a dot are left out.
     pub ignores_dot_files: bool,
     /// What happens to a domain that several files name.
@@ -64,7 +68,22 @@ impl RuleFolder {
     /// When a folder or file cannot be read.
     pub fn files(&self) -> Result<Vec<RuleFile>, Refused> {
         let mut files = Vec::new();
-        self.collect(&self.path, "", 0, &mut files)?;
+        if let (true, Some(parent), Some(name)) =
+            (self.siblings, self.path.parent(), self.path.file_name())
+        {
+            let begin = format!("{}.", name.to_string_lossy());
+            // A parent that cannot be read is named as the folder itself, below.
+            for entry in std::fs::read_dir(parent).into_iter().flatten().flatten() {
+                let name = entry.file_name().to_string_lossy().into_owned();
+                if name.starts_with(&begin) {
+                    self.collect_one(&entry.path(), name, 0, &mut files)?;
+                }
+            }
+        }
+        match std::fs::metadata(&self.path) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound && !files.is_empty() => {}
+            _ => self.collect(&self.path, "", 0, &mut files)?,
+        }
         files.sort_by(|a: &RuleFile, b| a.name.cmp(&b.name));
         Ok(files)
     }
@@ -88,10 +107,6 @@ impl RuleFolder {
         level: usize,
         files: &mut Vec<RuleFile>,
     ) -> Result<(), Refused> {
-        let refused = |path: &Path| {
-            let path = path.to_owned();
-            move |error| Refused::Folder { path, error }
-        };
         for entry in std::fs::read_dir(folder).map_err(refused(folder))? {
             let entry = entry.map_err(refused(folder))?;
             let name = entry.file_name().to_string_lossy().into_owned();
@@ -99,25 +114,40 @@ impl RuleFolder {
             if name.starts_with("..") || self.ignores_dot_files && name.starts_with('.') {
                 continue;
             }
-            let path = entry.path();
-            let name = format!("{prefix}{name}");
-            // Follows links.
-            let metadata = std::fs::metadata(&path).map_err(refused(&path))?;
-            if metadata.is_dir() {
-                if level < MAX_LEVELS {
-                    self.collect(&path, &format!("{name}/"), level + 1, files)?;
-                }
-            } else if !metadata.is_file() {
-                // Reading a pipe would never end.
-                let error = io::Error::new(io::ErrorKind::InvalidInput, "not a regular file");
-                return Err(refused(&path)(error));
-            } else {
-                let text = std::fs::read(&path).map_err(refused(&path))?;
-                files.push(RuleFile { name, text });
-            }
+            self.collect_one(&entry.path(), format!("{prefix}{name}"), level, files)?;
         }
         Ok(())
     }
+
+    /// Reads a file, or those of an inner folder.
+    fn collect_one(
+        &self,
+        path: &Path,
+        name: String,
+        level: usize,
+        files: &mut Vec<RuleFile>,
+    ) -> Result<(), Refused> {
+        // Follows links.
+        let metadata = std::fs::metadata(path).map_err(refused(path))?;
+        if metadata.is_dir() {
+            if level < MAX_LEVELS {
+                self.collect(path, &format!("{name}/"), level + 1, files)?;
+            }
+        } else if !metadata.is_file() {
+            // Reading a pipe would never end.
+            let error = io::Error::new(io::ErrorKind::InvalidInput, "not a regular file");
+            return Err(refused(path)(error));
+        } else {
+            let text = std::fs::read(path).map_err(refused(path))?;
+            files.push(RuleFile { name, text });
+        }
+        Ok(())
+    }
+}
+
+fn refused(path: &Path) -> impl FnOnce(io::Error) -> Refused {
+    let path = path.to_owned();
+    move |error| Refused::Folder { path, error }
 }
 
 #[cfg(test)]
@@ -126,7 +156,29 @@ mod tests {
 
     fn folder(path: &Path) -> RuleFolder {
         let shared = SharedDomains::Refuse;
-        RuleFolder { path: path.to_owned(), ignores_dot_files: false, shared }
+        let path = path.to_owned();
+        RuleFolder { path, siblings: false, ignores_dot_files: false, shared }
+    }
+
+    #[test]
+    fn files_beside_the_folder_that_begin_like_it_belong_to_it() {
+        let root = tempfile::tempdir().unwrap();
+        let names = |siblings: bool| -> Result<Vec<String>, Refused> {
+            let of = RuleFolder { siblings, ..folder(&root.path().join("config")) };
+            Ok(of.files()?.into_iter().map(|file| file.name).collect())
+        };
+        assert!(names(true).unwrap_err().to_string().contains("/config: "));
+        for file in ["config.yaml", "config.d/x.yaml", "configs/x.yaml", "other.yaml"] {
+            let path = root.path().join(file);
+            std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+            std::fs::write(path, "domain: d\n").unwrap();
+        }
+        assert_eq!(names(true).unwrap(), ["config.d/x.yaml", "config.yaml"]);
+        assert!(names(false).is_err());
+        std::fs::create_dir(root.path().join("config")).unwrap();
+        std::fs::write(root.path().join("config/a.yaml"), "domain: d\n").unwrap();
+        assert_eq!(names(true).unwrap(), ["a.yaml", "config.d/x.yaml", "config.yaml"]);
+        assert_eq!(names(false).unwrap(), ["a.yaml"]);
     }
 
     #[test]

@@ -14,7 +14,7 @@ use hyper::Request;
 use hyper::body::Incoming;
 use quotagate_control::{App, MAX_DOMAINS, RulesSighting, Serving, serve_with};
 use quotagate_store::server::{Connections, Listener, STREAMS, connection_limits};
-use tokio::sync::Notify;
+use tokio::sync::{Notify, oneshot};
 use tower::ServiceExt;
 
 use crate::domain::{CountingOptions, Domain};
@@ -39,16 +39,14 @@ const LAST: Duration = Duration::from_secs(1);
 /// When changed rule files are looked at again.
 const SECOND_LOOK: Duration = Duration::from_millis(50);
 
-/// Where a service listens. Each address is bound.
+/// Where a service listens for callers. Each address is bound.
 pub struct Listeners {
     /// For Envoy.
     pub grpc: Listener,
     /// For `/json` and `/healthcheck`.
     pub http: Listener,
     /// For `/rlconfig`.
-    pub debug: Listener,
-    /// For operators: the live page and the admin API.
-    pub admin: Listener,
+    pub debug: Option<Listener>,
     /// For Prometheus, and the path.
     pub metrics: Option<(Listener, String)>,
 }
@@ -65,6 +63,9 @@ pub struct ServiceOptions {
     pub answers: AnswerOptions,
     /// What a healthy service needs.
     pub health: HealthNeeds,
+    /// Whether it listens for callers only when its source has said its rules, or what is wrong
+    /// with them.
+    pub waits_for_rules: bool,
 }
 
 /// Where rules come from.
@@ -76,15 +77,20 @@ pub enum RuleSource {
     Xds(Box<XdsOptions>),
 }
 
-/// Serves until `shutdown`, which yields how long to drain. `app` has the store, and says who may
-/// operate. Needs a Tokio runtime.
-pub async fn serve(
-    listeners: Listeners,
+/// Serves until `shutdown`, which yields how long to drain. Operators are served on `admin` at
+/// once, and callers where `listen` binds, as soon as there are rules. `app` has the store, and says
+/// who may operate. Needs a Tokio runtime.
+///
+/// # Errors
+/// The error of `listen`.
+pub async fn serve<E>(
+    admin: Listener,
+    listen: impl Future<Output = Result<Listeners, E>>,
     options: ServiceOptions,
     app: App,
     shutdown: impl Future<Output = Duration>,
-) {
-    let Listeners { grpc, http, debug, admin, metrics } = listeners;
+) -> Result<(), E> {
+    let (fail, failed) = oneshot::channel();
     let service = Arc::new(RateLimitService::new(options.answers.clone()));
     let served = Arc::clone(&service);
     let accept = move |serving: Serving| async move {
@@ -92,41 +98,54 @@ pub async fn serve(
         let health = HealthState::new(options.health, store, Arc::clone(&connections));
         let (health, serving) = (Arc::new(health), Arc::new(serving));
         let state = ServiceState { service: Arc::clone(&service), health: Arc::clone(&health) };
-        let calls = {
-            let state = state.clone();
-            let respond = move |request| grpc::respond(state.clone(), request);
-            let connections = &connections;
-            async move {
-                let limit = connection_limits().calls;
-                connections.accept(&grpc, limit, CALL_STREAMS, respond).await
-            }
-        };
         let reading = RuleReading {
             options: &options,
             service: &service,
             health: &health,
             serving: &serving,
             known: Mutex::default(),
+            heard: Notify::new(),
             taken: Notify::new(),
+            looked: Notify::new(),
         };
-        let scrapes = async {
-            let Some((listener, path)) = metrics else { return };
-            let (serving, of_original) = (Arc::clone(&serving), Arc::clone(&service));
-            let text = async move || {
-                let text = serving.metrics() + &of_original.metrics.text();
-                ([(CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8")], text)
+        let callers = async {
+            reading.first().await;
+            let Listeners { grpc, http, debug, metrics } = match listen.await {
+                Ok(listeners) => listeners,
+                Err(error) => {
+                    // The receiver exists until this ends.
+                    let _ = fail.send(error);
+                    return;
+                }
             };
-            accept_http(&connections, &listener, Router::new().route(&path, get(text))).await;
+            let calls = {
+                let state = state.clone();
+                let respond = move |request| grpc::respond(state.clone(), request);
+                let limit = connection_limits().calls;
+                connections.accept(&grpc, limit, CALL_STREAMS, respond)
+            };
+            let scrapes = async {
+                let Some((listener, path)) = &metrics else { return };
+                let (serving, of_original) = (Arc::clone(&serving), Arc::clone(&service));
+                let text = async move || {
+                    let text = serving.metrics() + &of_original.metrics.text();
+                    ([(CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8")], text)
+                };
+                accept_http(&connections, listener, Router::new().route(path, get(text))).await;
+            };
+            let debugging = async {
+                let Some(listener) = &debug else { return };
+                accept_http(&connections, listener, debug_router(state.clone())).await;
+            };
+            let http = accept_http(&connections, &http, router(state.clone()));
+            tokio::join!(calls, http, debugging, scrapes);
         };
-        tokio::join!(
-            calls,
-            accept_http(&connections, &http, router(state.clone())),
-            accept_http(&connections, &debug, debug_router(state)),
-            scrapes,
-            reading.keep_read(),
-        );
+        tokio::join!(callers, reading.keep_read());
     };
-    serve_with(admin, app.rules(read_published), accept, shutdown).await;
+    tokio::select! {
+        () = serve_with(admin, app.rules(read_published), accept, shutdown) => {}
+        Ok(error) = failed => return Err(error),
+    }
     // What the last calls have refunded, and the hits that they owe.
     if tokio::time::timeout(LAST, served.settle()).await.is_err() {
         tracing::warn!(
@@ -134,6 +153,7 @@ pub async fn serve(
              or later refunds may free what nobody took"
         );
     }
+    Ok(())
 }
 
 async fn accept_http(connections: &Connections, listener: &Listener, router: Router) {
@@ -177,8 +197,12 @@ struct RuleReading<'s> {
     health: &'s HealthState,
     serving: &'s Serving,
     known: Mutex<KnownRules>,
+    /// Notified when the source has said rules, or what is wrong with them.
+    heard: Notify,
     /// Notified when the source has new rules.
     taken: Notify,
+    /// Notified after a look at what is published.
+    looked: Notify,
 }
 
 #[derive(Default)]
@@ -233,6 +257,19 @@ impl KnownRules {
 }
 
 impl RuleReading<'_> {
+    /// Waits for the first word of the source, if the service does, and then for the first look at
+    /// what is published. Redis may be away, so the service does not wait long for that.
+    async fn first(&self) {
+        if !self.options.waits_for_rules {
+            return;
+        }
+        self.heard.notified().await;
+        if self.options.follows_published {
+            // The next look comes within that time in any case.
+            let _ = tokio::time::timeout(LOOK, self.looked.notified()).await;
+        }
+    }
+
     /// Never returns.
     async fn keep_read(&self) {
         let own = async {
@@ -261,6 +298,9 @@ impl RuleReading<'_> {
             }
             // Also what could not be put in force.
             self.show(&self.known());
+            if !self.known().own.is_empty() {
+                self.looked.notify_one();
+            }
             // Rules of the source may name further domains.
             let _ = tokio::time::timeout(LOOK, self.taken.notified()).await;
         }
@@ -309,6 +349,7 @@ impl RuleReading<'_> {
 
     /// Takes rules of the source, or says once why that cannot be.
     fn take(&self, read: Result<RulesByDomain, Vec<String>>) {
+        self.heard.notify_one();
         let mut known = self.known();
         match read {
             Ok(rules) => {

@@ -54,6 +54,8 @@ pub struct Settings {
     pub rules: RuleSource,
     /// What a healthy service needs.
     pub health: HealthNeeds,
+    /// Whether it listens only when its source has said its rules.
+    pub waits_for_rules: bool,
     /// What answers contain.
     pub answers: AnswerOptions,
     /// The URL of the store; `None` if no variable of Redis is set.
@@ -133,10 +135,14 @@ impl Settings {
         let folder = || {
             let part = |name, default| reader.text(name, default);
             let root = PathBuf::from(part("RUNTIME_ROOT", "/srv/runtime_data/current"));
-            let sub = part("RUNTIME_SUBDIRECTORY", "");
-            root.join(sub).join(part("RUNTIME_APPDIRECTORY", "config"))
+            // Go joins an absolute path like another one.
+            let below = |text: &'_ str| text.trim_start_matches('/').to_owned();
+            let app = part("RUNTIME_APPDIRECTORY", "config");
+            root.join(below(part("RUNTIME_SUBDIRECTORY", ""))).join(below(app))
         };
         let path = folder();
+        let siblings =
+            reader.given("RUNTIME_WATCH_ROOT").is_none() || reader.boolean("RUNTIME_WATCH_ROOT");
         let shared = match reader.boolean("MERGE_DOMAIN_CONFIG") {
             true => SharedDomains::Merge,
             false => SharedDomains::Refuse,
@@ -169,7 +175,10 @@ impl Settings {
             grace: reader.duration("GRPC_MAX_CONNECTION_AGE_GRACE", AGE.grace),
         };
         let xds = xds::options(reader, shared);
+        let store = redis::store(reader);
         let starts_empty = reader.boolean("FORCE_START_WITHOUT_INITIAL_CONFIG");
+        let config_types = [("FILE", false), ("GRPC_XDS_SOTW", true)];
+        let follows_server = reader.one_of("CONFIG_TYPE", &config_types);
         Self {
             grpc,
             grpc_tls,
@@ -178,15 +187,16 @@ impl Settings {
             debug: reader.address("DEBUG_HOST", "DEBUG_PORT", 6070),
             metrics: reader.boolean("USE_PROMETHEUS").then(|| {
                 let address = reader.text("PROMETHEUS_ADDR", ":9090");
-                let host = if address.starts_with(':') { "0.0.0.0" } else { "" };
                 let path = reader.text("PROMETHEUS_PATH", "/metrics");
                 if !path.starts_with('/') {
                     reader.fault("PROMETHEUS_PATH", "must begin with /, such as /metrics");
                 }
-                (format!("{host}{address}"), path.to_owned())
+                (address.to_owned(), path.to_owned())
             }),
-            rules: match reader.one_of("CONFIG_TYPE", &[("FILE", false), ("GRPC_XDS_SOTW", true)]) {
-                false => RuleSource::Folder(RuleFolder { path, ignores_dot_files, shared }),
+            rules: match follows_server {
+                false => {
+                    RuleSource::Folder(RuleFolder { path, siblings, ignores_dot_files, shared })
+                }
                 true => RuleSource::Xds(Box::new(xds)),
             },
             health: HealthNeeds {
@@ -196,6 +206,8 @@ impl Settings {
                     None => !starts_empty,
                 },
             },
+            // Files are there, so waiting for them takes a moment.
+            waits_for_rules: !follows_server || !starts_empty,
             answers: AnswerOptions {
                 headers: reader.boolean("LIMIT_RESPONSE_HEADERS_ENABLED").then(|| HeaderNames {
                     limit: reader.text("LIMIT_LIMIT_HEADER", "RateLimit-Limit").to_owned(),
@@ -209,10 +221,8 @@ impl Settings {
                 quota_mode: reader.boolean("QUOTA_MODE"),
                 near_limit: reader.number("NEAR_LIMIT_RATIO", NEAR_LIMIT, 0.0..=1.0),
             },
-            store: redis::store(reader),
-            sentinel_login: reader
-                .given("REDIS_SENTINEL_AUTH")
-                .map(|text| StoreText(text.to_owned())),
+            store: store.url,
+            sentinel_login: store.sentinel_login,
             log_format: reader
                 .one_of("LOG_FORMAT", &[("text", LogFormat::Text), ("json", LogFormat::Json)]),
             log: reader.one_of(

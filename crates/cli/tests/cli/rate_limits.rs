@@ -5,6 +5,7 @@ mod borders;
 mod hostile;
 mod outages;
 mod published;
+mod starting;
 
 use std::time::Duration;
 

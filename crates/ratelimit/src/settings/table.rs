@@ -111,10 +111,7 @@ pub(super) const VARIABLES: &[Variable] = &[
     read("RUNTIME_SUBDIRECTORY"),
     read("RUNTIME_APPDIRECTORY"),
     read("RUNTIME_IGNOREDOTFILES"),
-    ignored(
-        "RUNTIME_WATCH_ROOT",
-        "has no effect: every change of a rule file is seen, and every swap of a link",
-    ),
+    read("RUNTIME_WATCH_ROOT"),
     ignored(
         "EXPIRATION_JITTER_MAX_SECONDS",
         "has no effect: counters expire with their windows, and cause no load then",

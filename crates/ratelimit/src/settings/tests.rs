@@ -41,6 +41,24 @@ fn variables_of_redis_become_a_store_url() {
         (&[("REDIS_URL", "r:1"), ("REDIS_AUTH", "secret")], "redis://:secret@r:1"),
         (&[("REDIS_URL", "redis://u:p@r:1")], "redis://u:p@r:1"),
         (&[("REDIS_URL", "a:1,b:2"), ("REDIS_TYPE", "CLUSTER")], "redis-cluster://a:1,b:2"),
+        (&[("REDIS_URL", "redis://r:1/3")], "redis://r:1/3"),
+        (&[("REDIS_URL", "redis://r:1?db=3")], "redis://r:1/3"),
+        (&[("REDIS_URL", "redis://r:1/?username=u&password=p%40s&db=2")], "redis://u:p%40s@r:1/2"),
+        (&[("REDIS_URL", "redis://u:p%40s@r:1/1?password=other&db=2")], "redis://u:p%40s@r:1/1"),
+        (&[("REDIS_URL", "redis://:p@r:1"), ("REDIS_AUTH", "secret")], "redis://:secret@r:1"),
+        (&[("REDIS_URL", "redis://:1")], "redis://127.0.0.1:1"),
+        (&[("REDIS_URL", " r:1, ")], "redis://r:1"),
+        (
+            &[
+                ("REDIS_URL", "redis://:p@a:1, redis://b:2 ,rediss://c:3/0,"),
+                ("REDIS_TYPE", "cluster"),
+            ],
+            "rediss-cluster://:p@a:1,b:2,c:3",
+        ),
+        (
+            &[("REDIS_URL", "main,redis://u:p@s1:1,redis://s2:2"), ("REDIS_TYPE", "SENTINEL")],
+            "redis-sentinel://s1:1,s2:2/main",
+        ),
         (
             &[("REDIS_URL", "main,s1:1,s2:2"), ("REDIS_TYPE", "SENTINEL")],
             "redis-sentinel://s1:1,s2:2/main",
@@ -63,6 +81,54 @@ fn variables_of_redis_become_a_store_url() {
         assert_eq!(found, url);
         let parsed: Result<quotagate_store::url::StoreUrl, _> = found.parse();
         assert!(parsed.is_ok(), "{found}");
+    }
+}
+
+#[test]
+fn logins_in_urls_of_sentinels_are_theirs() {
+    for (auth, url, expected) in [
+        ("", "main,redis://s1", None),
+        ("", "main,redis://u:p%3A@s1,redis://x:y@s2", Some("u:p:")),
+        ("", "main,redis://s1?password=p", Some("p")),
+        ("me:secret", "main,redis://u:p@s1", Some("me:secret")),
+    ] {
+        let variables =
+            [("REDIS_TYPE", "sentinel"), ("REDIS_URL", url), ("REDIS_SENTINEL_AUTH", auth)];
+        let found = settings(&variables).sentinel_login.map(|StoreText(text)| text);
+        assert_eq!(found.as_deref(), expected, "{url}");
+    }
+}
+
+#[test]
+fn folder_is_joined_as_go_joins() {
+    for (root, sub, app, expected) in [
+        ("", "", "", "/srv/runtime_data/current/config"),
+        ("/r", "/s", "", "/r/s/config"),
+        ("/r/", "s/", "/etc/config", "/r/s/etc/config"),
+        ("/r", "s", "//a/b", "/r/s/a/b"),
+    ] {
+        let variables =
+            [("RUNTIME_ROOT", root), ("RUNTIME_SUBDIRECTORY", sub), ("RUNTIME_APPDIRECTORY", app)];
+        let RuleSource::Folder(folder) = settings(&variables).rules else { panic!() };
+        assert_eq!(folder.path, PathBuf::from(expected));
+        assert!(folder.siblings);
+    }
+    for (watch, siblings) in [("true", true), ("0", false)] {
+        let RuleSource::Folder(folder) = settings(&[("RUNTIME_WATCH_ROOT", watch)]).rules else {
+            panic!()
+        };
+        assert_eq!(folder.siblings, siblings, "{watch}");
+    }
+}
+
+#[test]
+fn service_waits_for_rules_unless_it_is_forced_to_start_without_those_of_a_server() {
+    let (server, force) =
+        (("CONFIG_TYPE", "GRPC_XDS_SOTW"), ("FORCE_START_WITHOUT_INITIAL_CONFIG", "true"));
+    for (variables, waits) in
+        [(&[][..], true), (&[force], true), (&[server], true), (&[server, force], false)]
+    {
+        assert_eq!(settings(variables).waits_for_rules, waits, "{variables:?}");
     }
 }
 

@@ -92,3 +92,21 @@ async fn connection_is_asked_to_close_at_its_longest_age() {
     until("the end of the connection", async || !client.is_open().await).await;
     assert!(service.connect().await.is_open().await);
 }
+
+#[tokio::test]
+async fn first_call_is_answered_by_the_rules() {
+    let text =
+        "domain: d\ndescriptors: [{key: k, rate_limit: {unit: year, requests_per_unit: 5}}]\n";
+    let (start, _folder) = Start::with_file(text);
+    let service = start.run().await;
+    assert_eq!(service.connect().await.limit().await, Some(5));
+
+    let server = XdsServer::start(0, None).unwrap();
+    let service = Start { waits_for_rules: true, ..Start::with_server(&server) }.run().await;
+    let mut client = service.connect().await;
+    let first = tokio::spawn(async move { client.limit().await });
+    until("the stream", async || server.streams() == 1).await;
+    assert!(!first.is_finished());
+    server.send("1", &[rules(7)]);
+    assert_eq!(first.await.unwrap(), Some(7));
+}

@@ -3,6 +3,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use quotagate_ratelimit::files::RuleFolder;
+use quotagate_ratelimit::rules::SharedDomains;
+use quotagate_ratelimit::serve::RuleSource;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
@@ -60,6 +63,18 @@ async fn published_rules_replace_those_of_the_folder_until_they_are_withdrawn() 
     until("the first published rules", async || client.limit().await == Some(3)).await;
     withdraw(&service).await;
     until("the rules of the folder", async || client.limit().await == Some(7)).await;
+}
+
+#[tokio::test]
+async fn service_that_starts_answers_by_what_is_published() {
+    let (service, _client, folder) = follower(5).await;
+    publish(&service, &rule_file(&rules(3))).await;
+    let path = folder.path().to_owned();
+    let shared = SharedDomains::Refuse;
+    let rules = RuleFolder { path, siblings: false, ignores_dot_files: false, shared };
+    let start = Start { follows_published: true, ..Start::new(RuleSource::Folder(rules)) };
+    let next = Start { store: Arc::clone(&service.store), ..start }.run().await;
+    assert_eq!(next.connect().await.limit().await, Some(3));
 }
 
 #[tokio::test]

@@ -1,5 +1,6 @@
 //! A service with its listeners, and calls over gRPC.
 
+use std::convert::Infallible;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
@@ -69,6 +70,7 @@ pub struct Start {
     pub tls: Option<TlsFiles>,
     pub age: Option<ConnectionAge>,
     pub health: HealthNeeds,
+    pub waits_for_rules: bool,
     pub store: Arc<dyn Store>,
     pub counting: CountingOptions,
 }
@@ -78,6 +80,7 @@ pub struct Running {
     grpc: SocketAddr,
     http: SocketAddr,
     admin: SocketAddr,
+    pub store: Arc<dyn Store>,
     pub stop: Option<oneshot::Sender<Duration>>,
     pub task: JoinHandle<()>,
 }
@@ -89,6 +92,7 @@ impl Start {
     pub fn new(rules: RuleSource) -> Self {
         let health = HealthNeeds { rules: true, store: true };
         Self {
+            waits_for_rules: matches!(rules, RuleSource::Folder(_)),
             rules,
             follows_published: false,
             tls: None,
@@ -105,7 +109,7 @@ impl Start {
         std::fs::write(folder.path().join("rules.yaml"), text).unwrap();
         let path = folder.path().to_owned();
         let shared = SharedDomains::Refuse;
-        let rules = RuleFolder { path, ignores_dot_files: false, shared };
+        let rules = RuleFolder { path, siblings: false, ignores_dot_files: false, shared };
         (Self::new(RuleSource::Folder(rules)), folder)
     }
 
@@ -125,8 +129,9 @@ impl Start {
             ListenAddr::Unix(_) => unreachable!(),
         };
         let addresses = (address(&grpc), address(&http), address(&admin));
-        let listeners = Listeners { grpc, http, debug, admin, metrics: None };
+        let listeners = Listeners { grpc, http, debug: Some(debug), metrics: None };
         let options = ServiceOptions {
+            waits_for_rules: self.waits_for_rules,
             rules: self.rules,
             follows_published: self.follows_published,
             counting: self.counting,
@@ -135,9 +140,14 @@ impl Start {
         };
         let (stop, stopped) = oneshot::channel();
         let shutdown = async { stopped.await.unwrap_or_default() };
-        let task = tokio::spawn(serve(listeners, options, App::new(self.store, None), shutdown));
+        let store = Arc::clone(&self.store);
+        let (app, listen) = (App::new(self.store, None), async { Ok::<_, Infallible>(listeners) });
+        let served = serve(admin, listen, options, app, shutdown);
+        let task = tokio::spawn(async move {
+            let Ok(()) = served.await;
+        });
         let (grpc, http, admin) = addresses;
-        Running { grpc, http, admin, stop: Some(stop), task }
+        Running { grpc, http, admin, store, stop: Some(stop), task }
     }
 }
 
