@@ -162,5 +162,6 @@ pub fn inject_into(
     let samples = load.end()?;
     let (stuck, reloads) = (rig.stuck()?, rig.stat(RELOADS)?);
     let counts = audit::counts(rig, &samples, setup.endless())?;
-    Ok(Findings { samples, rounds, footprints, counts, stuck, reloads, notes })
+    let connections = setup.traffic.connections.into();
+    Ok(Findings { samples, rounds, footprints, connections, counts, stuck, reloads, notes })
 }

@@ -28,6 +28,8 @@ pub struct Findings {
     pub rounds: Vec<Round>,
     /// The footprint before the first round and after each.
     pub footprints: Vec<Footprint>,
+    /// Connections of the load.
+    pub connections: u64,
     /// What was admitted and counted.
     pub counts: Counts,
     /// Requests and calls still under way at the end.

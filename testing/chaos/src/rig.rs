@@ -25,6 +25,8 @@ const ENVOYS: usize = 2;
 /// The time that refunds of unspent units may be under way.
 const SETTLED: Duration = Duration::from_millis(300);
 const SETTLES: Duration = Duration::from_secs(10);
+/// The longest that a machine under load may take to close the connections of clients that left.
+const GONE: Duration = Duration::from_secs(60);
 /// Lets the nodes of a cluster go on without a part of it.
 const UNCOVERED: &[&str] =
     &["--cluster-require-full-coverage", "no", "--cluster-replica-no-failover", "yes"];
@@ -313,6 +315,17 @@ impl Rig {
             Backend::Cluster(cluster) => Ok(cluster),
             Backend::Redis(_) => bail!("there is no cluster"),
         }
+    }
+
+    /// What Envoys and stores hold once the proxies have no client any more. Until then, a busy
+    /// machine still closes connections of clients that have left.
+    ///
+    /// # Errors
+    /// When an admin interface does not answer, or a client stays.
+    pub fn footprint_at_rest(&self) -> Result<Footprint> {
+        let clients = || self.stat("^http.ingress.downstream_cx_active$");
+        wait::until_true("clients to be gone", GONE, || Ok(clients()? == 0))?;
+        Ok(self.footprint())
     }
 
     /// What Envoys and stores hold now.

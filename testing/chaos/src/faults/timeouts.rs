@@ -41,8 +41,15 @@ fn busy(plan: &Plan, kind: Kind) -> Result<Findings> {
     // Two equal rounds, so that growth shows between them.
     for _ in 0..2 {
         samples.extend(load::burst(&rig.ports(), CONNECTIONS, plan.burst / 2, kind)?);
-        footprints.push(rig.footprint());
+        footprints.push(rig.footprint_at_rest()?);
     }
     let (stuck, counts) = (rig.stuck()?, audit::counts(&rig, &samples, kind)?);
-    Ok(Findings { samples, footprints, counts, stuck, ..Findings::default() })
+    Ok(Findings {
+        samples,
+        footprints,
+        counts,
+        stuck,
+        connections: CONNECTIONS as u64,
+        ..Findings::default()
+    })
 }
