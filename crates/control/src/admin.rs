@@ -1,5 +1,5 @@
-//! The admin address. Health, metrics and the live page are open to everyone who reaches it. The
-//! paths of operators, under `/v1/`, are guarded.
+//! The admin address. Health, metrics and the live page are open to everyone who reaches it by one
+//! of its names. The paths of operators, under `/v1/`, are guarded.
 
 mod error;
 pub mod events;
@@ -14,13 +14,13 @@ use std::sync::Arc;
 use axum::extract::{RawQuery, Request, State};
 use axum::http::header::{ALLOW, CACHE_CONTROL, CONTENT_TYPE, HeaderValue, X_CONTENT_TYPE_OPTIONS};
 use axum::http::{HeaderMap, Method, StatusCode};
-use axum::middleware::{Next, from_fn_with_state};
+use axum::middleware::{Next, from_fn, from_fn_with_state};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use axum::{Json, Router};
-use hyper::body::Incoming;
 use quotagate_protocol::RESERVE_PATH;
 use quotagate_protocol::dials::{DOCUMENT_PATH, TELEMETRY_PATH};
+use quotagate_store::server::{Arriving, ListenAddr};
 use serde::Serialize;
 use serde_json::Value;
 use tower::ServiceExt;
@@ -28,7 +28,7 @@ use tower_http::set_header::SetResponseHeaderLayer;
 
 pub use self::error::Refusal;
 use self::error::RefusedTry;
-use self::guard::{Guard, Reach};
+use self::guard::{Guard, HostNames, Reach};
 use self::operator::Access;
 use crate::audit::{AuditLine, Outcome};
 use crate::control::Control;
@@ -39,7 +39,7 @@ use quotagate_operate::clean_text;
 /// What the audit log says of a change of a partition that is wrong.
 const WRONG_CHANGE: &str = "the change is wrong, or there is nothing to change";
 
-/// What every request under `/v1/` passes.
+/// What every request passes: all that [`Guard`] checks under `/v1/`, and the host elsewhere.
 struct Admission {
     control: Arc<Control>,
     guard: Guard,
@@ -63,8 +63,22 @@ pub fn router(control: Arc<Control>, guard: Guard, reach: Reach) -> Router {
         .with_state(control)
 }
 
+/// Serves `router` only to requests that name this address, or one of these hosts.
+pub fn by_own_hosts(router: Router, hosts: HostNames, address: &ListenAddr) -> Router {
+    let reach = Reach::of(address);
+    router.layer(from_fn(move |request: Request, next: Next| {
+        let checked = hosts.check(&request, reach);
+        async move {
+            match checked {
+                Ok(()) => next.run(request).await,
+                Err(refusal) => refusal.into_response(),
+            }
+        }
+    }))
+}
+
 /// Answers a request with `router`.
-pub async fn respond(router: Router, request: Request<Incoming>) -> Response {
+pub async fn respond(router: Router, request: axum::http::Request<Arriving>) -> Response {
     // A router never fails.
     let Ok(response) = router.oneshot(request).await;
     match response.headers().get(ALLOW).and_then(|methods| methods.to_str().ok()) {
@@ -88,7 +102,14 @@ async fn admit(
             return Refusal::AdminAddress.into_response();
         }
         path if path.starts_with(api::ROOT) => {}
-        _ => return next.run(request).await,
+        // It says nothing, and whoever balances load may name any host.
+        "/healthz" => return next.run(request).await,
+        _ => {
+            return match guard.hosts.check(&request, *reach) {
+                Ok(()) => next.run(request).await,
+                Err(refusal) => refusal.into_response(),
+            };
+        }
     }
     let reads = matches!(*request.method(), Method::GET | Method::HEAD);
     let mut attempt = Access::new(&request);

@@ -12,7 +12,7 @@ mod listeners;
 mod metrics;
 mod serve;
 
-pub use self::admin::guard::TrustedProxy;
+pub use self::admin::guard::{TrustedProxy, is_json};
 pub use self::audit::AuditLog;
 pub use self::folder::{DocumentFolder, FileDocument, ReadDocuments};
 pub use self::serve::{App, Serving, serve, serve_with};

@@ -4,18 +4,19 @@ use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
+use axum::Router;
 use quotagate_operate::api::DocumentText;
 use quotagate_operate::watch::RulesSighting;
 use quotagate_operate::{Fault, PublishedRules, ReadRules};
 use quotagate_protocol::dials::DocumentVersion;
 use quotagate_store::server::{
-    CallEndpoint, Connections, Hooks, Listener, STREAMS, Tokens, connection_limits,
+    CallEndpoint, Connections, Hooks, ListenAddr, Listener, STREAMS, Tokens, connection_limits,
 };
 use quotagate_store::store::Store;
 use serde_json::Value;
 use tokio_util::task::AbortOnDropHandle;
 
-use crate::admin::guard::{Guard, Reach, TrustedProxy};
+use crate::admin::guard::{Guard, HostNames, Reach, TrustedProxy};
 use crate::admin::{self, events};
 use crate::audit::AuditLog;
 use crate::control::Control;
@@ -62,7 +63,7 @@ impl App {
     /// `localhost`.
     #[must_use]
     pub fn admin_hosts(mut self, hosts: Vec<String>) -> Self {
-        self.guard.hosts = hosts;
+        self.guard.hosts = HostNames(hosts);
         self
     }
 
@@ -152,10 +153,18 @@ pub struct Serving {
     pub store: Arc<dyn Store>,
     /// Connections that the shutdown ends.
     pub connections: Arc<Connections>,
+    /// The names by which web pages of this server may reach it.
+    hosts: HostNames,
     control: Arc<Control>,
 }
 
 impl Serving {
+    /// Serves `router` on this address only to requests that name it as operators do: by its IP
+    /// address, as `localhost`, or by a name of [`App::admin_hosts`].
+    pub fn by_own_hosts(&self, router: Router, address: &ListenAddr) -> Router {
+        admin::by_own_hosts(router, self.hosts.clone(), address)
+    }
+
     /// The server's metrics, in the text format that every scraper reads.
     pub fn metrics(&self) -> String {
         let Control { store, operate, metrics, .. } = &*self.control;
@@ -223,9 +232,11 @@ pub async fn serve_with<F: Future<Output = ()>>(
     if !guard.serves(reach) {
         tracing::warn!("{}", admin::Refusal::Open);
     }
+    let hosts = guard.hosts.clone();
     let router = admin::router(Arc::clone(&control), guard, reach);
-    let callers =
-        accept(Serving { endpoint, store, connections: Arc::clone(&connections), control });
+    let serving =
+        Serving { endpoint, store, connections: Arc::clone(&connections), hosts, control };
+    let callers = accept(serving);
     let operators = Arc::clone(&connections);
     let accepting = async move {
         let respond = move |request| admin::respond(router.clone(), request);

@@ -5,21 +5,21 @@ use std::marker::PhantomData;
 use bytes::{BufMut, Bytes, BytesMut};
 use futures_util::future::{BoxFuture, FutureExt};
 use http_body_util::{BodyExt, Full};
-use hyper::body::Incoming;
 use hyper::header::{CONTENT_TYPE, HeaderMap, HeaderValue};
 use hyper::{Method, Request, Response, StatusCode};
 use prost::Message;
-use quotagate_store::server::{MAX_ARRIVAL, Refusal};
+use quotagate_store::server::{Arriving, MAX_ARRIVAL, Refusal, receive};
 use tokio::time::timeout;
 use tonic::body::Body;
 use tonic::codec::{Codec, DecodeBuf, Decoder, EncodeBuf, Encoder};
 use tonic::server::Grpc;
 use tonic::{Code, Status};
 
-use crate::body::{MAX_MESSAGE, receive};
 use crate::health::grpc::{CHECK, HealthMethod, WATCH};
 use crate::http::ServiceState;
-use crate::messages::{RateLimitRequest, RateLimitResponse, SHOULD_RATE_LIMIT};
+use crate::messages::{
+    MAX_MESSAGE, RateLimitRequest, RateLimitResponse, SHOULD_RATE_LIMIT, check_counts,
+};
 use crate::service::RateLimitService;
 
 /// The bytes before a message: whether it is compressed, and its length.
@@ -34,7 +34,7 @@ const MAX_HEALTH_MESSAGE: usize = 1024;
 /// The future is large, and a server moves it several times before it runs, so it is in a box.
 pub fn respond(
     state: ServiceState,
-    request: Request<Incoming>,
+    request: Request<Arriving>,
 ) -> BoxFuture<'static, Response<Body>> {
     async move {
         let ServiceState { service, health } = state;
@@ -60,7 +60,7 @@ async fn in_time(response: impl Future<Output = Response<Body>>) -> Response<Bod
 /// The only method of the rate limit service.
 async fn should_rate_limit(
     service: &RateLimitService,
-    request: Request<Incoming>,
+    request: Request<Arriving>,
 ) -> Response<Body> {
     let content_type = request.headers().get(CONTENT_TYPE).map(HeaderValue::as_bytes);
     if request.method() != Method::POST
@@ -78,7 +78,7 @@ async fn should_rate_limit(
 
 async fn answer(
     service: &RateLimitService,
-    request: Request<Incoming>,
+    request: Request<Arriving>,
 ) -> Result<RateLimitResponse, Status> {
     let encoding = request.headers().get("grpc-encoding").map(HeaderValue::as_bytes);
     if !matches!(encoding, None | Some(b"identity")) {
@@ -93,10 +93,13 @@ async fn answer(
                 other => Status::internal(other.to_string()),
             },
         )?;
-    let request = RateLimitRequest::decode(message(body)?);
-    let request = request.map_err(|error| Status::internal(error.to_string()))?;
     // The code that the original service answers with.
     let status = |error| Status::new(Code::Unknown, format!("{error}"));
+    let message = message(body)?;
+    // Before it is decoded, because an empty descriptor is two bytes of the message.
+    check_counts(&message).map_err(|fault| status(service.refuse(fault)))?;
+    let request = RateLimitRequest::decode(message);
+    let request = request.map_err(|error| Status::internal(error.to_string()))?;
     service.should_rate_limit(&request).await.map_err(status)
 }
 

@@ -5,15 +5,16 @@ use std::sync::Arc;
 use axum::Router;
 use axum::body::Body;
 use axum::extract::State;
-use axum::http::StatusCode;
-use axum::http::header::CONTENT_TYPE;
+use axum::http::header::{CONTENT_TYPE, ORIGIN};
+use axum::http::{HeaderMap, StatusCode};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{any, get};
+use quotagate_control::is_json;
+use quotagate_store::server::receive;
 
-use crate::body::{MAX_MESSAGE, receive};
 use crate::health::HealthState;
 use crate::json;
-use crate::messages::Code;
+use crate::messages::{Code, MAX_MESSAGE};
 use crate::rules::{Rule, RuleLimit};
 use crate::service::{Domains, RateLimitService};
 
@@ -43,8 +44,18 @@ pub fn debug_router(state: ServiceState) -> Router {
         .with_state(state)
 }
 
-async fn rate_limit(State(state): State<ServiceState>, body: Body) -> Response {
+async fn rate_limit(State(state): State<ServiceState>, headers: HeaderMap, body: Body) -> Response {
     let bad = |text: String| (StatusCode::BAD_REQUEST, format!("{text}\n")).into_response();
+    // A browser that can reach this port may show any page.
+    if headers.contains_key(ORIGIN) || headers.contains_key("sec-fetch-site") {
+        let text = "calls do not come from web pages: send neither Origin nor Sec-Fetch-Site\n";
+        return (StatusCode::FORBIDDEN, text).into_response();
+    }
+    if !is_json(&headers) {
+        let text = "a call needs Content-Type: application/json\n";
+        return (StatusCode::UNSUPPORTED_MEDIA_TYPE, text).into_response();
+    }
+    drop(headers);
     let body = match receive(body, MAX_MESSAGE).await {
         Ok(body) => body,
         Err(refusal) => return (refusal.status(), format!("{refusal}\n")).into_response(),

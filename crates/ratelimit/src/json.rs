@@ -1,17 +1,24 @@
 //! The messages as JSON, in the mapping of Protocol Buffers.
 
+use std::fmt::{self, Formatter};
+use std::marker::PhantomData;
+use std::num::TryFromIntError;
+
 use prost_types::value::Kind;
 use prost_types::{Struct, Value as ProtoValue};
+use serde::de::{Error, SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer};
 use serde_json::{Map, Value, json};
 
 use crate::messages::{
-    Code, Descriptor, DescriptorEntry, DescriptorStatus, RateLimitRequest, RateLimitResponse,
-    RequestLimit, Unit,
+    Code, Descriptor, DescriptorEntry, DescriptorStatus, MAX_DESCRIPTORS, MAX_ENTRIES,
+    RateLimitRequest, RateLimitResponse, RequestLimit, Unit,
 };
 
 /// Below 2^53, a number of a message holds every whole number.
 const EXACT: f64 = 9_007_199_254_740_992.0;
+/// What is wrong with a number.
+const OUT_OF_RANGE: &str = "must be a whole number within its type";
 
 #[derive(Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
@@ -19,7 +26,7 @@ struct RequestJson {
     #[serde(deserialize_with = "nullable")]
     domain: String,
     #[serde(deserialize_with = "nullable")]
-    descriptors: Vec<DescriptorJson>,
+    descriptors: AtMost<DescriptorJson, MAX_DESCRIPTORS>,
     #[serde(alias = "hitsAddend", deserialize_with = "nullable")]
     hits_addend: Integer,
 }
@@ -28,7 +35,7 @@ struct RequestJson {
 #[serde(default, deny_unknown_fields)]
 struct DescriptorJson {
     #[serde(deserialize_with = "nullable")]
-    entries: Vec<EntryJson>,
+    entries: AtMost<EntryJson, MAX_ENTRIES>,
     limit: Option<LimitJson>,
     #[serde(alias = "hitsAddend")]
     hits_addend: Option<Integer>,
@@ -54,20 +61,115 @@ struct LimitJson {
     unit: UnitJson,
 }
 
+/// A list of at most `MAX` elements. Further ones are not read.
+struct AtMost<T, const MAX: usize>(Vec<T>);
+
 /// A number, or a text of digits.
-#[derive(Deserialize)]
-#[serde(untagged)]
 enum Integer {
     Number(u64),
     Text(String),
 }
 
 /// The name of a unit, or its number.
-#[derive(Deserialize)]
-#[serde(untagged)]
 enum UnitJson {
     Name(String),
     Number(i32),
+}
+
+impl<T, const MAX: usize> Default for AtMost<T, MAX> {
+    fn default() -> Self {
+        Self(Vec::new())
+    }
+}
+
+impl<'de, T: Deserialize<'de>, const MAX: usize> Deserialize<'de> for AtMost<T, MAX> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_seq(ListVisitor::<T, MAX>(PhantomData))
+    }
+}
+
+struct ListVisitor<T, const MAX: usize>(PhantomData<T>);
+
+impl<'de, T: Deserialize<'de>, const MAX: usize> Visitor<'de> for ListVisitor<T, MAX> {
+    type Value = AtMost<T, MAX>;
+
+    fn expecting(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        write!(f, "a list of at most {MAX} elements")
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut sequence: A) -> Result<Self::Value, A::Error> {
+        let mut list = Vec::new();
+        while let Some(element) = sequence.next_element()? {
+            if list.len() == MAX {
+                return Err(A::Error::custom(format!("the list must have at most {MAX} elements")));
+            }
+            list.push(element);
+        }
+        Ok(AtMost(list))
+    }
+}
+
+/// Reads a number or a text. Anything else is refused before it is read, however long it is.
+struct ScalarVisitor<T>(PhantomData<T>);
+
+impl<'de, T: From<String> + TryFrom<i128>> Visitor<'de> for ScalarVisitor<T> {
+    type Value = T;
+
+    fn expecting(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        f.write_str("a whole number or a text")
+    }
+
+    fn visit_u64<E: Error>(self, number: u64) -> Result<T, E> {
+        T::try_from(number.into()).map_err(|_| E::custom(OUT_OF_RANGE))
+    }
+
+    fn visit_i64<E: Error>(self, number: i64) -> Result<T, E> {
+        T::try_from(number.into()).map_err(|_| E::custom(OUT_OF_RANGE))
+    }
+
+    fn visit_str<E: Error>(self, text: &str) -> Result<T, E> {
+        Ok(text.to_owned().into())
+    }
+}
+
+impl<'de> Deserialize<'de> for Integer {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_any(ScalarVisitor(PhantomData))
+    }
+}
+
+impl<'de> Deserialize<'de> for UnitJson {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_any(ScalarVisitor(PhantomData))
+    }
+}
+
+impl From<String> for Integer {
+    fn from(text: String) -> Self {
+        Self::Text(text)
+    }
+}
+
+impl TryFrom<i128> for Integer {
+    type Error = TryFromIntError;
+
+    fn try_from(number: i128) -> Result<Self, TryFromIntError> {
+        number.try_into().map(Self::Number)
+    }
+}
+
+impl From<String> for UnitJson {
+    fn from(name: String) -> Self {
+        Self::Name(name)
+    }
+}
+
+impl TryFrom<i128> for UnitJson {
+    type Error = TryFromIntError;
+
+    fn try_from(number: i128) -> Result<Self, TryFromIntError> {
+        number.try_into().map(Self::Number)
+    }
 }
 
 impl Default for Integer {
@@ -89,7 +191,7 @@ impl Integer {
             Self::Text(text) => text.parse().ok(),
         };
         let number = number.and_then(|number| N::try_from(number).ok());
-        number.ok_or_else(|| format!("{field}: must be a whole number within its type"))
+        number.ok_or_else(|| format!("{field}: {OUT_OF_RANGE}"))
     }
 }
 
@@ -109,7 +211,7 @@ where
 pub(crate) fn request(body: &[u8]) -> Result<RateLimitRequest, String> {
     let RequestJson { domain, descriptors, hits_addend } =
         serde_json::from_slice(body).map_err(|error| format!("the body is no request: {error}"))?;
-    let descriptors = descriptors.into_iter().map(descriptor).collect::<Result<_, _>>()?;
+    let descriptors = descriptors.0.into_iter().map(descriptor).collect::<Result<_, _>>()?;
     Ok(RateLimitRequest { domain, descriptors, hits_addend: hits_addend.read("hits_addend")? })
 }
 
@@ -117,7 +219,7 @@ fn descriptor(descriptor: DescriptorJson) -> Result<Descriptor, String> {
     let DescriptorJson { entries, limit, hits_addend, is_negative_hits } = descriptor;
     let entry = |EntryJson { key, value }| DescriptorEntry { key, value };
     Ok(Descriptor {
-        entries: entries.into_iter().map(entry).collect(),
+        entries: entries.0.into_iter().map(entry).collect(),
         limit: limit.map(request_limit).transpose()?,
         hits_addend: hits_addend.map(|hits| hits.read("hits_addend")).transpose()?,
         is_negative_hits,

@@ -6,7 +6,6 @@
 //! [`settings`] reads the environment variables of envoyproxy/ratelimit. [`counting`] counts the
 //! requests of a domain.
 
-mod body;
 pub mod counting;
 pub mod domain;
 pub mod files;

@@ -8,13 +8,85 @@ use std::fmt::Write as _;
 
 use bytes::{Buf, BufMut};
 use prost::DecodeError;
-use prost::encoding::{DecodeContext, WireType};
+use prost::encoding::{DecodeContext, WireType, decode_key, decode_varint, skip_field};
 use prost_types::{Duration, Struct};
 
 /// The name of the service.
 pub const SERVICE: &str = "envoy.service.ratelimit.v3.RateLimitService";
 /// The path of its only method.
 pub const SHOULD_RATE_LIMIT: &str = "/envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit";
+
+/// The longest message, in bytes: that of gRPC, unless a server says otherwise.
+pub(crate) const MAX_MESSAGE: usize = 4 << 20;
+/// Most descriptors of a request.
+pub(crate) const MAX_DESCRIPTORS: usize = 256;
+/// Most entries of a descriptor. No rule is deeper.
+pub(crate) const MAX_ENTRIES: usize = 64;
+/// What is wrong with a request that has more descriptors.
+pub(crate) const TOO_MANY_DESCRIPTORS: &str =
+    "rate limit descriptor list must have at most 256 descriptors: send fewer";
+/// What is wrong with a descriptor that has more entries.
+pub(crate) const TOO_MANY_ENTRIES: &str =
+    "a rate limit descriptor must have at most 64 entries: send fewer";
+
+/// Checks how many descriptors and entries a request has.
+///
+/// # Errors
+/// When there are too many.
+pub(crate) fn check_decoded(request: &RateLimitRequest) -> Result<(), &'static str> {
+    if request.descriptors.len() > MAX_DESCRIPTORS {
+        return Err(TOO_MANY_DESCRIPTORS);
+    }
+    if request.descriptors.iter().any(|one| one.entries.len() > MAX_ENTRIES) {
+        return Err(TOO_MANY_ENTRIES);
+    }
+    Ok(())
+}
+
+/// Checks how many descriptors and entries an encoded [`RateLimitRequest`] has, without decoding
+/// it. A message that cannot be read passes: decoding it says why.
+///
+/// # Errors
+/// When there are too many.
+pub(crate) fn check_counts(message: &[u8]) -> Result<(), &'static str> {
+    let (mut descriptors, mut fault) = (0, None);
+    let _ = each(message, 2, |descriptor| {
+        descriptors += 1;
+        let mut entries = 0;
+        let _ = each(descriptor, 1, |_| {
+            entries += 1;
+            entries <= MAX_ENTRIES
+        });
+        if descriptors > MAX_DESCRIPTORS {
+            fault = Some(TOO_MANY_DESCRIPTORS);
+        } else if entries > MAX_ENTRIES {
+            fault = Some(TOO_MANY_ENTRIES);
+        }
+        fault.is_none()
+    });
+    fault.map_or(Ok(()), Err)
+}
+
+/// Passes each occurrence of a field that holds bytes to `take`, until that returns false.
+fn each(
+    mut message: &[u8],
+    field: u32,
+    mut take: impl FnMut(&[u8]) -> bool,
+) -> Result<(), DecodeError> {
+    while !message.is_empty() {
+        let (tag, kind) = decode_key(&mut message)?;
+        if tag != field || kind != WireType::LengthDelimited {
+            skip_field(kind, tag, &mut message, DecodeContext::default())?;
+            continue;
+        }
+        let length = usize::try_from(decode_varint(&mut message)?).unwrap_or(usize::MAX);
+        match message.get(..length) {
+            Some(bytes) if take(bytes) => message.advance(length),
+            _ => break,
+        }
+    }
+    Ok(())
+}
 
 /// Asks whether a request is within its limits, and counts it.
 #[derive(Clone, PartialEq, prost::Message)]
@@ -273,5 +345,33 @@ mod tests {
         }
         let entry = sent(b"v");
         assert_eq!(DescriptorEntry::decode(entry.encode_to_vec().as_slice()).unwrap(), entry);
+    }
+
+    fn request(descriptors: usize, entries: usize) -> Vec<u8> {
+        let entry = DescriptorEntry { key: "k".to_owned(), value: "v".to_owned() };
+        let limit = Some(RequestLimit { requests_per_unit: 5, unit: 1 });
+        let descriptor =
+            Descriptor { entries: vec![entry; entries], limit, ..Descriptor::default() };
+        let descriptors = vec![descriptor; descriptors];
+        let request = RateLimitRequest { domain: "d".to_owned(), descriptors, hits_addend: 1 };
+        request.encode_to_vec()
+    }
+
+    #[test]
+    fn descriptors_and_entries_are_counted_before_a_message_is_decoded() {
+        for (descriptors, entries, expected) in [
+            (0, 0, Ok(())),
+            (MAX_DESCRIPTORS, MAX_ENTRIES, Ok(())),
+            (MAX_DESCRIPTORS + 1, 0, Err(TOO_MANY_DESCRIPTORS)),
+            (1, MAX_ENTRIES + 1, Err(TOO_MANY_ENTRIES)),
+        ] {
+            let message = request(descriptors, entries);
+            assert_eq!(check_counts(&message), expected, "{descriptors} {entries}");
+        }
+        let good = request(2, 2);
+        for length in 0..good.len() {
+            assert_eq!(check_counts(good.get(..length).unwrap()), Ok(()), "cut at {length}");
+        }
+        assert_eq!(check_counts(&[0xff; 100]), Ok(()), "decoding it says what is wrong");
     }
 }

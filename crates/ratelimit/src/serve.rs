@@ -11,9 +11,8 @@ use axum::http::header::CONTENT_TYPE;
 use axum::routing::get;
 use futures_util::future::join_all;
 use hyper::Request;
-use hyper::body::Incoming;
 use quotagate_control::{App, MAX_DOMAINS, RulesSighting, Serving, serve_with};
-use quotagate_store::server::{Connections, Listener, STREAMS, connection_limits};
+use quotagate_store::server::{Arriving, Connections, Listener, STREAMS, connection_limits};
 use tokio::sync::{Notify, oneshot};
 use tower::ServiceExt;
 
@@ -126,16 +125,21 @@ pub async fn serve<E>(
             };
             let scrapes = async {
                 let Some((listener, path)) = &metrics else { return };
-                let (serving, of_original) = (Arc::clone(&serving), Arc::clone(&service));
+                let (of_names, of_original) = (&serving, Arc::clone(&service));
+                let serving = Arc::clone(&serving);
                 let text = async move || {
                     let text = serving.metrics() + &of_original.metrics.text();
                     ([(CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8")], text)
                 };
-                accept_http(&connections, listener, Router::new().route(path, get(text))).await;
+                let router = Router::new().route(path, get(text));
+                let router = of_names.by_own_hosts(router, listener.address());
+                accept_http(&connections, listener, router).await;
             };
             let debugging = async {
                 let Some(listener) = &debug else { return };
-                accept_http(&connections, listener, debug_router(state.clone())).await;
+                let router = debug_router(state.clone());
+                let router = serving.by_own_hosts(router, listener.address());
+                accept_http(&connections, listener, router).await;
             };
             let http = accept_http(&connections, &http, router(state.clone()));
             tokio::join!(calls, http, debugging, scrapes);
@@ -157,7 +161,7 @@ pub async fn serve<E>(
 }
 
 async fn accept_http(connections: &Connections, listener: &Listener, router: Router) {
-    let respond = move |request: Request<Incoming>| {
+    let respond = move |request: Request<Arriving>| {
         let router = router.clone();
         async move {
             // A router never fails.

@@ -18,6 +18,7 @@ use crate::domain::{AppliedLimit, Domain, Limited, checks};
 use crate::headers::{HeaderNames, headers};
 use crate::messages::{
     Code, CurrentLimit, Descriptor, DescriptorStatus, RateLimitRequest, RateLimitResponse,
+    check_decoded,
 };
 use crate::metadata;
 use crate::metrics::{ErrorKind, HitOutcome, HitsOver, ServiceMetrics};
@@ -47,11 +48,6 @@ struct ReplacedDomains {
 
 /// The part of a limit from which on its hits are near it, unless a setting says another one.
 pub const NEAR_LIMIT: f64 = 0.8;
-
-/// Most descriptors of a request.
-const MAX_DESCRIPTORS: usize = 256;
-/// Most entries of a descriptor. No rule is deeper.
-const MAX_ENTRIES: usize = 64;
 
 /// The domains in force, by their names.
 pub type Domains = Arc<BTreeMap<Arc<str>, Arc<Domain>>>;
@@ -273,6 +269,12 @@ impl RateLimitService {
         answer
     }
 
+    /// Records a request that is refused before it is decoded.
+    pub(crate) fn refuse(&self, fault: &'static str) -> NoAnswer {
+        self.metrics.failed(ErrorKind::Service);
+        NoAnswer::Request(fault)
+    }
+
     async fn decide(&self, request: &RateLimitRequest) -> Result<RateLimitResponse, NoAnswer> {
         if request.domain.is_empty() {
             return Err(NoAnswer::Request("rate limit domain must not be empty"));
@@ -280,16 +282,7 @@ impl RateLimitService {
         if request.descriptors.is_empty() {
             return Err(NoAnswer::Request("rate limit descriptor list must not be empty"));
         }
-        if request.descriptors.len() > MAX_DESCRIPTORS {
-            return Err(NoAnswer::Request(
-                "rate limit descriptor list must have at most 256 descriptors: send fewer",
-            ));
-        }
-        if request.descriptors.iter().any(|one| one.entries.len() > MAX_ENTRIES) {
-            return Err(NoAnswer::Request(
-                "a rate limit descriptor must have at most 64 entries: send fewer",
-            ));
-        }
+        check_decoded(request).map_err(NoAnswer::Request)?;
         let domains =
             self.domains().ok_or(NoAnswer::Request("no rate limit configuration loaded"))?;
         let Some(domain) = domains.get(request.domain.as_str()) else {

@@ -18,8 +18,12 @@ mod grant;
 mod health;
 mod hooks;
 mod listener;
+mod log_pace;
+mod open;
+mod paced;
 mod refusal;
 mod reply;
+mod requests;
 mod reserve;
 mod route;
 mod telemetry;
@@ -37,4 +41,6 @@ pub use self::listener::{
     ConnectionAge, ListenAddr, ListenAddrError, Listener, PeerAddress, Stream,
 };
 pub use self::refusal::{Refusal, STORE_HEADER};
+pub use self::requests::Arriving;
 pub use self::token::{TokenDigest, Tokens, digest_of, shown_digest};
+pub use self::tracked::SharedBytes;

@@ -60,6 +60,7 @@ fn service_starts_from_its_image_as_envoy_gateway_starts_it() {
     for status in [200, 429] {
         let length = call.len().to_string();
         let request = Request::post("/json", call.as_bytes()).header("content-length", length);
+        let request = request.header("content-type", "application/json");
         assert_eq!(client.send(&request).unwrap().status, status);
     }
     drop(client);

@@ -324,7 +324,8 @@ struct Pair {
 impl Pair {
     fn ask(&mut self, request: &Value) -> Result<[Answered; 2]> {
         let text = request.to_string();
-        let post = Request::post("/json", text.as_bytes());
+        let post =
+            Request::post("/json", text.as_bytes()).header("content-type", "application/json");
         let answer = |client: &mut Client| -> Result<Answered> {
             let answer = client.send(&post).with_context(|| text.clone())?;
             // Errors are texts.

@@ -1,16 +1,14 @@
 //! The controller's metrics and health, over HTTP.
 
-use std::convert::Infallible;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
 use http_body_util::Full;
-use hyper::body::{Bytes, Incoming};
-use hyper::server::conn::http1;
-use hyper::service::service_fn;
+use hyper::body::Bytes;
 use hyper::{Request, Response, StatusCode};
-use hyper_util::rt::{TokioIo, TokioTimer};
-use tokio::net::TcpListener;
+use quotagate_store::server::{
+    Arriving, Connections, ListenAddr, Listener, STREAMS, connection_limits,
+};
 
 use super::metrics::ControllerMetrics;
 use super::watched::Watched;
@@ -24,30 +22,18 @@ pub(super) async fn serve(
     metrics: Arc<ControllerMetrics>,
     watched: Arc<Watched>,
 ) -> Result<(), String> {
-    let listener = TcpListener::bind(address)
+    let listener = Listener::bind(&ListenAddr::Tcp(address))
         .await
         .map_err(|error| format!("--metrics {address}: cannot listen: {error}"))?;
+    let respond = move |request: Request<Arriving>| {
+        let (status, text) = reply(request.uri().path(), &metrics, &watched);
+        let mut response = Response::new(Full::new(Bytes::from(text)));
+        *response.status_mut() = status;
+        std::future::ready(response)
+    };
     tokio::spawn(async move {
-        loop {
-            let Ok((stream, _)) = listener.accept().await else {
-                // Too many open files: others will be closed.
-                tokio::time::sleep(std::time::Duration::from_millis(100)).await;
-                continue;
-            };
-            let (metrics, watched) = (Arc::clone(&metrics), Arc::clone(&watched));
-            let answer = service_fn(move |request: Request<Incoming>| {
-                let (status, text) = reply(request.uri().path(), &metrics, &watched);
-                async move {
-                    let mut response = Response::new(Full::new(Bytes::from(text)));
-                    *response.status_mut() = status;
-                    Ok::<_, Infallible>(response)
-                }
-            });
-            let mut server = http1::Builder::new();
-            // It also bounds how long a client may take to send its headers.
-            server.timer(TokioTimer::new());
-            tokio::spawn(server.serve_connection(TokioIo::new(stream), answer));
-        }
+        let connections = Connections::default();
+        connections.accept(&listener, connection_limits().admin, STREAMS, respond).await;
     });
     Ok(())
 }

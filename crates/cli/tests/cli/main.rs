@@ -5,6 +5,7 @@
 mod advise;
 mod check;
 mod health;
+mod memory;
 mod merge;
 mod operate;
 mod ports;

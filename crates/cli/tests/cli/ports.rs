@@ -18,7 +18,7 @@ use quotagate_support::wait;
 use serde_json::{Value, json};
 
 /// The store ends a slow request after 10 s. A slow machine may take longer.
-const PATIENCE: Duration = Duration::from_secs(30);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
 
 fn start() -> StoreProcess {
     StoreProcess::start_with(&StoreOptions::new("memory:").program(env!("CARGO_BIN_EXE_quotagate")))
@@ -261,15 +261,12 @@ fn unread_answers_are_bounded_and_their_grants_are_refunded() {
     let one: Value = serde_json::from_str(&body("shop:p:{*}")).unwrap();
     let many = vec![one["reservations"][0].clone(); 4];
     let many = json!({"budget_ms": 20000, "reservations": many}).to_string();
-    // More calls than the store accepts. Each connection sends no more bytes than HTTP/2 allows at
-    // first.
+    // More calls than the store carries out at once. Each connection sends no more bytes than
+    // HTTP/2 allows at first.
     let crowd: Vec<_> =
         (0..12).map(|_| raw(store.port(), &calls_with_closed_windows(&many, 120))).collect();
-    wait::until_true("some connections are refused", PATIENCE, || {
-        let metrics = http::get(store.admin_port(), "/metrics")?.text();
-        Ok(metrics.contains("quotagate_store_calls_total{status=\"503\"}"))
-    })
-    .unwrap();
+    let mut client = Client::connect(store.port()).unwrap();
+    assert_eq!(client.send(&call(&one.to_string())).unwrap().status, 200, "others are served");
     crowd.into_iter().for_each(answer_pings_until_closed);
     wait::until_true("their grants have returned", PATIENCE, || {
         let response = Client::connect(store.port())?.send(&call(&body("shop:p:{*}")))?;
@@ -277,6 +274,77 @@ fn unread_answers_are_bounded_and_their_grants_are_refunded() {
     })
     .unwrap();
     store.check().unwrap();
+}
+
+#[test]
+fn bodies_that_are_only_begun_keep_no_call_out() {
+    let mut store = start();
+    // More than the calls that the store carries out at once.
+    let streams = (1..258).step_by(2);
+    let begin = |stream| [frame(1, 4, stream, &reserve_head()), frame(0, 0, stream, b"{")].concat();
+    let bytes: Vec<u8> = [b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n".to_vec(), frame(4, 0, 0, &[])]
+        .into_iter()
+        .chain(streams.map(begin))
+        .flatten()
+        .collect();
+    let crowd: Vec<_> = (0..12).map(|_| raw(store.port(), &bytes)).collect();
+    for expected in 1..=20 {
+        assert_eq!(used_by_one_more(&store), expected);
+    }
+    drop(crowd);
+    store.check().unwrap();
+}
+
+#[test]
+fn invalid_refunds_write_one_line_of_the_log_a_second() {
+    let store = start();
+    let refund = json!({"key": "shop:p:{*}", "window_s": 0, "window": 1, "units": 1});
+    let body = json!({"budget_ms": 20000, "reservations": [], "refunds": vec![refund; 1000]});
+    let (begun, mut client) = (Instant::now(), Client::connect(store.port()).unwrap());
+    for _ in 0..20 {
+        assert_eq!(client.send(&call(&body.to_string())).unwrap().status, 200);
+    }
+    let seconds = usize::try_from(begun.elapsed().as_secs()).unwrap();
+    let lines = store.log().matches("left out an invalid refund").count();
+    assert!((1..=seconds + 2).contains(&lines), "{lines} lines in {seconds} s");
+}
+
+#[test]
+fn crowd_of_connections_makes_room_for_probes() {
+    raise_file_limit().unwrap();
+    let mut store = start();
+    let rules = tempfile::tempdir().unwrap();
+    let options = StoreOptions::rate_limits("memory:", rules.path());
+    let mut service =
+        StoreProcess::start_with(&options.program(env!("CARGO_BIN_EXE_quotagate"))).unwrap();
+    for (port, path) in [
+        (store.admin_port(), "/healthz"),
+        (service.admin_port(), "/healthz"),
+        (service.http_port().unwrap(), "/healthcheck"),
+    ] {
+        crowd_makes_room(port, path);
+    }
+    store.check().unwrap();
+    service.check().unwrap();
+}
+
+/// Opens more connections than an address for operators holds. They stay open for a minute if they
+/// have made a request.
+pub(crate) fn crowd_makes_room(port: u16, path: &str) {
+    let ask = |client: &mut Client| assert!(client.send(&Request::get(path)).is_ok());
+    let probe = || {
+        let mut client = Client::connect(port).unwrap();
+        client.set_timeout(PATIENCE).unwrap();
+        ask(&mut client);
+        client
+    };
+    let mut idle: Vec<Client> = (0..300).map(|_| probe()).collect();
+    ask(idle.last_mut().unwrap());
+    let head = format!("POST {path} HTTP/1.1\r\nhost: localhost\r\ncontent-length: 9\r\n\r\n{{");
+    for start in ["", "GET", &head] {
+        let _crowd: Vec<_> = (0..300).map(|_| raw(port, start.as_bytes())).collect();
+        probe();
+    }
 }
 
 #[test]

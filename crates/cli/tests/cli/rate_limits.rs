@@ -61,7 +61,8 @@ impl Service {
 
     fn post(&self, text: impl AsRef<[u8]>) -> Response {
         let mut client = Client::connect(self.process.http_port().unwrap()).unwrap();
-        client.send(&Request::post("/json", text.as_ref())).unwrap()
+        let request = Request::post("/json", text.as_ref());
+        client.send(&request.header("content-type", "application/json")).unwrap()
     }
 
     /// Whether a gRPC call with this entry passes.

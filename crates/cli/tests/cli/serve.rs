@@ -39,7 +39,9 @@ fn the_log_has_the_addresses_and_sigterm_ends_the_store() {
         let (mut child, listen, admin) = ready(&[&addresses[..], &["--drain", "0s"]].concat());
         assert!(!listen.ends_with(":0"), "{listen}");
         let mut stream = TcpStream::connect(&admin).unwrap();
-        stream.write_all(b"GET /readyz HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n").unwrap();
+        stream
+            .write_all(b"GET /readyz HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n")
+            .unwrap();
         let mut reply = String::new();
         stream.read_to_string(&mut reply).unwrap();
         assert!(reply.starts_with("HTTP/1.1 200"), "{reply}");

@@ -63,8 +63,8 @@ impl Reach {
 pub struct Guard {
     /// One of these tokens; `None`: no token is required.
     pub tokens: Option<Tokens>,
-    /// Names of this address, in lower case, besides `localhost` and IP addresses.
-    pub hosts: Vec<String>,
+    /// Names of this address.
+    pub hosts: HostNames,
     /// A proxy that names operators.
     pub proxy: Option<TrustedProxy>,
 }
@@ -123,11 +123,10 @@ impl Guard {
             return Err(Refusal::Open);
         }
         let headers = request.headers();
-        let host = request.uri().authority().map(|authority| authority.as_str().as_bytes());
-        let named = headers.get_all(HOST).iter().map(|host| host.as_bytes());
-        let hosts: Vec<&[u8]> = host.into_iter().chain(named).collect();
-        if reach != Reach::Socket {
-            self.check_hosts(&hosts)?;
+        let hosts = hosts_of(request);
+        self.hosts.check(request, reach)?;
+        if hosts.is_empty() && reach != Reach::Socket {
+            return Err(Refusal::Host(String::new()));
         }
         for origin in headers.get_all(ORIGIN) {
             let own = |host: &&[u8]| {
@@ -174,28 +173,54 @@ impl Guard {
         };
         by_token.map(Ok).or_else(by_proxy).unwrap_or(Err(Refusal::Token))
     }
+}
+
+/// The names of an address, in lower case, besides `localhost` and IP addresses.
+#[derive(Clone, Debug, Default)]
+pub struct HostNames(pub Vec<String>);
+
+impl HostNames {
+    /// Checks that a request names this address, if it names a host at all, as that of a web page
+    /// always does.
+    ///
+    /// # Errors
+    /// The host that it names.
+    pub fn check<B>(&self, request: &Request<B>, reach: Reach) -> Result<(), Refusal> {
+        match reach {
+            Reach::Socket => Ok(()),
+            Reach::Machine | Reach::Network => self.check_hosts(&hosts_of(request)),
+        }
+    }
 
     fn check_hosts(&self, hosts: &[&[u8]]) -> Result<(), Refusal> {
         for host in hosts {
             let text = str::from_utf8(host).unwrap_or_default();
             let name = Authority::try_from(text).ok().filter(|_| !text.contains('@'));
-            if !name.is_some_and(|name| self.is_ours(name.host())) {
+            if !name.is_some_and(|name| self.has(name.host())) {
                 let shown: String = text.chars().filter(|c| !c.is_control()).take(128).collect();
                 return Err(Refusal::Host(shown));
             }
         }
-        if hosts.is_empty() { Err(Refusal::Host(String::new())) } else { Ok(()) }
+        Ok(())
     }
 
-    fn is_ours(&self, host: &str) -> bool {
+    fn has(&self, host: &str) -> bool {
         let bare = host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(host);
         bare.parse::<IpAddr>().is_ok()
             || host.eq_ignore_ascii_case("localhost")
-            || self.hosts.iter().any(|name| name.eq_ignore_ascii_case(host))
+            || self.0.iter().any(|name| name.eq_ignore_ascii_case(host))
     }
 }
 
-fn is_json(headers: &HeaderMap) -> bool {
+/// The hosts that a request names.
+fn hosts_of<B>(request: &Request<B>) -> Vec<&[u8]> {
+    let host = request.uri().authority().map(|authority| authority.as_str().as_bytes());
+    let named = request.headers().get_all(HOST).iter().map(|host| host.as_bytes());
+    host.into_iter().chain(named).collect()
+}
+
+/// Whether the body of a request says that it is JSON.
+pub fn is_json(headers: &HeaderMap) -> bool {
     let kind = headers.get(CONTENT_TYPE).and_then(|kind| kind.to_str().ok());
     kind.is_some_and(|kind| {
         kind.split(';').next().unwrap_or_default().trim().eq_ignore_ascii_case("application/json")
@@ -245,7 +270,8 @@ mod tests {
 
     #[test]
     fn only_names_that_no_one_else_can_own_are_served() {
-        let guard = Guard { hosts: vec!["quotagate.svc".to_owned()], ..Guard::default() };
+        let guard =
+            Guard { hosts: HostNames(vec!["quotagate.svc".to_owned()]), ..Guard::default() };
         for good in [
             "127.0.0.1:9181",
             "127.0.0.1",

@@ -12,6 +12,7 @@ use axum::http::header::{self, HeaderName, HeaderValue};
 use axum::response::{Html, IntoResponse, Response};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
+use quotagate_store::server::SharedBytes;
 use sha2::{Digest, Sha256};
 
 const PAGE: &str = concat!(
@@ -48,6 +49,7 @@ static POLICY: LazyLock<HeaderValue> = LazyLock::new(|| {
 /// The page.
 pub async fn serve() -> Response {
     let mut response = Html(PAGE).into_response();
+    response.extensions_mut().insert(SharedBytes);
     let headers = response.headers_mut();
     headers.insert(header::CONTENT_SECURITY_POLICY, POLICY.clone());
     let fixed = [

@@ -67,8 +67,12 @@ async fn operators_need_a_token_and_probes_do_not() {
         (&own, "/v1/nothing", None, 401),
         ("evil.example", "/v1/boards", Some("the-token-of-operators"), 421),
         ("evil.example", "/healthz", None, 200),
-        ("evil.example", "/readyz", None, 200),
-        ("evil.example", "/metrics", None, 200),
+        ("evil.example", "/readyz", None, 421),
+        ("evil.example", "/metrics", None, 421),
+        ("evil.example", "/", None, 421),
+        (&own, "/readyz", None, 200),
+        ("store.svc", "/metrics", None, 200),
+        (&own, "/", None, 200),
     ] {
         assert_eq!(with(name, path, token).await, expected, "{name} {path} {token:?}");
     }

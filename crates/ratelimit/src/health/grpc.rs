@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use futures_util::future::{Ready, ready};
 use futures_util::stream::{self, BoxStream, StreamExt};
+use tokio::sync::Semaphore;
 use tokio::time::sleep;
 use tonic::server::{ServerStreamingService, UnaryService};
 use tonic::{Request, Response, Status};
@@ -20,6 +21,8 @@ pub(crate) const CHECK: &str = "/grpc.health.v1.Health/Check";
 pub(crate) const WATCH: &str = "/grpc.health.v1.Health/Watch";
 /// The services that have a health: the server itself, and the two names of its service.
 const SERVICES: [&str; 3] = ["", "ratelimit", SERVICE];
+/// Most watches at once. A load balancer has one for each of its connections.
+const WATCHES: usize = 1024;
 /// How often a watch looks.
 const EVERY: Duration = Duration::from_secs(1);
 
@@ -45,6 +48,9 @@ enum ServingStatus {
     NotServing = 2,
     ServiceUnknown = 3,
 }
+
+/// A permit for each watch.
+static WATCHED: Semaphore = Semaphore::const_new(WATCHES);
 
 /// Either method.
 pub(crate) struct HealthMethod(pub(crate) Arc<HealthState>);
@@ -78,7 +84,12 @@ impl ServerStreamingService<HealthRequest> for HealthMethod {
 
     fn call(&mut self, request: Request<HealthRequest>) -> Self::Future {
         let service = request.into_inner().service;
+        let Ok(permit) = WATCHED.try_acquire() else {
+            let text = format!("{WATCHES} watches are under way: ask with Check");
+            return ready(Err(Status::resource_exhausted(text)));
+        };
         let changes = move |(health, last): (Arc<HealthState>, Option<ServingStatus>)| {
+            let _permit = &permit;
             let service = service.clone();
             async move {
                 loop {

@@ -5,7 +5,7 @@ use std::time::Duration;
 use tonic::metadata::{AsciiMetadataKey, AsciiMetadataValue, MetadataMap};
 
 use super::reader::VariableReader;
-use crate::body::MAX_MESSAGE;
+use crate::messages::MAX_MESSAGE;
 use crate::rules::SharedDomains;
 use crate::xds::{Backoff, XdsOptions, is_server};
 

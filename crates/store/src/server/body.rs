@@ -1,5 +1,6 @@
 //! Bodies of requests: their size, the time they take, and the JSON in them.
 
+use std::error::Error;
 use std::time::Duration;
 
 use http_body_util::{BodyExt, LengthLimitError, Limited};
@@ -8,6 +9,7 @@ use serde::de::DeserializeOwned;
 use tokio::time::timeout;
 
 use super::refusal::Refusal;
+use super::requests::Crowded;
 
 /// The longest that a body may take to arrive.
 pub const MAX_ARRIVAL: Duration = Duration::from_secs(5);
@@ -19,7 +21,7 @@ pub const MAX_ARRIVAL: Duration = Duration::from_secs(5);
 pub async fn receive<B>(body: B, most: usize) -> Result<Bytes, Refusal>
 where
     B: Body<Data = Bytes>,
-    B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
+    B::Error: Into<Box<dyn Error + Send + Sync>>,
 {
     let too_large = || Refusal::TooLarge(format!("the body must be at most {most} bytes long"));
     if body.size_hint().lower() > most as u64 {
@@ -28,9 +30,15 @@ where
     match timeout(MAX_ARRIVAL, Limited::new(body, most).collect()).await {
         Ok(Ok(body)) => Ok(body.to_bytes()),
         Ok(Err(error)) if error.is::<LengthLimitError>() => Err(too_large()),
+        Ok(Err(error)) if is_crowded(&*error) => Err(Refusal::Busy),
         Ok(Err(error)) => Err(Refusal::Body(error.to_string())),
         Err(_) => Err(Refusal::Slow(MAX_ARRIVAL.as_secs())),
     }
+}
+
+/// Whether a body ended because others need the memory. A router may have wrapped the error.
+fn is_crowded(error: &(dyn Error + 'static)) -> bool {
+    error.is::<Crowded>() || error.source().is_some_and(is_crowded)
 }
 
 /// Reads a body as JSON.

@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 
 use tokio::sync::Notify;
 use tokio::time::sleep_until;
+use tokio_util::sync::CancellationToken;
 
 /// The longest time from the connection to its first request.
 const FIRST_REQUEST: Duration = Duration::from_secs(10);
@@ -22,11 +23,19 @@ pub struct Connection {
     state: Mutex<ConnectionState>,
     /// Holds a permit once the connection has made an HTTP/2 request.
     http2: Notify,
+    /// Cancelled when others need what the connection holds.
+    closed: CancellationToken,
 }
 
 struct ConnectionState {
     /// Requests that are being answered.
     under_way: usize,
+    /// Whether there was one.
+    has_requested: bool,
+    /// Requests among them whose bodies have not arrived.
+    arriving: usize,
+    /// Since when there are some.
+    arriving_since: Instant,
     /// When the next request must have arrived, unless one is under way.
     next_request: Instant,
     /// When each unfetched answer became ready, and a number that keeps equal times apart.
@@ -37,6 +46,9 @@ struct ConnectionState {
 /// A request that is being answered, until this is dropped.
 pub struct Answering(Arc<Connection>);
 
+/// A body that the server waits for, until this is dropped.
+pub struct Arrival(Arc<Connection>);
+
 /// Unfetched bytes of an answer, until this is dropped.
 pub struct Unfetched {
     connection: Arc<Connection>,
@@ -46,10 +58,18 @@ pub struct Unfetched {
 impl Connection {
     /// A connection that was just made.
     pub fn new() -> Self {
-        let next_request = Instant::now() + FIRST_REQUEST;
-        let state =
-            ConnectionState { under_way: 0, next_request, unfetched: BTreeSet::new(), number: 0 };
-        Self { state: Mutex::new(state), http2: Notify::new() }
+        let now = Instant::now();
+        let state = ConnectionState {
+            under_way: 0,
+            has_requested: false,
+            arriving: 0,
+            arriving_since: now,
+            next_request: now + FIRST_REQUEST,
+            unfetched: BTreeSet::new(),
+            number: 0,
+        };
+        let closed = CancellationToken::new();
+        Self { state: Mutex::new(state), http2: Notify::new(), closed }
     }
 
     /// Records that the connection speaks HTTP/2.
@@ -64,8 +84,40 @@ impl Connection {
 
     /// Records a request. The server is answering it until the result is dropped.
     pub fn answering(self: &Arc<Self>) -> Answering {
-        self.state().under_way += 1;
+        let mut state = self.state();
+        state.under_way += 1;
+        state.has_requested = true;
+        drop(state);
         Answering(Arc::clone(self))
+    }
+
+    /// Records that the server waits for the body of a request until the result is dropped.
+    pub fn arrival(self: &Arc<Self>) -> Arrival {
+        let mut state = self.state();
+        state.arriving += 1;
+        if state.arriving == 1 {
+            state.arriving_since = Instant::now();
+        }
+        drop(state);
+        Arrival(Arc::clone(self))
+    }
+
+    /// Cancelled when the connection must be closed at once, because others need what it holds.
+    pub const fn closed(&self) -> &CancellationToken {
+        &self.closed
+    }
+
+    /// The order in which connections are closed when there are too many: first those without any
+    /// request, then those without one now, then those that keep the server waiting, each time the
+    /// oldest first. `None` if the server works for the connection.
+    pub fn dispensable(&self) -> Option<(u8, Instant)> {
+        let state = self.state();
+        if state.under_way == 0 {
+            return Some((u8::from(state.has_requested), state.next_request));
+        }
+        let unfetched = state.unfetched.first().map(|&(since, _)| since);
+        let since = unfetched.or_else(|| (state.arriving > 0).then_some(state.arriving_since));
+        since.map(|since| (2, since))
     }
 
     /// Records that bytes of an answer are ready to be fetched.
@@ -117,6 +169,13 @@ impl Drop for Answering {
     }
 }
 
+impl Drop for Arrival {
+    fn drop(&mut self) {
+        let mut state = self.0.state();
+        state.arriving = state.arriving.saturating_sub(1);
+    }
+}
+
 impl Drop for Unfetched {
     fn drop(&mut self) {
         let mut state = self.connection.state();
@@ -128,6 +187,22 @@ impl Drop for Unfetched {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn connections_for_which_the_server_does_not_work_are_closed_first() {
+        let [silent, idle, slow, deaf, busy] = std::array::from_fn(|_| Arc::new(Connection::new()));
+        drop(idle.answering());
+        let (_slow, arrival) = (slow.answering(), slow.arrival());
+        let (_deaf, _unfetched) = (deaf.answering(), deaf.unfetched());
+        let _busy = busy.answering();
+        let rank = |connection: &Connection| connection.dispensable().map(|(rank, _)| rank);
+        assert_eq!(
+            [&silent, &idle, &slow, &deaf, &busy].map(|connection| rank(connection)),
+            [Some(0), Some(1), Some(2), Some(2), None]
+        );
+        drop(arrival);
+        assert_eq!(rank(&slow), None);
+    }
 
     #[test]
     fn connection_stays_open_while_it_makes_requests_and_fetches_answers() {

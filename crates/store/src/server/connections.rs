@@ -29,12 +29,20 @@ use tokio_util::task::TaskTracker;
 
 use super::connection::Connection;
 use super::listener::{Listener, Stream};
+use super::log_pace::LogPace;
+use super::open::OpenConnections;
+use super::paced::Paced;
+use super::requests::{Arriving, Requests};
 use super::tracked::Tracked;
 
 /// Most requests at once of one HTTP/2 connection of a filter or an operator.
 pub const STREAMS: u32 = 128;
 /// Most bytes of an HTTP/1.1 head, and of a body that arrived but is not read yet.
 const HEAD: usize = 64 * 1024;
+/// Most bytes of an HTTP/2 head, with 32 more for each field. A field may be one byte on the wire.
+const HEAD_LIST: u32 = 16 * 1024;
+/// How long a new connection waits for an old one to leave, before further ones must.
+const ROOM: Duration = Duration::from_millis(50);
 /// How often an HTTP/2 connection is probed, and how long it may take to answer.
 const PROBE: Duration = Duration::from_secs(20);
 /// How long accepted calls may take to be answered, once nothing more is accepted.
@@ -50,6 +58,7 @@ pub struct Connections {
     closing: CancellationToken,
     open: TaskTracker,
     work: TaskTracker,
+    requests: Arc<Requests>,
 }
 
 impl Connections {
@@ -113,10 +122,11 @@ impl Connections {
     }
 
     /// Accepts at most `most` connections at once, each with at most `streams` requests at once by
-    /// HTTP/2, and answers the requests with `respond`. Never returns.
+    /// HTTP/2, and answers the requests with `respond`. Beyond that, connections make room for
+    /// which the server does not work. Never returns.
     pub async fn accept<S, F, B>(&self, listener: &Listener, most: usize, streams: u32, respond: S)
     where
-        S: Fn(Request<Incoming>) -> F + Clone + Send + 'static,
+        S: Fn(Request<Arriving>) -> F + Clone + Send + 'static,
         F: Future<Output = Response<B>> + Send + 'static,
         B: Body<Data: Send, Error: Into<Box<dyn Error + Send + Sync>>> + Send + Unpin + 'static,
     {
@@ -129,7 +139,7 @@ impl Connections {
 
     async fn accept_all<S, F, B>(&self, listener: &Listener, most: usize, streams: u32, respond: S)
     where
-        S: Fn(Request<Incoming>) -> F + Clone + Send + 'static,
+        S: Fn(Request<Arriving>) -> F + Clone + Send + 'static,
         F: Future<Output = Response<B>> + Send + 'static,
         B: Body<Data: Send, Error: Into<Box<dyn Error + Send + Sync>>> + Send + Unpin + 'static,
     {
@@ -142,51 +152,76 @@ impl Connections {
             .timer(TokioTimer::new())
             .keep_alive_interval(PROBE)
             .keep_alive_timeout(PROBE)
+            .max_header_list_size(HEAD_LIST)
             .max_concurrent_streams(streams);
+        let (all, failures) = (Arc::new(OpenConnections::default()), LogPace::default());
         loop {
-            // The semaphore is never closed.
-            let Ok(permit) = Arc::clone(&permits).acquire_owned().await else { return };
             let (stream, peer) = match listener.accept().await {
                 Ok(accepted) => accepted,
                 Err(error) => {
                     // Most likely no file descriptor is free, so other connections must end first.
-                    tracing::warn!("cannot accept a connection: {error}");
-                    sleep(Duration::from_millis(50)).await;
+                    if let Some(left_out) = failures.due() {
+                        tracing::warn!("cannot accept a connection: {error}{left_out}");
+                    }
+                    all.make_room(most);
+                    sleep(ROOM).await;
                     continue;
                 }
             };
+            let permit = loop {
+                if let Ok(permit) = Arc::clone(&permits).try_acquire_owned() {
+                    break permit;
+                }
+                all.make_room(most);
+                // The semaphore is never closed.
+                if let Ok(Ok(permit)) = timeout(ROOM, Arc::clone(&permits).acquire_owned()).await {
+                    break permit;
+                }
+            };
             let connection = Arc::new(Connection::new());
+            let entered = all.enter(Arc::clone(&connection));
+            let stream = Paced::new(stream, Arc::clone(&self.requests));
             let (answering, draining) = (Arc::clone(&connection), self.draining());
-            let respond = respond.clone();
+            let (respond, requests) = (respond.clone(), Arc::clone(&self.requests));
             let service = service_fn(move |mut request: Request<Incoming>| {
                 request.extensions_mut().insert(peer);
                 let (connection, draining) = (Arc::clone(&answering), draining.clone());
                 let is_http2 = request.version() == Version::HTTP_2;
                 let answering = connection.answering();
-                let response = respond(request);
+                // Now, so that nothing is kept of a request for which there is no room.
+                let admitted = requests.admit(&request).map(|under_way| {
+                    let body =
+                        |body| Arriving::new(body, Arc::clone(&under_way), Arc::clone(&connection));
+                    // In a box, whose memory is free as soon as there is a response.
+                    (Box::pin(respond(request.map(body))), under_way)
+                });
                 async move {
                     if is_http2 {
                         connection.speaks_http2();
                     }
-                    let mut response = response.await;
+                    let mut response = match admitted {
+                        Some((response, under_way)) => {
+                            Tracked::answer(response.await, &connection, answering, under_way)
+                        }
+                        None => Tracked::busy(&connection, answering),
+                    };
                     if !is_http2 && draining.is_cancelled() {
                         response
                             .headers_mut()
                             .insert(CONNECTION, HeaderValue::from_static("close"));
                     }
-                    Ok::<_, Infallible>(
-                        response.map(|body| Tracked::new(body, connection, answering)),
-                    )
+                    Ok::<_, Infallible>(response)
                 }
             });
             let builder = builder.clone();
             let (tls, age) = (listener.tls.clone(), listener.age);
             let (draining, closing) = (self.draining(), self.closing.clone());
             self.open.spawn(async move {
-                let _permit = permit;
+                let _held = (permit, entered);
+                let closed = connection.closed().clone();
                 let mut timed_out = pin!(connection.timed_out());
                 let stream = match tls {
-                    None => stream,
+                    None => Box::new(stream) as Box<dyn Stream>,
                     Some(tls) => tokio::select! {
                         accepted = tls.accept(stream) => match accepted {
                             Ok(stream) => Box::new(stream) as Box<dyn Stream>,
@@ -196,6 +231,7 @@ impl Connections {
                             }
                         },
                         () = &mut timed_out => return,
+                        () = closed.cancelled() => return,
                         () = closing.cancelled() => return,
                     },
                 };
@@ -222,6 +258,10 @@ impl Connections {
                         }
                         () = &mut timed_out => {
                             tracing::debug!("closed a connection at its idle timeout");
+                            return;
+                        }
+                        () = closed.cancelled() => {
+                            tracing::debug!("closed a connection, because others need its place");
                             return;
                         }
                         () = must_close(), if !asked_to_close => {

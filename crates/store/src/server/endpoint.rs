@@ -14,12 +14,13 @@ use super::connections::Connections;
 use super::deadlines::Deadlines;
 use super::grant::DomainScope;
 use super::hooks::Hooks;
+use super::log_pace::LogPace;
 use super::refusal::Refusal;
 use super::token::Tokens;
 use crate::store::Store;
 
-/// Most calls at once: their bodies of at most 1 MiB then fill at most 1 GiB. An Envoy worker has
-/// at most 4. A call ends when it has been carried out and its answer was fetched.
+/// Most calls at once. An Envoy worker has at most 4. A call begins when its body has arrived, and
+/// ends when it has been carried out.
 const CALLS: usize = 1024;
 /// Most KiB of replies with a published document that are on their way at once: a whole fleet asks
 /// at the same moment. The others ask again a second later.
@@ -36,6 +37,8 @@ pub struct CallEndpoint {
     pub(super) permits: Arc<Semaphore>,
     /// One permit for each KiB of a reply with a document.
     pub(super) document_permits: Arc<Semaphore>,
+    /// Of invalid refunds, and of invalid charges.
+    pub(super) invalid: [LogPace; 2],
     tokens: Option<Tokens>,
     /// The runtime of all work, because a caller may drop a call on a thread without one.
     runtime: Handle,
@@ -54,6 +57,7 @@ impl CallEndpoint {
             deadlines,
             permits: Arc::new(Semaphore::new(CALLS)),
             document_permits: Arc::new(Semaphore::new(DOCUMENTS_KIB)),
+            invalid: Default::default(),
             tokens: None,
             runtime: Handle::current(),
             _timer: AbortOnDropHandle::new(tokio::spawn(async move { timer.run().await })),

@@ -10,6 +10,8 @@ use hyper::header::{self, HeaderValue};
 use hyper::{Response, StatusCode};
 use tokio::sync::OwnedSemaphorePermit;
 
+use super::tracked::SharedBytes;
+
 /// The body of an answer: one frame, until it is taken.
 pub struct Payload(Option<AnswerBytes>);
 
@@ -79,7 +81,9 @@ pub fn json(
 
 /// A JSON answer that holds this permit until it is on its way as a whole.
 pub fn bounded_json(bytes: Bytes, permit: OwnedSemaphorePermit) -> Response<Payload> {
-    answer(AnswerBytes { bytes, grants: None, _permit: Some(permit) })
+    let mut response = answer(AnswerBytes { bytes, grants: None, _permit: Some(permit) });
+    response.extensions_mut().insert(SharedBytes);
+    response
 }
 
 fn answer(bytes: AnswerBytes) -> Response<Payload> {

@@ -27,10 +27,12 @@ where
     B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
 {
     let domains = endpoint.authorize(request.headers())?;
-    // Before the body, so that the permits bound the memory of all bodies.
-    let permit = endpoint.permit()?;
+    // The head is dropped before the body is waited for.
     let body = receive(request.into_body(), MAX_BODY).await?;
+    // After the body, so that one that does not arrive keeps no one out.
+    let permit = endpoint.permit()?;
     let request = read_json(&body)?;
+    drop(body);
     domains.check_call(&request)?;
     let CarriedOut { reply, held } = endpoint.carry_out(request, received, permit).await?;
     let body = serde_json::to_vec(&reply).map_err(|_| Refusal::Failed)?;

@@ -3,7 +3,6 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use hyper::body::Incoming;
 use hyper::{Method, Request, Response};
 use quotagate_protocol::RESERVE_PATH;
 use quotagate_protocol::dials::{DOCUMENT_PATH, TELEMETRY_PATH};
@@ -16,6 +15,7 @@ use super::hooks::Event;
 use super::listener::Listener;
 use super::refusal::Refusal;
 use super::reply::Payload;
+use super::requests::Arriving;
 use super::{reserve, telemetry};
 
 impl CallEndpoint {
@@ -31,7 +31,7 @@ impl CallEndpoint {
     }
 
     /// Answers a request. Errors become answers, too.
-    async fn respond(self: Arc<Self>, request: Request<Incoming>) -> Response<Payload> {
+    async fn respond(self: Arc<Self>, request: Request<Arriving>) -> Response<Payload> {
         let received = Instant::now();
         let path = request.uri().path();
         let is_call = !matches!(path, TELEMETRY_PATH | DOCUMENT_PATH | HEALTH_PATH);

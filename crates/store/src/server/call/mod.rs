@@ -17,6 +17,7 @@ use tokio::sync::OwnedSemaphorePermit;
 use self::pending::{Claim, Held};
 use super::endpoint::CallEndpoint;
 use super::hooks::Event;
+use super::log_pace::LogPace;
 use super::refusal::Refusal;
 use super::reply::RefundOnDrop;
 use crate::store::{Batch, CheckedReservation, Reserved, SECOND_LOOK, StoreError};
@@ -162,8 +163,9 @@ impl CallEndpoint {
             refunds: refunds.len(),
             charges: charges.len(),
         });
-        refunds.retain(|refund| is_good(refund, "refund"));
-        charges.retain(|charge| is_good(charge, "charge"));
+        let [of_refunds, of_charges] = &self.invalid;
+        refunds.retain(|refund| is_good(refund, "refund", of_refunds));
+        charges.retain(|charge| is_good(charge, "charge", of_charges));
         refunds.iter().for_each(|refund| self.hooks.observe(Event::Refunded(refund)));
         charges.iter().for_each(|charge| self.hooks.observe(Event::Charged(charge)));
         let mut asks = Vec::with_capacity(reservations.len());
@@ -258,10 +260,12 @@ fn check_domain(domain: &str) -> Result<(), Refusal> {
     })
 }
 
-fn is_good(adjustment: &Adjustment, what: &str) -> bool {
-    adjustment
-        .check()
-        .and_then(known)
-        .inspect_err(|invalid| tracing::warn!("left out an invalid {what}: {invalid}"))
-        .is_ok()
+fn is_good(adjustment: &Adjustment, what: &str, pace: &LogPace) -> bool {
+    let checked = adjustment.check().and_then(known);
+    if let Err(invalid) = &checked
+        && let Some(left_out) = pace.due()
+    {
+        tracing::warn!("left out an invalid {what}: {invalid}{left_out}");
+    }
+    checked.is_ok()
 }

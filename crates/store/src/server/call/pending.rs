@@ -22,8 +22,6 @@ use crate::store::{Batch, Reserved, StoreError};
 struct Pending {
     endpoint: Arc<CallEndpoint>,
     batch: Batch,
-    /// Released when the work has ended and the caller has fetched the answer.
-    _permit: OwnedSemaphorePermit,
     state: Mutex<PendingState>,
 }
 
@@ -57,13 +55,15 @@ pub fn start(endpoint: &Arc<CallEndpoint>, batch: Batch, permit: OwnedSemaphoreP
         late: Vec::new(),
     };
     let (endpoint, state) = (Arc::clone(endpoint), Mutex::new(state));
-    let call = Arc::new(Pending { endpoint, batch, _permit: permit, state });
-    let work = Pending::carry_out(Arc::clone(&call)).boxed();
+    let call = Arc::new(Pending { endpoint, batch, state });
+    let work = Pending::carry_out(Arc::clone(&call), permit).boxed();
     Claim { call, work: Some(work) }
 }
 
 impl Pending {
-    async fn carry_out(self: Arc<Self>) {
+    /// Keeps the permit of the call until the work has ended. An answer that no one fetches keeps
+    /// no other call out.
+    async fn carry_out(self: Arc<Self>, _permit: OwnedSemaphorePermit) {
         let Self { endpoint, batch, .. } = &*self;
         endpoint.store.carry_out(batch, &|at, outcome| self.record(at, outcome)).await;
         let late = {
@@ -167,7 +167,6 @@ impl Drop for Claim {
 /// The grants of a call until the caller has them. Dropping them before they are handed out refunds
 /// them.
 pub struct Held {
-    /// Keeps the permit of the call, too.
     call: Arc<Pending>,
     reserved: Vec<Reserved>,
 }

@@ -1,0 +1,265 @@
+//! The memory of the requests that are under way, over all listeners of a process.
+//!
+//! A request counts from its head until its answer is on its way: its head, its body, its answer,
+//! and a fixed part for its stream and its task. Above [`SOFT`] the requests that have waited
+//! longest for their clients make room. At [`HARD`] further requests are refused before anything
+//! of them is kept.
+
+use std::collections::BTreeMap;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll, ready};
+
+use hyper::Request;
+use hyper::body::{Body, Bytes, Frame, Incoming, SizeHint};
+use tokio_util::sync::{CancellationToken, WaitForCancellationFutureOwned};
+
+use super::connection::{Arrival, Connection};
+
+/// Bytes above which requests that wait for their clients make room.
+const SOFT: usize = 20 << 20;
+/// Most bytes.
+const HARD: usize = 28 << 20;
+/// Most bytes of requests that are about to end, while further ones are read.
+const LEAVING: usize = 1 << 20;
+/// What a request takes besides its head, its body and its answer.
+const EACH: usize = 6 << 10;
+/// What a field of a head takes, besides its name and its value.
+const FIELD: usize = 112;
+
+/// The requests of all listeners that are under way.
+#[derive(Default)]
+pub struct Requests(Mutex<Totals>);
+
+#[derive(Default)]
+struct Totals {
+    bytes: usize,
+    /// The part of `bytes` that requests hold which are about to end.
+    leaving: usize,
+    number: u64,
+    /// The requests that wait for their clients, the one that has waited longest first, and what
+    /// ends each.
+    waiting: BTreeMap<u64, (Arc<Weight>, CancellationToken)>,
+}
+
+/// What a request takes. Changes only while the totals are locked.
+#[derive(Default)]
+struct Weight {
+    bytes: AtomicUsize,
+    /// Its number among those that wait; 0 if it does not wait.
+    waits: AtomicU64,
+    is_leaving: AtomicBool,
+}
+
+/// A request that is under way, until this is dropped.
+pub struct UnderWay {
+    requests: Arc<Requests>,
+    weight: Arc<Weight>,
+}
+
+/// Why a body ends before its last byte: others need the memory.
+#[derive(Debug, thiserror::Error)]
+#[error("too many requests are under way, and this one has waited longest for its client")]
+pub struct Crowded;
+
+impl Requests {
+    /// Admits a request, unless there are too many.
+    pub fn admit<B>(self: &Arc<Self>, request: &Request<B>) -> Option<Arc<UnderWay>> {
+        let headers = request.headers();
+        // Several values of one name are kept in a table of their own.
+        let more = headers.len().saturating_sub(headers.keys_len());
+        let bytes = EACH + FIELD * (headers.capacity() + more.next_power_of_two());
+        let under_way =
+            UnderWay { requests: Arc::clone(self), weight: Arc::new(Weight::default()) };
+        under_way.grow(bytes).then(|| Arc::new(under_way))
+    }
+
+    /// Whether many requests are about to end. Nothing should be read until they have: they take no
+    /// further input, and further requests would be refused.
+    pub fn is_crowded(&self) -> bool {
+        self.totals().leaving > LEAVING
+    }
+
+    /// Nothing panics while the lock is held, so the content of a poisoned lock is intact.
+    fn totals(&self) -> MutexGuard<'_, Totals> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl UnderWay {
+    /// Counts further bytes. Returns whether there is room for them; if not, nothing changes.
+    #[must_use]
+    pub fn grow(&self, bytes: usize) -> bool {
+        let mut totals = self.requests.totals();
+        if totals.bytes.saturating_add(bytes) > HARD {
+            return false;
+        }
+        totals.bytes += bytes;
+        self.weight.bytes.fetch_add(bytes, Relaxed);
+        if self.weight.is_leaving.load(Relaxed) {
+            totals.leaving += bytes;
+        }
+        while totals.bytes - totals.leaving > SOFT
+            && let Some((_, (weight, end))) = totals.waiting.pop_first()
+        {
+            weight.waits.store(0, Relaxed);
+            weight.is_leaving.store(true, Relaxed);
+            totals.leaving += weight.bytes.load(Relaxed);
+            end.cancel();
+        }
+        true
+    }
+
+    /// Counts an answer of so many bytes instead of the request, which nothing keeps any more.
+    /// Returns whether there is room for it.
+    #[must_use]
+    pub fn answers(&self, bytes: usize) -> bool {
+        self.release();
+        self.grow(bytes.saturating_add(EACH))
+    }
+
+    /// Counts nothing any more.
+    fn release(&self) {
+        let mut totals = self.requests.totals();
+        let bytes = self.weight.bytes.swap(0, Relaxed);
+        totals.bytes -= bytes;
+        if self.weight.is_leaving.swap(false, Relaxed) {
+            totals.leaving -= bytes;
+        }
+        totals.waiting.remove(&self.weight.waits.swap(0, Relaxed));
+    }
+
+    /// Records that the request waits for its client. `end` is cancelled if others need its memory.
+    pub fn waits(&self, end: CancellationToken) {
+        let mut totals = self.requests.totals();
+        totals.number += 1;
+        let number = totals.number;
+        self.weight.waits.store(number, Relaxed);
+        totals.waiting.insert(number, (Arc::clone(&self.weight), end));
+    }
+
+    /// Records that the request does not wait for its client.
+    fn waits_no_more(&self) {
+        let mut totals = self.requests.totals();
+        totals.waiting.remove(&self.weight.waits.swap(0, Relaxed));
+    }
+}
+
+impl Drop for UnderWay {
+    fn drop(&mut self) {
+        self.release();
+    }
+}
+
+/// The body of a request, without trailers.
+pub struct Arriving {
+    body: Incoming,
+    request: Arc<UnderWay>,
+    connection: Arc<Connection>,
+    /// Present while the client has not sent all of it.
+    waiting: Option<WaitingForClient>,
+}
+
+struct WaitingForClient {
+    request: Arc<UnderWay>,
+    _arrival: Arrival,
+    end: Pin<Box<WaitForCancellationFutureOwned>>,
+}
+
+impl Arriving {
+    /// The body of this request of this connection.
+    pub fn new(body: Incoming, request: Arc<UnderWay>, connection: Arc<Connection>) -> Self {
+        Self { body, request, connection, waiting: None }
+    }
+}
+
+impl Body for Arriving {
+    type Data = Bytes;
+    type Error = Box<dyn std::error::Error + Send + Sync>;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Self::Error>>> {
+        let this = &mut *self;
+        let Poll::Ready(frame) = Pin::new(&mut this.body).poll_frame(context) else {
+            let waiting = this.waiting.get_or_insert_with(|| {
+                let end = CancellationToken::new();
+                this.request.waits(end.clone());
+                WaitingForClient {
+                    request: Arc::clone(&this.request),
+                    _arrival: this.connection.arrival(),
+                    end: Box::pin(end.cancelled_owned()),
+                }
+            });
+            ready!(waiting.end.as_mut().poll(context));
+            return Poll::Ready(Some(Err(Crowded.into())));
+        };
+        let data = match frame {
+            Some(Ok(frame)) => frame.into_data().ok(),
+            Some(Err(error)) => return Poll::Ready(Some(Err(error.into()))),
+            None => None,
+        };
+        let Some(data) = data else {
+            this.waiting = None;
+            return Poll::Ready(None);
+        };
+        // Twice, because the parts are put together.
+        if this.request.grow(2 * data.len()) {
+            Poll::Ready(Some(Ok(Frame::data(data))))
+        } else {
+            Poll::Ready(Some(Err(Crowded.into())))
+        }
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
+    }
+}
+
+impl Drop for WaitingForClient {
+    fn drop(&mut self) {
+        self.request.waits_no_more();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn requests_that_wait_longest_for_their_clients_make_room() {
+        let requests = Arc::new(Requests::default());
+        let admit = || requests.admit(&Request::new(()));
+        let working: Vec<_> = (0..SOFT / EACH / 2).map(|_| admit().unwrap()).collect();
+        let ends: Vec<_> = (0..SOFT / EACH / 2).map(|_| CancellationToken::new()).collect();
+        let mut waiting = Vec::new();
+        for end in &ends {
+            let one = admit().unwrap();
+            one.waits(end.clone());
+            waiting.push(one);
+        }
+        let ended = || ends.iter().filter(|end| end.is_cancelled()).count();
+        let before = ended();
+        let further: Vec<_> = (0..100).map(|_| admit().unwrap()).collect();
+        assert!(ended() >= before + 100, "{before} and then {}", ended());
+        assert!(ends.first().unwrap().is_cancelled() && !ends.last().unwrap().is_cancelled());
+        // They have not left yet, and then nothing waits.
+        let mut rest = Vec::new();
+        while let Some(one) = admit() {
+            rest.push(one);
+        }
+        assert!(further.first().unwrap().grow(0) && !further.first().unwrap().grow(EACH));
+        drop(waiting);
+        assert!(admit().is_some());
+        drop((working, further, rest));
+        let totals = requests.totals();
+        assert_eq!((totals.bytes, totals.leaving, totals.waiting.len()), (0, 0, 0));
+    }
+}
