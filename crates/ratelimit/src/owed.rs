@@ -1,9 +1,9 @@
 //! Hits that count although their request does not hold them, and hits that are refunded.
 //!
 //! Two kinds of calls of Envoy come when it is too late to refuse anything. A **charge** says what
-//! an answer has cost: its hits count even beyond the limit. A **refund** (`is_negative_hits`) comes
-//! at the end of every request, admitted or not, and nothing links it to the first call. So the
-//! hits that a refused request did not take are charged, too, if its rule is one whose hits are
+//! an answer has cost: its hits count even beyond the limit. A **refund** (`is_negative_hits`)
+//! comes at the end of every request, admitted or not, and nothing links it to the first call. So
+//! the hits that a refused request did not take are charged, too, if its rule is one whose hits are
 //! refunded. Each hit is then added once and refunded once: when all requests have ended, the
 //! counter is at zero, and nothing is left to remember.
 //!

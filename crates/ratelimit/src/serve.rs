@@ -77,8 +77,8 @@ pub enum RuleSource {
 }
 
 /// Serves until `shutdown`, which yields how long to drain. Operators are served on `admin` at
-/// once, and callers where `listen` binds, as soon as there are rules. `app` has the store, and says
-/// who may operate. Needs a Tokio runtime.
+/// once, and callers where `listen` binds, as soon as there are rules. `app` has the store, and
+/// says who may operate. Needs a Tokio runtime.
 ///
 /// # Errors
 /// The error of `listen`.

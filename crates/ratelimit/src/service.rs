@@ -233,7 +233,8 @@ impl RateLimitService {
         }
     }
 
-    /// Waits until the store has what requests refunded and owe, those of replaced domains included. Call it when no request comes any more.
+    /// Waits until the store has what requests refunded and owe, those of replaced domains
+    /// included. Call it when no request comes any more.
     pub async fn settle(&self) {
         let ReplacedDomains { counters, owed } =
             std::mem::take(&mut *self.replaced.lock().unwrap_or_else(PoisonError::into_inner));

@@ -36,8 +36,8 @@ fn url(reader: &VariableReader<'_>, of_urls: &mut OfUrls) -> Option<StoreText> {
     if is_socket {
         return Some(StoreText(format!("redis+unix://{}{target}", login(reader, of_urls))));
     }
-    // The original takes URLs, too, one for each server, and the first one that has a user, a password
-    // or a database gives it to all.
+    // The original takes URLs, too, one for each server, and the first one that has a user, a
+    // password or a database gives it to all.
     of_urls.of_sentinels = kind == "-sentinel";
     let mut entries = target.split(',').map(str::trim).filter(|entry| !entry.is_empty());
     // The name of the primary comes first.

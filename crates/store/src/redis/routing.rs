@@ -158,8 +158,8 @@ impl<'a> Router<'a> {
         Ok(())
     }
 
-    /// Waits for the map after a redirect of `node` that names no server, and fails if the map shows
-    /// no other way.
+    /// Waits for the map after a redirect of `node` that names no server, and fails if the map
+    /// shows no other way.
     async fn lose_way(&mut self, node: &Node, address: &str) -> Result<(), StoreError> {
         let why = format!(
             "{} redirects to {address:?}, which names no server: set cluster-announce-ip, or \

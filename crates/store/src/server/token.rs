@@ -13,7 +13,8 @@ use crate::secret::{Secret, SecretError, SecretFile};
 
 /// Most faults that an error lists.
 const MAX_FAULTS: usize = 20;
-/// Shortest token without a name: a shorter word can be guessed, or is a name whose rest is missing.
+/// Shortest token without a name: a shorter word can be guessed, or is a name whose rest is
+/// missing.
 const MIN_TOKEN: usize = 20;
 /// Shortest token without a name that no line end follows, unless it cannot be a name: it may be
 /// where a file of names is cut. A token also has a digit then.
@@ -37,8 +38,8 @@ pub fn digest_of(token: &[u8]) -> TokenDigest {
 ///
 /// * `TOKEN`: a token without a name. Proxies and operators may show it, and an operator may do
 ///   everything with it.
-/// * `NAME ROLE DOMAINS SHA256`: a token of an operator, by its digest; with the role `call`, one of
-///   the proxies of these domains.
+/// * `NAME ROLE DOMAINS SHA256`: a token of an operator, by its digest; with the role `call`, one
+///   of the proxies of these domains.
 /// * `group:NAME ROLE DOMAINS`: what the members of a group may do whom a trusted proxy names.
 ///
 /// A token is replaced without an outage in three steps: add the new one to the file, give it to
@@ -89,8 +90,8 @@ impl Tokens {
         }
     }
 
-    /// The domains for which an `Authorization` header shows a valid token of callers: all if it has
-    /// no name, else those of its line, which says `call`.
+    /// The domains for which an `Authorization` header shows a valid token of callers: all if it
+    /// has no name, else those of its line, which says `call`.
     pub fn called_domains(&self, authorization: &[u8]) -> Option<DomainScope> {
         let grant = shown_digest(authorization).and_then(|digest| self.grant(&digest))?;
         let is_callers = grant.name.is_none() || grant.role == OperatorRole::Call;

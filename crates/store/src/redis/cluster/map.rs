@@ -110,7 +110,8 @@ impl Map {
         self.failure.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Notes that a command was lost, because a redirect named no server and the map no other owner.
+    /// Notes that a command was lost, because a redirect named no server and the map no other
+    /// owner.
     pub fn note_lost(&self, why: String) {
         *self.lost.lock().unwrap_or_else(PoisonError::into_inner) = Some((Instant::now(), why));
     }

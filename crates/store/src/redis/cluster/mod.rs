@@ -78,7 +78,8 @@ impl Cluster {
         }
     }
 
-    /// Notes that a command was lost, because a redirect named no server and the map no other owner.
+    /// Notes that a command was lost, because a redirect named no server and the map no other
+    /// owner.
     pub fn note_lost(&self, why: String) {
         self.map.note_lost(why);
     }

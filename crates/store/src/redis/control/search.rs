@@ -1,8 +1,8 @@
 //! Finds the counters of a partition among all keys, in bounded time.
 //!
-//! The store walks each primary with `SCAN`, which blocks Redis for one step at a time. All searches
-//! of a store take turns, so that a server never has more than one step of them to do. A search can
-//! miss only keys that are created or deleted meanwhile.
+//! The store walks each primary with `SCAN`, which blocks Redis for one step at a time. All
+//! searches of a store take turns, so that a server never has more than one step of them to do. A
+//! search can miss only keys that are created or deleted meanwhile.
 
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
