@@ -167,7 +167,14 @@ impl Matcher {
 
 impl HeaderCondition {
     fn holds<'c>(&'c self, facts: &Facts<'c>, doubt: Doubt) -> bool {
-        self.value.hold(facts.header(&self.name).as_slice(), doubt)
+        let values = facts.header(&self.name);
+        let values = values.as_slice();
+        if matches!(self.value, ValuePattern::Exact(_) | ValuePattern::Regex(_))
+            && credentials::are_ambiguous(&self.name, values)
+        {
+            return doubt == Doubt::Matches;
+        }
+        self.value.hold(values, doubt)
     }
 }
 

@@ -422,6 +422,26 @@ fn a_header_given_twice_does_not_escape_a_policy() {
 }
 
 #[test]
+fn credentials_that_upstreams_read_in_several_ways_do_not_escape_a_policy() {
+    for form in [json!({"exact": "Bearer K"}), json!({"regex": "Bearer [A-Z]"})] {
+        for (name, value, expected) in [
+            ("authorization", "Bearer K", [true, false]),
+            ("authorization", "Bearer L7", [false, true]),
+            ("authorization", "Bearer K junk", [true, true]),
+            ("authorization", "bearer \"K\"", [true, true]),
+            ("proxy-authorization", "Bearer K,1", [true, true]),
+            ("x-key", "Bearer K junk", [false, true]),
+        ] {
+            let mut header = json!({ "name": name });
+            header.as_object_mut().unwrap().extend(form.as_object().unwrap().clone());
+            let found = [json!({"headers": [header]}), json!({"not": {"headers": [header]}})]
+                .map(|conditions| about(conditions, &[(name, value)]));
+            assert_eq!(found, expected, "{header} {value:?}");
+        }
+    }
+}
+
+#[test]
 fn a_parameter_given_twice_does_not_escape_a_policy() {
     let applies = |condition: &Value, target: &str| {
         let [plain, not] = [condition.clone(), json!({ "not": condition })];

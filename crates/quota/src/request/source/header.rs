@@ -58,8 +58,7 @@ struct HeaderSource(Box<str>);
 impl LookUp for HeaderSource {
     fn look_up<'c>(&'c self, facts: &Facts<'c>) -> Found<'c> {
         let values = facts.header(&self.0);
-        let is_ambiguous = |value: &Cow<'_, [u8]>| credentials::are_ambiguous(value);
-        if credentials::are_in(&self.0) && values.as_slice().iter().any(is_ambiguous) {
+        if credentials::are_ambiguous(&self.0, values.as_slice()) {
             return Found::Ambiguous;
         }
         Found::only(values.into_iter())
