@@ -41,14 +41,19 @@ fn head(method: u8, path: &str, fields: usize) -> Vec<u8> {
 
 /// Requests on one connection, all with this head.
 fn requests(streams: u32, flags: u8, head: &[u8], body: &[u8]) -> Vec<u8> {
+    requests_with(0, streams, flags, head, body)
+}
+
+/// The same, where so many bytes of each answer are fetched.
+fn requests_with(window: u8, streams: u32, flags: u8, head: &[u8], body: &[u8]) -> Vec<u8> {
     let numbers = (1..2 * streams).step_by(2);
     let request = |number| {
         let open = frame(kind::HEADERS, flags | flag::END_HEADERS, number, head);
         let parts = body.chunks(16_384).map(|part| frame(kind::DATA, 0, number, part));
         [open].into_iter().chain(parts).flatten().collect::<Vec<u8>>()
     };
-    // Answers stay where they are.
-    let settings = frame(kind::SETTINGS, 0, 0, &[0, 4, 0, 0, 0, 0]);
+    // The rest of each answer stays where it is.
+    let settings = frame(kind::SETTINGS, 0, 0, &[0, 4, 0, 0, 0, window]);
     let update = frame(kind::WINDOW_UPDATE, 0, 0, &(1_u32 << 30).to_be_bytes());
     let all = numbers.map(request);
     [grpc::PREFACE.to_vec(), settings, update].into_iter().chain(all).flatten().collect()
@@ -70,6 +75,11 @@ fn attacks(path: &str) -> Vec<Attack> {
         attack("heads", 64, requests(128, 0, &head(POST, path, 420), b"")),
         attack("begun bodies", 64, requests(128, 0, &head(POST, path, 0), &[b'{'; 1000])),
         attack("answers", 64, requests(128, flag::END_STREAM, &head(GET, path, 0), b"")),
+        attack(
+            "begun answers",
+            64,
+            requests_with(1, 128, flag::END_STREAM, &head(GET, path, 0), b""),
+        ),
     ]
 }
 

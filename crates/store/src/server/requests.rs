@@ -2,8 +2,8 @@
 //!
 //! A request counts from its head until its answer is on its way: its head, its body, its answer,
 //! and a fixed part for its stream and its task. Above [`SOFT`] the requests that have waited
-//! longest for their clients make room. At [`HARD`] further requests are refused before anything
-//! of them is kept.
+//! longest for their clients make room. At [`HARD`] further bodies and answers are refused, and
+//! with [`HEADS`] more further requests, before anything of them is kept.
 
 use std::collections::BTreeMap;
 use std::future::Future;
@@ -20,8 +20,11 @@ use super::connection::{Arrival, Connection};
 
 /// Bytes above which requests that wait for their clients make room.
 const SOFT: usize = 20 << 20;
-/// Most bytes.
+/// Most bytes, but for heads and small answers.
 const HARD: usize = 28 << 20;
+/// Bytes beyond [`HARD`] for heads and for answers of at most [`EACH`] bytes: a probe is answered
+/// while bodies and large answers take all the rest.
+const HEADS: usize = 4 << 20;
 /// Most bytes of requests that are about to end, while further ones are read.
 const LEAVING: usize = 1 << 20;
 /// What a request takes besides its head, its body and its answer.
@@ -67,13 +70,16 @@ pub struct Crowded;
 impl Requests {
     /// Admits a request, unless there are too many.
     pub fn admit<B>(self: &Arc<Self>, request: &Request<B>) -> Option<Arc<UnderWay>> {
-        let headers = request.headers();
+        let (headers, uri) = (request.headers(), request.uri());
         // Several values of one name are kept in a table of their own.
         let more = headers.len().saturating_sub(headers.keys_len());
-        let bytes = EACH + FIELD * (headers.capacity() + more.next_power_of_two());
+        let texts = headers.iter().map(|(name, value)| name.as_str().len() + value.len());
+        let uri = uri.path().len() + uri.query().unwrap_or_default().len();
+        let fields = FIELD * (headers.capacity() + more.next_power_of_two());
+        let bytes = EACH + fields + texts.sum::<usize>() + uri;
         let under_way =
             UnderWay { requests: Arc::clone(self), weight: Arc::new(Weight::default()) };
-        under_way.grow(bytes).then(|| Arc::new(under_way))
+        under_way.grow_to(HARD + HEADS, bytes).then(|| Arc::new(under_way))
     }
 
     /// Whether many requests are about to end. Nothing should be read until they have: they take no
@@ -92,8 +98,13 @@ impl UnderWay {
     /// Counts further bytes. Returns whether there is room for them; if not, nothing changes.
     #[must_use]
     pub fn grow(&self, bytes: usize) -> bool {
+        self.grow_to(HARD, bytes)
+    }
+
+    /// The same with at most so many bytes of all requests.
+    fn grow_to(&self, most: usize, bytes: usize) -> bool {
         let mut totals = self.requests.totals();
-        if totals.bytes.saturating_add(bytes) > HARD {
+        if totals.bytes.saturating_add(bytes) > most {
             return false;
         }
         totals.bytes += bytes;
@@ -117,7 +128,8 @@ impl UnderWay {
     #[must_use]
     pub fn answers(&self, bytes: usize) -> bool {
         self.release();
-        self.grow(bytes.saturating_add(EACH))
+        let most = if bytes <= EACH { HARD + HEADS } else { HARD };
+        self.grow_to(most, bytes.saturating_add(EACH))
     }
 
     /// Counts nothing any more.
@@ -255,11 +267,38 @@ mod tests {
         while let Some(one) = admit() {
             rest.push(one);
         }
-        assert!(further.first().unwrap().grow(0) && !further.first().unwrap().grow(EACH));
+        assert!(!further.first().unwrap().grow(EACH));
         drop(waiting);
         assert!(admit().is_some());
         drop((working, further, rest));
         let totals = requests.totals();
         assert_eq!((totals.bytes, totals.leaving, totals.waiting.len()), (0, 0, 0));
+    }
+
+    #[test]
+    fn bodies_and_large_answers_leave_room_for_probes() {
+        let requests = Arc::new(Requests::default());
+        let admit = || requests.admit(&Request::new(()));
+        let large = admit().unwrap();
+        let rest = HARD - requests.totals().bytes;
+        assert!(large.grow(rest) && !large.grow(1));
+        let probe = admit().unwrap();
+        assert!(!probe.grow(1) && probe.answers(2));
+        assert!(!admit().unwrap().answers(EACH + 1));
+        let mut heads = Vec::new();
+        while let Some(head) = admit() {
+            heads.push(head);
+        }
+        assert!(requests.totals().bytes <= HARD + HEADS);
+    }
+
+    #[test]
+    fn texts_of_a_head_count() {
+        let requests = Arc::new(Requests::default());
+        let text = "a".repeat(10_000);
+        let uri = format!("/{text}?{text}");
+        let request = Request::get(uri).header(&text, &text).body(()).unwrap();
+        let _admitted = requests.admit(&request).unwrap();
+        assert!(requests.totals().bytes >= EACH + FIELD + 4 * text.len());
     }
 }

@@ -25,15 +25,15 @@ where
     B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
 {
     let domains = endpoint.authorize(request.headers())?;
-    let (head, body) = request.into_parts();
-    let domain = parameter(&head.uri, "domain=");
-    domains.check(domain)?;
-    let report = match receive(body, MAX_REPORT).await {
+    let domain = parameter(request.uri(), "domain=").to_owned();
+    domains.check(&domain)?;
+    // Without the head, which is not needed while the body arrives.
+    let report = match receive(request.into_body(), MAX_REPORT).await {
         // Nothing is counted by reports, so one that is too long is ignored.
         Err(Refusal::TooLarge(_)) => Bytes::new(),
         report => report?,
     };
-    let reply = endpoint.dials(domain, &report).await?;
+    let reply = endpoint.dials(&domain, &report).await?;
     Ok(json(StatusCode::OK, serde_json::to_vec(&reply).map_err(|_| Refusal::Failed)?, None))
 }
 

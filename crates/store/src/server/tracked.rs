@@ -21,7 +21,7 @@ pub struct Tracked<B> {
     /// For the first frame of a body of known size. It counts as unfetched from the start, because
     /// HTTP/2 polls for no frame while the flow-control window is closed.
     first: Option<Unfetched>,
-    _request: Option<Arc<UnderWay>>,
+    request: Option<Arc<UnderWay>>,
 }
 
 /// In the extensions of a response whose bytes are shared with others: they do not count for the
@@ -33,6 +33,8 @@ pub struct SharedBytes;
 pub struct Fetching<D> {
     data: D,
     _unfetched: Unfetched,
+    /// HTTP/2 drops the body once it has the last frame, although its bytes may stay.
+    _request: Option<Arc<UnderWay>>,
 }
 
 impl<B: Body> Tracked<B> {
@@ -63,7 +65,7 @@ impl<B: Body> Tracked<B> {
             connection: Arc::clone(connection),
             _answering: answering,
             first,
-            _request: request,
+            request,
         })
     }
 
@@ -71,7 +73,7 @@ impl<B: Body> Tracked<B> {
     pub fn busy(connection: &Arc<Connection>, answering: Answering) -> Response<Self> {
         let connection = Arc::clone(connection);
         let tracked =
-            Self { body: None, connection, _answering: answering, first: None, _request: None };
+            Self { body: None, connection, _answering: answering, first: None, request: None };
         let mut response = Response::new(tracked);
         *response.status_mut() = StatusCode::SERVICE_UNAVAILABLE;
         response
@@ -91,7 +93,7 @@ impl<B: Body + Unpin> Body for Tracked<B> {
         let frame = ready!(Pin::new(body).poll_frame(context));
         let fetching = |data| {
             let unfetched = this.first.take().unwrap_or_else(|| this.connection.unfetched());
-            Fetching { data, _unfetched: unfetched }
+            Fetching { data, _unfetched: unfetched, _request: this.request.clone() }
         };
         Poll::Ready(frame.map(|frame| frame.map(|frame| frame.map_data(fetching))))
     }
