@@ -268,9 +268,8 @@ async fn serve(args: RatelimitArgs, settings: Settings) -> Result<(), String> {
         }
     };
     let url = match &settings.sentinel_login {
-        Some(StoreText(login)) if args.store.is_none() => {
-            let (user, password) = login.split_once(':').unzip();
-            url.with_sentinel_login(user, password.unwrap_or(login))
+        Some((user, StoreText(password))) if args.store.is_none() => {
+            url.with_sentinel_login(user.as_deref(), password)
         }
         _ => url,
     };

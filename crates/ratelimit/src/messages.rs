@@ -29,20 +29,6 @@ pub(crate) const TOO_MANY_DESCRIPTORS: &str =
 pub(crate) const TOO_MANY_ENTRIES: &str =
     "a rate limit descriptor must have at most 64 entries: send fewer";
 
-/// Checks how many descriptors and entries a request has.
-///
-/// # Errors
-/// When there are too many.
-pub(crate) fn check_decoded(request: &RateLimitRequest) -> Result<(), &'static str> {
-    if request.descriptors.len() > MAX_DESCRIPTORS {
-        return Err(TOO_MANY_DESCRIPTORS);
-    }
-    if request.descriptors.iter().any(|one| one.entries.len() > MAX_ENTRIES) {
-        return Err(TOO_MANY_ENTRIES);
-    }
-    Ok(())
-}
-
 /// Checks how many descriptors and entries an encoded [`RateLimitRequest`] has, without decoding
 /// it. A message that cannot be read passes: decoding it says why.
 ///
@@ -168,21 +154,19 @@ impl prost::Message for DescriptorEntry {
     }
 }
 
-/// Bytes as a text: UTF-8 as it is, and everything else with `\\xNN` for a byte that belongs to no
-/// letter. A text that looks like such an escape is escaped as well, so that different bytes are
-/// different texts.
+/// Bytes as a text: UTF-8 as it is, and everything else with U+FFFD and `xNN` for a byte that
+/// belongs to no letter. No rule has that letter, and different bytes are different texts.
 fn lenient(bytes: Vec<u8>) -> String {
     let bytes = match String::from_utf8(bytes) {
-        Ok(text) if !text.contains("\\x") => return text,
-        Ok(text) => text.into_bytes(),
+        Ok(text) => return text,
         Err(error) => error.into_bytes(),
     };
     let mut text = String::with_capacity(bytes.len());
     for chunk in bytes.utf8_chunks() {
-        text.push_str(&chunk.valid().replace('\\', "\\\\"));
+        text.push_str(chunk.valid());
         for byte in chunk.invalid() {
             // Writing to a String cannot fail.
-            let _ = write!(text, "\\x{byte:02x}");
+            let _ = write!(text, "{}x{byte:02x}", char::REPLACEMENT_CHARACTER);
         }
     }
     text
@@ -334,11 +318,11 @@ mod tests {
         for (bytes, value) in [
             (&b"caf\xc3\xa9"[..], "caf\u{e9}"),
             (b"", ""),
-            (b"caf\xe9", "caf\\xe9"),
-            (b"\xff\xfe", "\\xff\\xfe"),
+            (b"caf\xe9", "caf\u{fffd}xe9"),
+            (b"\xff\xfe", "\u{fffd}xff\u{fffd}xfe"),
             (b"a\\b", "a\\b"),
-            (b"a\\xff", "a\\\\xff"),
-            (b"a\\xff\xff", "a\\\\xff\\xff"),
+            (b"a\\xff", "a\\xff"),
+            (b"a\\xff\xff", "a\\xff\u{fffd}xff"),
         ] {
             let entry = sent(bytes);
             assert_eq!((&*entry.key, &*entry.value), ("k", value), "{bytes:?}");

@@ -13,7 +13,7 @@
 //! has left in the store. Until then a refused request costs nothing, but its hits are remembered
 //! for a moment.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -23,9 +23,10 @@ use quotagate_quota::evaluate::Counter;
 use quotagate_store::store::{Batch, CheckedReservation, Reserved, Store, StoreError};
 use tokio::sync::Notify;
 
-/// Most counters whose hits wait to be added, and most that wait for a refund. Hits of further ones
-/// are dropped.
+/// Most counters of a domain whose hits wait, and most bytes of their keys. Hits of further ones are
+/// dropped, and those that may turn out to be needless from the half on.
 const MAX_WAITING: usize = 65_536;
+const MAX_BYTES: usize = 8 << 20;
 /// Most counters of one batch.
 const BATCH: usize = 1024;
 /// How often hits are sent that wait for a store which is away, and refunds that found nothing.
@@ -33,9 +34,9 @@ const FLUSH: Duration = Duration::from_secs(1);
 /// When the end of the service tries again.
 const AGAIN: Duration = Duration::from_millis(50);
 /// How long a refund that finds nothing waits for hits that another service adds late.
-const LATE: Duration = Duration::from_secs(60);
-/// How long refused hits are remembered at least while the store answers: the stream of a refused
-/// request ends at once, and its refund shows that the hits are needed.
+const LATE: Duration = Duration::from_secs(5);
+/// How long refused hits are remembered at least: the stream of a refused request ends at once, and
+/// its refund shows that the hits are needed.
 const REMEMBERED: Duration = Duration::from_secs(5);
 /// For how long a store that has answered is expected to answer again. After that it is asked
 /// first, so that few hits are sent to one that has just gone: nobody would know their fate.
@@ -55,19 +56,10 @@ pub struct OwedHits {
     waiting: Mutex<WaitingHits>,
     /// Notified when hits must be added at once.
     flush_now: Notify,
-    /// Locked while hits are on their way to the store.
-    flight: tokio::sync::Mutex<Flight>,
+    /// Locked while hits are on their way to the store. When it last carried out everything.
+    answered: tokio::sync::Mutex<Option<Instant>>,
     /// How many flushes have begun.
     flushes: AtomicU64,
-}
-
-/// What the last flush found.
-#[derive(Default)]
-struct Flight {
-    /// Whether it carried out everything.
-    is_done: bool,
-    /// When the store last answered.
-    answered: Option<Instant>,
 }
 
 /// Hits that are not in the store yet.
@@ -79,10 +71,32 @@ struct WaitingHits {
     added: HashMap<Counter, Waiting>,
     /// To be refunded, by counter.
     refunds: HashMap<Counter, Waiting>,
+    /// Refunds that found nothing, by counter. One that has found its hits stays, with none left,
+    /// until its time has come: if it took the hit of a later stream, the refund of that stream
+    /// waits no longer.
+    late: HashMap<Counter, Waiting>,
     /// Refused by rules of which nobody knows whether their hits are refunded: since `begun`, and
     /// before that.
-    refused: [HashMap<Counter, Waiting>; 2],
+    refused: [RefusedHits; 2],
     begun: Option<Instant>,
+    room: Room,
+    /// Whether the last flush could not carry out everything.
+    is_behind: bool,
+    /// Whether the store did not say which rules have refunds when it was last asked.
+    is_blind: bool,
+}
+
+/// Hits by `<domain>:<policy>` and by counter.
+type RefusedHits = HashMap<Box<str>, HashMap<Counter, Waiting>>;
+
+/// What waits in all maps of a domain.
+#[derive(Default)]
+struct Room {
+    counters: usize,
+    /// Of the keys of the counters.
+    bytes: usize,
+    /// Hits for which there was no room, since the last line in the log.
+    dropped: u64,
 }
 
 /// What is known of the calls of a rule.
@@ -94,6 +108,8 @@ struct RuleCalls {
     refunded: Option<Instant>,
     /// When this service last told others so.
     marked: Option<Instant>,
+    /// Whether it shall tell them now.
+    is_to_mark: bool,
     /// When the store last said that nobody refunds its hits.
     checked: Option<Instant>,
 }
@@ -123,16 +139,20 @@ impl OwedHits {
     /// For the counters of a domain. Needs a Tokio runtime. Dropping the last reference ends its
     /// background work.
     pub fn open(store: Arc<dyn Store>, timeout: Duration) -> Arc<Self> {
-        let owed = Arc::new(Self {
+        let owed = Arc::new(Self::new(store, timeout));
+        tokio::spawn(keep_flushed(Arc::clone(&owed)));
+        owed
+    }
+
+    fn new(store: Arc<dyn Store>, timeout: Duration) -> Self {
+        Self {
             store,
             timeout,
             waiting: Mutex::default(),
             flush_now: Notify::new(),
-            flight: tokio::sync::Mutex::default(),
+            answered: tokio::sync::Mutex::default(),
             flushes: AtomicU64::new(0),
-        });
-        tokio::spawn(keep_flushed(Arc::clone(&owed)));
-        owed
+        }
     }
 
     /// Requests look at counters of this rule: they learn from it what they may spend, so its hits
@@ -141,31 +161,35 @@ impl OwedHits {
         self.waiting().calls(policy_of(counter)).looked = Some(Instant::now());
     }
 
-    /// A request does not hold these hits. Returns whether the store must know before it is
+    /// A request does not hold these hits. Returns whether the store should know before it is
     /// answered ([`flush`](Self::flush)): otherwise its refund, or the next look, could overtake
-    /// them.
+    /// them. While the store does not answer, nobody waits for it.
     pub fn add_untaken<'c>(&self, untaken: impl IntoIterator<Item = UntakenHits<'c>>) -> bool {
         let now = Instant::now();
         let mut waiting = self.waiting();
-        let mut is_due = false;
+        let waiting = &mut *waiting;
+        let (mut is_due, mut is_awaited) = (false, false);
         for UntakenHits { counter, hits, is_given, counts, reset } in untaken {
             let hits = Waiting { hits: hits.min(MAX_UNITS), until: now + reset };
             let calls = waiting.calls(policy_of(counter));
             let is_refunded = calls.refunded_at(now).is_some();
             if is_refunded || counts && (is_given || calls.known_at(now).is_some()) {
-                add(&mut waiting.added, counter.clone(), hits);
+                add(&mut waiting.added, &mut waiting.room, counter.clone(), hits);
                 is_due = true;
+                is_awaited |= !waiting.is_behind;
             } else {
-                is_due |= calls.checked.is_none_or(|checked| now - checked > MARKED);
+                let is_unchecked = calls.is_unchecked(now);
+                is_due |= is_unchecked;
+                is_awaited |= is_unchecked && !waiting.is_blind;
                 let [refused, _] = &mut waiting.refused;
-                add(refused, counter.clone(), hits);
+                let refused = refused.entry(policy_of(counter).into()).or_default();
+                add_needless(refused, &mut waiting.room, counter.clone(), hits);
             }
         }
-        drop(waiting);
         if is_due {
             self.flush_now.notify_one();
         }
-        is_due
+        is_awaited
     }
 
     /// Refunds so many hits of each counter. What is not refunded when it returns is tried again.
@@ -175,10 +199,17 @@ impl OwedHits {
         {
             let now = Instant::now();
             let mut waiting = self.waiting();
+            let waiting = &mut *waiting;
             for (counter, hits) in counters {
-                waiting.refunded(policy_of(&counter), now);
+                let policy = policy_of(&counter);
+                waiting.refunded(policy, now);
+                let calls = waiting.calls(policy);
+                if calls.marked.is_none_or(|marked| now - marked > MARKED) {
+                    (calls.marked, calls.is_to_mark) = (Some(now), true);
+                }
                 let until = now + counter.window.length();
-                add(&mut waiting.refunds, counter, Waiting { hits, until });
+                let hits = Waiting { hits, until };
+                add(&mut waiting.refunds, &mut waiting.room, counter, hits);
             }
         }
         self.flush().await;
@@ -189,45 +220,79 @@ impl OwedHits {
     ///
     /// Not cancel-safe: run it in a task of its own.
     pub async fn flush(&self) -> bool {
-        let flushes = self.flushes.load(Ordering::SeqCst);
-        let mut flight = self.flight.lock().await;
-        // A flush that has begun since, and has ended, took the hits of this caller along.
-        if self.flushes.load(Ordering::SeqCst) != flushes {
-            return flight.is_done;
-        }
-        self.flushes.fetch_add(1, Ordering::SeqCst);
-        let now = Instant::now();
-        if self.is_ready(&flight, now).await {
-            let (added, refunds) = {
-                let mut waiting = self.waiting();
-                (still(&mut waiting.added, now), still(&mut waiting.refunds, now))
-            };
-            // First, since refunds may be of these.
-            let is_added = self.add_hits(added).await;
-            flight.is_done = self.refund_hits(refunds).await && is_added;
-            flight.answered = flight.is_done.then(Instant::now);
-        } else {
-            flight.is_done = false;
-        }
-        flight.is_done
+        self.flush_with(false).await
     }
 
-    /// Asks the store which rules have refunds, of those that refused requests without knowing it.
-    /// Returns whether the store can be expected to answer.
-    async fn is_ready(&self, flight: &Flight, now: Instant) -> bool {
-        let (policies, any) = {
-            let waiting = self.waiting();
-            let any = waiting.added.keys().chain(waiting.refunds.keys()).next().cloned();
-            (waiting.unchecked(now), any)
+    /// The same, with the refunds that found nothing.
+    async fn flush_with(&self, late: bool) -> bool {
+        let flushes = self.flushes.load(Ordering::SeqCst);
+        let mut answered = self.answered.lock().await;
+        // A flush that has begun since, and has ended, took the hits of this caller along.
+        if !late && self.flushes.load(Ordering::SeqCst) != flushes {
+            return !self.waiting().is_behind;
+        }
+        self.flushes.fetch_add(1, Ordering::SeqCst);
+        let (is_done, has_asked) = self.send(*answered, late).await;
+        self.waiting().is_behind = !is_done;
+        if has_asked {
+            *answered = is_done.then(Instant::now);
+        }
+        is_done
+    }
+
+    /// Returns whether the store has carried out everything, and whether it was asked for anything.
+    async fn send(&self, answered: Option<Instant>, late: bool) -> (bool, bool) {
+        let now = Instant::now();
+        let is_fresh = answered.is_some_and(|answered| now - answered <= FRESH);
+        let (has_looked, silent) = self.look_first(now, is_fresh, late).await;
+        let Some(silent) = silent else { return (false, true) };
+        let (marks, added, refunds, late) = {
+            let mut waiting = self.waiting();
+            let WaitingHits { added, refunds, late: found_nothing, room, .. } = &mut *waiting;
+            let added = still(added, room, &silent, now);
+            let refunds = still(refunds, room, &silent, now);
+            let late = found_nothing.iter().filter(|(counter, hits)| {
+                late && hits.hits > 0 && hits.until > now && !silent.contains(*counter)
+            });
+            let late: Vec<_> = late.map(|(counter, hits)| (counter.clone(), *hits)).collect();
+            (waiting.unmarked(), added, refunds, late)
         };
-        let mut marks: Vec<Counter> = policies.iter().map(|policy| mark_of(policy)).collect();
-        let is_fresh = flight.answered.is_some_and(|answered| now - answered <= FRESH);
-        marks.extend(
-            any.filter(|_| marks.is_empty() && !is_fresh).map(|it| mark_of(policy_of(&it))),
-        );
-        let outcomes = self.reserve(marks.iter().map(look).collect()).await;
+        let has_asked = has_looked || !(marks.is_empty() && added.is_empty() && refunds.is_empty());
+        // First, since refunds may be of these.
+        let is_added = self.add_hits(added).await;
+        let are_refunded = self.refund_hits(refunds).await;
+        // No verdict depends on these two.
+        self.refund_late(late).await;
+        self.mark(&marks).await;
+        (is_added && are_refunded && silent.is_empty(), has_asked)
+    }
+
+    /// Asks the store which rules have refunds, of those that refused requests without knowing it;
+    /// and whether it answers for the counters with hits that wait, unless it has just answered.
+    /// Returns whether it was asked, and for which counters it does not answer; `None` if it answers
+    /// nothing.
+    async fn look_first(
+        &self,
+        now: Instant,
+        is_fresh: bool,
+        late: bool,
+    ) -> (bool, Option<HashSet<Counter>>) {
+        let (policies, counters) = {
+            let waiting = self.waiting();
+            let late = waiting.late.iter().filter(|(_, hits)| late && hits.hits > 0);
+            let waits = waiting.added.iter().chain(&waiting.refunds).chain(late);
+            let counters: HashSet<Counter> =
+                waits.filter(|_| !is_fresh).map(|(counter, _)| counter.clone()).collect();
+            (waiting.unchecked(now), counters)
+        };
+        let marks = policies.iter().map(|policy| look(&mark_of(policy)));
+        let looks: Vec<_> =
+            marks.chain(counters.iter().map(|counter| look(&beside(counter)))).collect();
+        let has_looked = !looks.is_empty();
+        let mut outcomes = self.reserve(looks).await;
+        let of_counters = outcomes.split_off(policies.len().min(outcomes.len()));
         let mut waiting = self.waiting();
-        let (mut is_ready, now) = (true, Instant::now());
+        let now = Instant::now();
         for (policy, outcome) in policies.iter().zip(&outcomes) {
             match outcome {
                 Ok(grant) if grant.used > 0 => waiting.refunded(policy, now),
@@ -235,73 +300,104 @@ impl OwedHits {
                 Err(_) => {}
             }
         }
-        is_ready &= outcomes.iter().all(Result::is_ok);
-        if is_ready && waiting.begun.is_none_or(|begun| now - begun > REMEMBERED) {
-            waiting.begun = Some(now);
-            let [refused, before] = &mut waiting.refused;
-            *before = std::mem::take(refused);
+        if !outcomes.is_empty() {
+            waiting.is_blind = outcomes.iter().any(Result::is_err);
         }
-        is_ready
+        drop(waiting);
+        let answers = outcomes.iter().chain(&of_counters).any(Result::is_ok);
+        let failed = counters.into_iter().zip(of_counters);
+        let silent = failed.filter_map(|(counter, outcome)| outcome.is_err().then_some(counter));
+        let silent: HashSet<Counter> = silent.collect();
+        // Marks alone say nothing of counters that wait.
+        (has_looked, (answers || silent.is_empty()).then_some(silent))
     }
 
-    async fn add_hits(&self, added: Vec<(Counter, Waiting)>) -> bool {
-        let counts = added.iter().map(|(counter, hits)| Reservation {
-            want: hits.hits,
-            min: hits.hits,
-            spare: 0,
-            count_denied: true,
-            ..look(counter)
-        });
-        let outcomes = self.reserve(counts.collect()).await;
+    /// Tells other services that the hits of these rules are refunded.
+    async fn mark(&self, policies: &[Box<str>]) {
+        let marks = policies.iter().map(|policy| addition(&mark_of(policy), 1));
+        let outcomes = self.reserve(marks.collect()).await;
+        for (policy, outcome) in policies.iter().zip(outcomes) {
+            if outcome.is_err() {
+                self.waiting().calls(policy).marked = None;
+            }
+        }
+    }
+
+    async fn add_hits(&self, hits: Vec<(Counter, Waiting)>) -> bool {
+        let counts = hits.iter().map(|(counter, hits)| addition(counter, hits.hits)).collect();
+        let outcomes = self.reserve(counts).await;
         let mut is_done = true;
-        for ((counter, hits), outcome) in added.into_iter().zip(outcomes) {
+        for ((counter, hits), outcome) in hits.into_iter().zip(outcomes) {
             let Err(error) = outcome else { continue };
             is_done = false;
             if is_tried_again(&error) {
-                add(&mut self.waiting().added, counter, hits);
+                let waiting = &mut *self.waiting();
+                add(&mut waiting.added, &mut waiting.room, counter, hits);
             }
         }
         is_done
     }
 
     async fn refund_hits(&self, refunds: Vec<(Counter, Waiting)>) -> bool {
+        let outcomes = self.refunded(&refunds).await;
+        let (mut is_done, late) = (true, Instant::now() + LATE);
+        for ((counter, Waiting { hits, until }), outcome) in refunds.into_iter().zip(outcomes) {
+            let waiting = &mut *self.waiting();
+            match outcome {
+                Ok(grant) if grant.granted < hits => {
+                    let hits = Waiting { hits: hits - grant.granted, until: until.min(late) };
+                    add_needless(&mut waiting.late, &mut waiting.room, counter, hits);
+                }
+                Ok(_) => {}
+                Err(error) => {
+                    is_done = false;
+                    if is_tried_again(&error) {
+                        let hits = Waiting { hits, until };
+                        add(&mut waiting.refunds, &mut waiting.room, counter, hits);
+                    }
+                }
+            }
+        }
+        is_done
+    }
+
+    /// Refunds hits that were not found before. They keep their time.
+    async fn refund_late(&self, late: Vec<(Counter, Waiting)>) {
+        let outcomes = self.refunded(&late).await;
+        for ((counter, hits), outcome) in late.into_iter().zip(outcomes) {
+            let done = match outcome {
+                Ok(grant) => grant.granted,
+                Err(error) if is_tried_again(&error) => 0,
+                Err(_) => hits.hits,
+            };
+            if let Some(known) = self.waiting().late.get_mut(&counter) {
+                known.hits = known.hits.saturating_sub(done);
+            }
+        }
+    }
+
+    async fn refunded(&self, refunds: &[(Counter, Waiting)]) -> Vec<Reserved> {
         let operations = refunds.iter().map(|(counter, Waiting { hits, .. })| Reservation {
             want: *hits,
             min: 1,
             spare: 0,
             ..look(counter)
         });
-        let outcomes = self.carry_out(operations, CheckedReservation::refunding).await;
-        let (mut is_done, late) = (true, Instant::now() + LATE);
-        for ((counter, Waiting { hits, until }), outcome) in refunds.into_iter().zip(outcomes) {
-            let missing = match outcome {
-                Ok(grant) => {
-                    Waiting { hits: hits.saturating_sub(grant.granted), until: until.min(late) }
-                }
-                Err(error) => {
-                    is_done = false;
-                    let hits = if is_tried_again(&error) { hits } else { 0 };
-                    Waiting { hits, until }
-                }
-            };
-            if missing.hits > 0 {
-                add(&mut self.waiting().refunds, counter, missing);
-            }
-        }
-        is_done
+        self.carry_out(operations, CheckedReservation::refunding).await
     }
 
     /// Waits until all hits are added, and the store has carried out all refunds that it could.
     pub async fn flushed(&self) {
         self.waiting().rules.values_mut().for_each(|calls| calls.checked = None);
-        while !self.flush().await || !self.waiting().added.is_empty() {
+        while !self.flush().await || self.waiting().has_to_add() {
             tokio::time::sleep(AGAIN).await;
         }
     }
 
     fn has_some(&self) -> bool {
         let waiting = self.waiting();
-        !waiting.added.is_empty() || !waiting.refunds.is_empty()
+        let is_late = waiting.late.values().any(|hits| hits.hits > 0);
+        is_late || !waiting.added.is_empty() || !waiting.refunds.is_empty()
     }
 
     async fn reserve(&self, reservations: Vec<Reservation>) -> Vec<Reserved> {
@@ -353,32 +449,90 @@ impl WaitingHits {
 
     /// The hits of a rule are refunded.
     fn refunded(&mut self, policy: &str, now: Instant) {
-        let calls = self.calls(policy);
-        calls.refunded = Some(now);
-        if calls.marked.is_none_or(|marked| now - marked > MARKED) {
-            calls.marked = Some(now);
-            add(&mut self.added, mark_of(policy), Waiting { hits: 1, until: now + KNOWN });
-        }
+        self.calls(policy).refunded = Some(now);
         for refused in &mut self.refused {
-            for (counter, hits) in refused.extract_if(|counter, _| policy_of(counter) == policy) {
-                add(&mut self.added, counter, hits);
+            for (counter, hits) in refused.remove(policy).into_iter().flatten() {
+                self.room.free(&counter);
+                add(&mut self.added, &mut self.room, counter, hits);
             }
         }
     }
 
     /// The rules that have refused requests, and of which the store must say whether their hits are
     /// refunded.
-    fn unchecked(&self, now: Instant) -> BTreeSet<Box<str>> {
-        let is_unchecked = |policy: &&str| {
-            let checked = self.rules.get(*policy).and_then(|calls| calls.checked);
-            checked.is_none_or(|checked| now - checked > MARKED)
-        };
+    fn unchecked(&self, now: Instant) -> Vec<Box<str>> {
         let refused = self.refused.iter().flat_map(HashMap::keys);
-        refused.map(policy_of).filter(is_unchecked).map(Box::from).collect()
+        let policies: HashSet<&str> = refused.map(|policy| &**policy).collect();
+        let is_unchecked =
+            |policy: &&str| self.rules.get(*policy).is_none_or(|calls| calls.is_unchecked(now));
+        policies.into_iter().filter(is_unchecked).map(Box::from).collect()
+    }
+
+    /// Whether hits wait to be added, or may have to be.
+    fn has_to_add(&self) -> bool {
+        !self.added.is_empty() || !self.unchecked(Instant::now()).is_empty()
+    }
+
+    /// The rules of which others shall learn that their hits are refunded.
+    fn unmarked(&mut self) -> Vec<Box<str>> {
+        let rules = self.rules.iter_mut();
+        let marks = rules.filter_map(|(policy, calls)| {
+            std::mem::take(&mut calls.is_to_mark).then(|| policy.clone())
+        });
+        marks.collect()
+    }
+
+    /// Forgets what is too old, and reports what had no room. Call it every [`FLUSH`].
+    fn age(&mut self) {
+        let now = Instant::now();
+        let Self { refused: [refused, before], late, room, .. } = self;
+        late.retain(|counter, hits| {
+            let is_kept = hits.until > now;
+            if !is_kept {
+                room.free(counter);
+            }
+            is_kept
+        });
+        if self.begun.is_none_or(|begun| now - begun > REMEMBERED) {
+            self.begun = Some(now);
+            let old = std::mem::replace(before, std::mem::take(refused));
+            old.values().flat_map(HashMap::keys).for_each(|counter| room.free(counter));
+        }
+        let dropped = std::mem::take(&mut room.dropped);
+        if dropped > 0 {
+            tracing::warn!(
+                "no room for hits of {dropped} counters: {MAX_WAITING} counters or {MAX_BYTES} bytes wait for the store"
+            );
+        }
+    }
+}
+
+impl Room {
+    /// Whether there is room for a counter. If so, it is taken.
+    fn take(&mut self, counter: &Counter, share: usize) -> bool {
+        let bytes = self.bytes.saturating_add(counter.key.len());
+        let fits = self.counters < MAX_WAITING / share && bytes <= MAX_BYTES / share;
+        if fits {
+            self.counters += 1;
+            self.bytes = bytes;
+        } else {
+            self.dropped += 1;
+        }
+        fits
+    }
+
+    fn free(&mut self, counter: &Counter) {
+        self.counters = self.counters.saturating_sub(1);
+        self.bytes = self.bytes.saturating_sub(counter.key.len());
     }
 }
 
 impl RuleCalls {
+    /// Whether the store must say whether its hits are refunded.
+    fn is_unchecked(&self, now: Instant) -> bool {
+        self.refunded_at(now).is_none() && self.checked.is_none_or(|checked| now - checked > MARKED)
+    }
+
     /// Whether its hits are refunded.
     fn refunded_at(&self, now: Instant) -> Option<Instant> {
         self.refunded.filter(|refunded| now - *refunded < KNOWN)
@@ -391,22 +545,45 @@ impl RuleCalls {
     }
 }
 
-fn add(waiting: &mut HashMap<Counter, Waiting>, counter: Counter, more: Waiting) {
-    let has_room = waiting.len() < MAX_WAITING;
+fn add(waiting: &mut HashMap<Counter, Waiting>, room: &mut Room, counter: Counter, more: Waiting) {
     match waiting.get_mut(&counter) {
         Some(known) if known.until > Instant::now() => {
             known.hits = known.hits.saturating_add(more.hits).min(MAX_UNITS);
             known.until = known.until.max(more.until);
         }
         Some(ended) => *ended = more,
-        None if has_room => drop(waiting.insert(counter, more)),
+        None if room.take(&counter, 1) => drop(waiting.insert(counter, more)),
         None => {}
     }
 }
 
-/// Takes out the hits whose time has not come.
-fn still(waiting: &mut HashMap<Counter, Waiting>, now: Instant) -> Vec<(Counter, Waiting)> {
-    std::mem::take(waiting).into_iter().filter(|(_, hits)| hits.until > now).collect()
+/// The same for hits that may turn out to be needless. They never wait longer than the first ones.
+fn add_needless(
+    waiting: &mut HashMap<Counter, Waiting>,
+    room: &mut Room,
+    counter: Counter,
+    more: Waiting,
+) {
+    match waiting.get_mut(&counter) {
+        Some(known) if known.until > Instant::now() => {
+            known.hits = known.hits.saturating_add(more.hits).min(MAX_UNITS);
+            known.until = known.until.min(more.until);
+        }
+        Some(ended) => *ended = more,
+        None if room.take(&counter, 2) => drop(waiting.insert(counter, more)),
+        None => {}
+    }
+}
+
+/// Takes out the hits whose time has not come, but for those of silent counters. The others stay.
+fn still(
+    waiting: &mut HashMap<Counter, Waiting>,
+    room: &mut Room,
+    silent: &HashSet<Counter>,
+    now: Instant,
+) -> Vec<(Counter, Waiting)> {
+    let taken = waiting.extract_if(|counter, _| !silent.contains(counter));
+    taken.inspect(|(counter, _)| room.free(counter)).filter(|(_, hits)| hits.until > now).collect()
 }
 
 /// Without an answer the store may have carried it out, and must not do so twice. A Redis that
@@ -417,13 +594,21 @@ const fn is_tried_again(error: &StoreError) -> bool {
 
 /// Sends hits until nobody else has the domain, and none wait.
 async fn keep_flushed(owed: Arc<OwedHits>) {
+    let (mut is_well, mut aged) = (true, Instant::now());
     // In this order: nobody else can leave hits once this is the last reference.
     while Arc::strong_count(&owed) > 1 || owed.has_some() {
-        // It does not matter which of the two has come.
-        let _ = tokio::time::timeout(FLUSH, owed.flush_now.notified()).await;
-        while !owed.flush().await {
+        if is_well {
+            // It does not matter which of the two has come.
+            let _ = tokio::time::timeout(FLUSH, owed.flush_now.notified()).await;
+        } else {
             tokio::time::sleep(FLUSH).await;
         }
+        let is_time = aged.elapsed() >= FLUSH;
+        if is_time {
+            aged = Instant::now();
+            owed.waiting().age();
+        }
+        is_well = owed.flush_with(is_time).await && !owed.waiting().is_blind;
     }
 }
 
@@ -435,11 +620,26 @@ pub fn look(counter: &Counter) -> Reservation {
     Reservation { key, kind, window_s, offset_s, quota, spare, ..Reservation::default() }
 }
 
+/// Adds hits to a counter, even beyond its limit.
+fn addition(counter: &Counter, hits: u64) -> Reservation {
+    Reservation { want: hits, min: hits, spare: 0, count_denied: true, ..look(counter) }
+}
+
 /// The counter that is above zero if the hits of a rule are refunded.
 fn mark_of(policy: &str) -> Counter {
-    let (unit, time_zone) = (Unit::Day, "UTC".into());
+    mark_at(policy, ":{*}")
+}
+
+/// A counter that nobody raises, on the same server as this one.
+fn beside(counter: &Counter) -> Counter {
+    let policy = policy_of(counter);
+    mark_at(policy, counter.key.strip_prefix(policy).unwrap_or_default())
+}
+
+fn mark_at(policy: &str, party: &str) -> Counter {
+    let (unit, time_zone) = (Unit::Hour, "UTC".into());
     let window = Window::Calendar(Calendar { unit, time_zone });
-    Counter { key: format!("{policy}{MARK}:{{*}}").into(), quota: 0, window }
+    Counter { key: format!("{policy}{MARK}{party}").into(), quota: 0, window }
 }
 
 /// `<domain>:<policy>` of a counter.
@@ -456,23 +656,85 @@ mod tests {
         Counter { key, quota: 2, window: Window::new(3600, 0).unwrap() }
     }
 
+    fn until(left: Duration) -> Instant {
+        Instant::now() + left
+    }
+
+    const HOUR: Duration = Duration::from_secs(3600);
+
     #[test]
     fn hits_add_up_end_with_their_window_and_are_bounded() {
-        let mut waiting = HashMap::new();
-        let until = |left: Duration| Instant::now() + left;
-        let hour = Duration::from_secs(3600);
+        let (mut waiting, mut room) = (HashMap::new(), Room::default());
         for hits in [3, 2] {
-            add(&mut waiting, counter("a"), Waiting { hits, until: until(hour) });
+            let hits = Waiting { hits, until: until(HOUR) };
+            add(&mut waiting, &mut room, counter("a"), hits);
         }
         assert_eq!(waiting[&counter("a")].hits, 5);
         for hits in [3, 2] {
-            add(&mut waiting, counter("b"), Waiting { hits, until: until(Duration::ZERO) });
+            let hits = Waiting { hits, until: until(Duration::ZERO) };
+            add(&mut waiting, &mut room, counter("b"), hits);
         }
         assert_eq!(waiting[&counter("b")].hits, 2, "the window has ended");
+        let one = Waiting { hits: 1, until: until(HOUR) };
         for number in 0..=MAX_WAITING {
-            let hits = Waiting { hits: 1, until: until(hour) };
-            add(&mut waiting, counter(&number.to_string()), hits);
+            add_needless(&mut waiting, &mut room, counter(&number.to_string()), one);
+        }
+        assert_eq!(waiting.len(), MAX_WAITING / 2, "there is room for charges");
+        for number in 0..=MAX_WAITING {
+            add(&mut waiting, &mut room, counter(&number.to_string()), one);
         }
         assert_eq!(waiting.len(), MAX_WAITING);
+        still(&mut waiting, &mut room, &HashSet::new(), Instant::now());
+        assert_eq!((waiting.len(), room.counters, room.bytes), (0, 0, 0));
+        let long = "x".repeat(1 << 20);
+        for number in 0..9 {
+            add(&mut waiting, &mut room, counter(&format!("{long}{number}")), one);
+        }
+        assert_eq!(waiting.len(), 7, "keys of 8 MiB at most");
+    }
+
+    #[test]
+    fn refused_hits_are_forgotten_although_the_store_is_away() {
+        let mut waiting = WaitingHits::default();
+        let refused = waiting.refused[0].entry("d:p".into()).or_default();
+        let hits = Waiting { hits: 1, until: until(HOUR) };
+        add_needless(refused, &mut waiting.room, counter("a"), hits);
+        for _ in 0..2 {
+            waiting.begun = Some(Instant::now() - 2 * REMEMBERED);
+            assert_eq!(waiting.room.counters, 1);
+            waiting.age();
+        }
+        assert!(waiting.refused.iter().all(HashMap::is_empty));
+        assert_eq!(waiting.room.counters, 0);
+    }
+
+    /// Refunds a hit that nobody has taken.
+    async fn refund_one(owed: &OwedHits) {
+        owed.refund(BTreeMap::from([(counter("a"), 1)])).await;
+    }
+
+    #[tokio::test]
+    async fn late_refunds_end_with_the_first_one_and_are_not_sent_by_every_flush() {
+        let store = quotagate_store::open(&"memory:".parse().unwrap(), "qg");
+        let owed = OwedHits::new(store, Duration::from_secs(20));
+        refund_one(&owed).await;
+        let first = owed.waiting().late[&counter("a")];
+        assert!(first.hits == 1 && first.until <= until(LATE));
+        refund_one(&owed).await;
+        let both = owed.waiting().late[&counter("a")];
+        assert_eq!((both.hits, both.until), (2, first.until), "no longer than the first");
+        // The next stream takes a hit.
+        let stream = Waiting { hits: 1, until: until(HOUR) };
+        owed.add_hits(vec![(counter("a"), stream)]).await;
+        owed.refund_late(vec![(counter("a"), both)]).await;
+        assert_eq!(owed.waiting().late[&counter("a")].hits, 1, "one has found it");
+        owed.refund_late(vec![(counter("a"), Waiting { hits: 1, ..first })]).await;
+        refund_one(&owed).await;
+        let of_stream = owed.waiting().late[&counter("a")];
+        assert_eq!((of_stream.hits, of_stream.until), (2, first.until), "nor its own refund");
+        let ended = Instant::now();
+        owed.waiting().late.get_mut(&counter("a")).unwrap().until = ended;
+        owed.waiting().age();
+        assert!(owed.waiting().late.is_empty() && !owed.has_some());
     }
 }

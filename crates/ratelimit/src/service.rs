@@ -18,7 +18,6 @@ use crate::domain::{AppliedLimit, Domain, Limited, checks};
 use crate::headers::{HeaderNames, headers};
 use crate::messages::{
     Code, CurrentLimit, Descriptor, DescriptorStatus, RateLimitRequest, RateLimitResponse,
-    check_decoded,
 };
 use crate::metadata;
 use crate::metrics::{ErrorKind, HitOutcome, HitsOver, ServiceMetrics};
@@ -283,7 +282,6 @@ impl RateLimitService {
         if request.descriptors.is_empty() {
             return Err(NoAnswer::Request("rate limit descriptor list must not be empty"));
         }
-        check_decoded(request).map_err(NoAnswer::Request)?;
         let domains =
             self.domains().ok_or(NoAnswer::Request("no rate limit configuration loaded"))?;
         let Some(domain) = domains.get(request.domain.as_str()) else {
@@ -491,7 +489,7 @@ impl RateLimitService {
             let used = quota.saturating_sub(status.limit_remaining.into());
             HitOutcome::Within { near: used.saturating_sub(near_from).min(hits) }
         } else {
-            // Nothing of the hits is in the balance.
+            // Nothing of the hits is in the balance, unless refused requests count.
             let remaining = verdict.balance.map_or(0, |balance| balance.remaining).min(hits);
             let used = quota.saturating_sub(remaining);
             let near = quota.saturating_sub(used.max(near_from)).min(remaining);

@@ -60,8 +60,8 @@ pub struct Settings {
     pub answers: AnswerOptions,
     /// The URL of the store; `None` if no variable of Redis is set.
     pub store: Option<StoreText>,
-    /// `password` or `user:password` for sentinels.
-    pub sentinel_login: Option<StoreText>,
+    /// The user, if there is one, and the password for sentinels.
+    pub sentinel_login: Option<(Option<String>, StoreText)>,
     /// The level of the log, as `tracing` calls it.
     pub log: &'static str,
     /// How the log is written.

@@ -10,17 +10,23 @@ use super::reader::VariableReader;
 pub(super) struct NamedStore {
     /// The URL; `None` if `REDIS_URL` is not set.
     pub url: Option<StoreText>,
-    /// `password` or `user:password` for sentinels.
-    pub sentinel_login: Option<StoreText>,
+    /// The user, if there is one, and the password for sentinels.
+    pub sentinel_login: Option<(Option<String>, StoreText)>,
 }
 
 /// The store. In URLs of sentinels, users and passwords are those of the sentinels.
 pub(super) fn store(reader: &VariableReader<'_>) -> NamedStore {
     let mut of_urls = OfUrls::default();
     let url = url(reader, &mut of_urls);
-    let login = reader.given("REDIS_SENTINEL_AUTH").map(str::to_owned);
-    let of_sentinels = || of_urls.of_sentinels.then(|| of_urls.joined()).flatten();
-    NamedStore { url, sentinel_login: login.or_else(of_sentinels).map(StoreText) }
+    let login = reader.given("REDIS_SENTINEL_AUTH").map(|auth| {
+        let (user, password) = auth.split_once(':').unzip();
+        (user.map(str::to_owned), StoreText(password.unwrap_or(auth).to_owned()))
+    });
+    let of_sentinels = || {
+        let password = of_urls.password.clone().filter(|_| of_urls.of_sentinels)?;
+        Some((of_urls.user.clone(), StoreText(password)))
+    };
+    NamedStore { url, sentinel_login: login.or_else(of_sentinels) }
 }
 
 fn url(reader: &VariableReader<'_>, of_urls: &mut OfUrls) -> Option<StoreText> {
@@ -140,12 +146,6 @@ impl OfUrls {
             port if port.starts_with(':') => Some(format!("127.0.0.1{port}")),
             server => Some(server.to_owned()),
         }
-    }
-
-    /// `password` or `user:password`, as in `REDIS_AUTH`.
-    fn joined(&self) -> Option<String> {
-        let password = self.password.clone()?;
-        Some(self.user.as_ref().map_or(password.clone(), |user| format!("{user}:{password}")))
     }
 }
 

@@ -88,14 +88,17 @@ fn variables_of_redis_become_a_store_url() {
 fn logins_in_urls_of_sentinels_are_theirs() {
     for (auth, url, expected) in [
         ("", "main,redis://s1", None),
-        ("", "main,redis://u:p%3A@s1,redis://x:y@s2", Some("u:p:")),
-        ("", "main,redis://s1?password=p", Some("p")),
-        ("me:secret", "main,redis://u:p@s1", Some("me:secret")),
+        ("", "main,redis://u:p%3A@s1,redis://x:y@s2", Some((Some("u"), "p:"))),
+        ("", "main,redis://:a%3Ab@s1", Some((None, "a:b"))),
+        ("", "main,redis://s1?password=p", Some((None, "p"))),
+        ("me:secret", "main,redis://u:p@s1", Some((Some("me"), "secret"))),
+        ("secret", "main,redis://u:p@s1", Some((None, "secret"))),
     ] {
         let variables =
             [("REDIS_TYPE", "sentinel"), ("REDIS_URL", url), ("REDIS_SENTINEL_AUTH", auth)];
-        let found = settings(&variables).sentinel_login.map(|StoreText(text)| text);
-        assert_eq!(found.as_deref(), expected, "{url}");
+        let found = settings(&variables).sentinel_login;
+        let found = found.as_ref().map(|(user, StoreText(text))| (user.as_deref(), text.as_str()));
+        assert_eq!(found, expected, "{url}");
     }
 }
 
@@ -274,7 +277,7 @@ fn variables_of_xds_and_tls_are_read() {
     assert_eq!(found.health, HealthNeeds { rules: false, store: false });
     assert!((found.answers.near_limit - 0.5).abs() < 1e-9);
     assert_eq!(found.log_format, LogFormat::Json);
-    assert_eq!(found.sentinel_login, Some(StoreText("me:secret".to_owned())));
+    assert_eq!(found.sentinel_login, Some((Some("me".to_owned()), StoreText("secret".to_owned()))));
 }
 
 #[test]

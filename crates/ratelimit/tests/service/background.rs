@@ -12,7 +12,7 @@ use quotagate_ratelimit::rules::{RuleFile, SharedDomains, read_files};
 use quotagate_ratelimit::service::AnswerOptions;
 use quotagate_store::server::{CallEndpoint, Connections, Event, Hooks};
 
-use crate::bench::{Bench, counting, descriptor, hits, memory, passes, statuses};
+use crate::bench::{Bench, counting, descriptor, hits, memory, statuses};
 use crate::gate::{Gate, GatedStore};
 use crate::running::{Start, until};
 
@@ -126,18 +126,6 @@ async fn looks_refunds_and_requests_fail_while_the_store_is_frozen() {
         assert!(error.contains("the store cannot count"), "{error}");
     }
     assert_eq!(store.calls(), 0, "the store has answered nothing");
-}
-
-#[tokio::test]
-async fn one_message_has_a_bounded_number_of_descriptors_and_entries() {
-    let bench = Bench::new(RULES);
-    let many = vec![descriptor("none=a"); 257];
-    assert!(passes(&bench.ask(&many[..256]).await));
-    let error = bench.try_ask(&many).await.unwrap_err().to_string();
-    assert!(error.contains("at most 256 descriptors"), "{error}");
-    let long = descriptor(&["none=a"; 65].join(","));
-    let error = bench.try_ask(&[long]).await.unwrap_err().to_string();
-    assert!(error.contains("at most 64 entries"), "{error}");
 }
 
 #[tokio::test]

@@ -2,8 +2,9 @@
 
 use std::num::NonZeroU64;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
+use quotagate_protocol::OnFailure;
 use quotagate_quota::config::Precision;
 use quotagate_ratelimit::domain::CountingOptions;
 use quotagate_ratelimit::messages::{Code, Descriptor};
@@ -137,4 +138,32 @@ async fn charges_are_counted_once_the_store_is_back() {
     }
     until("the charges", async || used(&bench, "user=a").await == 500).await;
     assert_eq!(used(&bench, "org=o").await, 400);
+}
+
+#[tokio::test]
+async fn requests_that_pass_a_frozen_store_do_not_wait_for_their_charges() {
+    let store = GatedStore::new();
+    let mut counting = counting();
+    counting.store.on_failure = OnFailure::Allow;
+    let timeout = counting.store.timeout;
+    let bench = with(counting, Arc::clone(&store) as _);
+    // A charge, and a hit of a rule of which nobody knows whether its hits are refunded.
+    let asked = [hits("user=a", 1), descriptor("org=o")];
+    store.set(Gate::Away);
+    for one in asked.clone() {
+        assert!(bench.passes(one).await);
+    }
+    store.set(Gate::AwayAndFrozenForLooks);
+    let began = Instant::now();
+    for one in vec![asked.clone(); 20].into_iter().flatten() {
+        assert!(bench.passes(one).await);
+    }
+    until("a flush that waits", async || store.holds_some()).await;
+    for one in vec![asked.clone(); 20].into_iter().flatten() {
+        assert!(bench.passes(one).await);
+    }
+    assert!(began.elapsed() < timeout, "{:?}", began.elapsed());
+    store.set(Gate::Open);
+    let other = with(self::counting(), store as _);
+    until("the charges", async || used(&other, "user=a").await == 41).await;
 }

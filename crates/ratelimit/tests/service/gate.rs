@@ -29,6 +29,8 @@ pub enum Gate {
     FrozenForLooks,
     /// It never reaches the store.
     Away,
+    /// It waits if it looks at a counter, and otherwise never reaches the store.
+    AwayAndFrozenForLooks,
 }
 
 impl Gate {
@@ -37,7 +39,7 @@ impl Gate {
         match self {
             Self::Open | Self::Away => false,
             Self::Frozen => true,
-            Self::FrozenForLooks => looks,
+            Self::FrozenForLooks | Self::AwayAndFrozenForLooks => looks,
         }
     }
 }
@@ -86,7 +88,7 @@ impl Store for GatedStore {
                     on_reserved(index, Err(error.clone()));
                 }
             };
-            if gate == Gate::Away {
+            if matches!(gate, Gate::Away | Gate::AwayAndFrozenForLooks) {
                 return fail(StoreError::Unreachable("away".to_owned()));
             }
             self.calls.fetch_add(1, Ordering::Relaxed);

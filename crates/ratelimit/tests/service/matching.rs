@@ -1,5 +1,7 @@
 //! Which rule a descriptor has.
 
+use prost::Message;
+use quotagate_ratelimit::messages::DescriptorEntry;
 use quotagate_ratelimit::rules::{RuleDomain, RuleFile, SharedDomains, read_files};
 
 use crate::bench::descriptor;
@@ -145,4 +147,22 @@ fn hostile_descriptors_find_nothing_and_do_no_harm() {
         assert_eq!(found(&domain, &text), "-");
     }
     assert!(domain.find(&[]).is_none());
+}
+
+#[test]
+fn backslashes_in_values_of_requests_are_those_of_rules() {
+    let domain = domain(
+        r"
+domain: d
+descriptors:
+  - {key: user, value: 'CORP\xavier', rate_limit: {unit: day, requests_per_unit: 1}}
+",
+    );
+    let sent = DescriptorEntry { key: "user".to_owned(), value: r"CORP\xavier".to_owned() };
+    let read = DescriptorEntry::decode(sent.encode_to_vec().as_slice()).unwrap();
+    assert!(domain.find(&[read]).is_some());
+    // Two bytes of it belong to no letter.
+    let wrong = [b"\x0a\x04user\x12\x0cCORP".as_slice(), b"\xff\xfexavier"].concat();
+    let read = DescriptorEntry::decode(wrong.as_slice()).unwrap();
+    assert!(domain.find(&[read]).is_none());
 }
