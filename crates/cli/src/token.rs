@@ -4,7 +4,7 @@ use std::process::ExitCode;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
-use quotagate_store::server::{DomainScope, OperatorGrant, OperatorRole, digest_of};
+use quotagate_store::server::{DomainScope, OperatorGrant, OperatorRole, TOKEN_MARK, digest_of};
 use rustix::rand::{GetRandomFlags, getrandom};
 use serde_json::json;
 
@@ -12,8 +12,6 @@ use crate::standard::print;
 
 /// Random bytes in a token.
 const RANDOM: usize = 32;
-/// What begins every token, so that people and scanners for secrets recognize one.
-const MARK: &str = "qg_";
 
 /// The flags of `quotagate token`.
 #[derive(clap::Args)]
@@ -25,7 +23,7 @@ pub(crate) struct TokenArgs {
 #[derive(clap::Subcommand)]
 enum TokenCommand {
     /// Make a token: print its secret, which is shown only now, and its line for the file of
-    /// --admin-token-file, which holds no secret
+    /// --admin-token-file, or of --token-file for proxies, which holds no secret
     New(NewTokenArgs),
 }
 
@@ -63,15 +61,16 @@ pub(crate) fn run(args: &TokenArgs) -> Result<ExitCode, String> {
     if length.map_err(|error| format!("cannot read random bytes: {error}"))? != RANDOM {
         return Err("the system gave too few random bytes: try again".to_owned());
     }
-    let secret = format!("{MARK}{}", URL_SAFE_NO_PAD.encode(bytes));
+    let secret = format!("{TOKEN_MARK}{}", URL_SAFE_NO_PAD.encode(bytes));
     let digest: String =
         digest_of(secret.as_bytes()).iter().map(|byte| format!("{byte:02x}")).collect();
     let line = format!("{name} {role} {domains} {digest}");
     if *json {
         return print(&format!("{}\n", json!({"secret": secret, "line": line})));
     }
+    let file = if *role == OperatorRole::Call { "--token-file" } else { "--admin-token-file" };
     print(&format!(
         "The secret of {name}, which is shown only now:\n{secret}\n\n\
-         The line for the file of --admin-token-file, which holds no secret:\n{line}\n"
+         The line for the file of {file}, which holds no secret:\n{line}\n"
     ))
 }

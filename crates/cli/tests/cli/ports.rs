@@ -149,6 +149,7 @@ fn invalid_calls_count_nothing() {
             &["404"],
         ),
         ("*1\r\n$8\r\nFLUSHALL\r\n".to_owned(), &["400"]),
+        (format!("POST /v1/reserve HTTP/1.1\r\nx: {}\r\n\r\n", "x".repeat(40 << 10)), &["431", ""]),
         (format!("POST /v1/reserve HTTP/1.1\r\nx: {}\r\n\r\n", "x".repeat(1 << 20)), &["431", ""]),
         (format!("POST /v1/reserve HTTP/1.1\r\n{}\r\n", "x: y\r\n".repeat(2_000)), &["431", ""]),
         (format!("POST /{} HTTP/1.1\r\n\r\n", "x".repeat(1 << 20)), &["414", "431", ""]),

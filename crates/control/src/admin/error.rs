@@ -85,8 +85,7 @@ pub enum Refusal {
     Listeners(usize),
     /// Too many requests of this operator, or of all, are under way.
     #[error(
-        "{who} or others have as many {what} under way as the store takes at once, so that counting is not slowed: try \
-         again in a second"
+        "the store already carries out as many {what} as it allows, of {who} or of all operators: try again in a second"
     )]
     Busy {
         /// The operator.

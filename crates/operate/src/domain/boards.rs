@@ -127,8 +127,8 @@ impl Kept {
     /// Drops all domains but these, and those of which the backend lost something: its list of
     /// domains may be lost, too.
     fn retain(&self, names: &[String]) {
-        let is_lost = |read: &Read| *read.view.losses() != Losses::default();
-        self.lock().retain(|domain, read| names.contains(domain) || is_lost(read));
+        let is_lost = |losses: &Losses| losses.document.is_some() || losses.has_changes();
+        self.lock().retain(|domain, read| names.contains(domain) || is_lost(read.view.losses()));
     }
 
     /// No panic can happen while it is locked, so a poisoned lock guards consistent data.

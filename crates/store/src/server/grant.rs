@@ -7,8 +7,10 @@ use std::str::FromStr;
 use quotagate_protocol::is_domain;
 use serde::{Deserialize, Serialize};
 
-/// Longest name of a token, in bytes.
-const MAX_NAME: usize = 64;
+/// Longest name of a token, in bytes. 64 hexadecimal digits are a token.
+const MAX_NAME: usize = 63;
+/// What begins every token that `quotagate token new` makes, and no name.
+pub const TOKEN_MARK: &str = "qg_";
 
 /// A role. Each one of operators may also do what those before it may.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
@@ -138,7 +140,9 @@ impl OperatorGrant {
     pub fn check_name(name: &str) -> Result<(), String> {
         let good = |b: u8| b.is_ascii_alphanumeric() || b"._@+-".contains(&b);
         let reads_as_name = name.bytes().any(|b| b.is_ascii_alphanumeric());
-        if name.len() <= MAX_NAME && name.bytes().all(good) && reads_as_name {
+        if name.starts_with(TOKEN_MARK) {
+            Err(format!("the name must not begin with {TOKEN_MARK}, as tokens do"))
+        } else if name.len() <= MAX_NAME && name.bytes().all(good) && reads_as_name {
             Ok(())
         } else {
             Err(format!(
@@ -177,7 +181,7 @@ mod tests {
         for good in ["a", "7", "ann@example.com", "ci-shop.v2_+"] {
             assert_eq!(OperatorGrant::check_name(good), Ok(()), "{good}");
         }
-        for wrong in ["", "-", "@", "a b", "ä", "a:b", &"a".repeat(MAX_NAME + 1)] {
+        for wrong in ["", "-", "@", "a b", "ä", "a:b", "qg_a", &"a".repeat(MAX_NAME + 1)] {
             assert!(OperatorGrant::check_name(wrong).is_err(), "{wrong:?}");
         }
     }

@@ -259,8 +259,13 @@ fn new_token_is_random_and_its_line_holds_no_secret() {
     let digest = String::from_utf8(digest.stdout).unwrap();
     let expected = format!("ann operate * {}", digest.split(' ').next().unwrap());
     assert_eq!(*line, expected);
+    for (role, file) in [("call", " --token-file,"), ("view", " --admin-token-file,")] {
+        let done = run(&mut command(&["token", "new", "edge", "--role", role]), b"");
+        assert!(done.out.contains(file), "{done:?}");
+    }
     for (arguments, says) in [
-        (&["an:n", "--role", "view"][..], "must be 1 to 64 of the characters"),
+        (&["an:n", "--role", "view"][..], "must be 1 to 63 of the characters"),
+        (&["qg_ann", "--role", "view"], "must not begin with qg_"),
         (&["ann"], "--role"),
         (&["ann", "--role", "root"], "view, operate, publish, admin"),
         (&["ann", "--role", "view", "--domain", "a b"], "--domain"),
