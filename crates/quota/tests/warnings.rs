@@ -126,6 +126,7 @@ fn secret_in_clear_is_a_warning_and_no_published_document_has_one() {
     let digest = format!("header.x-key=~{:032}", 7);
     let several = json!([{"jwt": {"claim": "sub"}}, {"header": {"name": "x-key", "secret": true}}]);
     let key = |kind: &str| json!([{ kind: {"name": "x-key", "secret": true} }]);
+    let client_ip = json!([{"client_ip": {}}]);
     let over = |value: &str| json!({"overrides": [{"value": value, "quota": 5}]});
     let when = |conditions: Value| json!({ "match": conditions });
     let exact = |value: &str| json!({"name": "X-Key", "exact": value});
@@ -150,6 +151,21 @@ fn secret_in_clear_is_a_warning_and_no_published_document_has_one() {
             Some("match.query.exact"),
         ),
         (key("query"), header, None),
+        (
+            key("header"),
+            when(json!({"headers": [{"name": "x-key", "regex": "s3cret|a"}]})),
+            Some("match.headers[0].regex"),
+        ),
+        (
+            client_ip.clone(),
+            when(json!({"headers": [{"name": "authorization", "exact": "Bearer s3cret"}]})),
+            Some("match.headers[0].exact"),
+        ),
+        (
+            client_ip,
+            when(json!({"query": {"name": "api_key", "regex": "s3cret"}})),
+            Some("match.query.regex"),
+        ),
         (key("header"), when(json!({"headers": [{"name": "x-key", "prefix": "live-"}]})), None),
     ] {
         let mut document = counted_by(json!({"key": sources}), &["key"]);
@@ -263,6 +279,8 @@ fn warns_of_clients_that_can_invent_their_identity() {
     }
     let matching = json!({"path": {"prefix": "/a"}});
     let here = with(by_key.clone(), &json!({ "match": matching }));
+    let answers = json!({"count": {"status": [401], "grpc_status": [16]}});
+    let slots = json!({"in_flight": 9, "quota": null, "window": null});
     for (policy, other, warned) in [
         (&by_key, json!({}), false),
         (&by_key, json!({"partition_by": ["ip"]}), false),
@@ -271,6 +289,12 @@ fn warns_of_clients_that_can_invent_their_identity() {
         (&by_key, json!({"partition_by": ["ip", "path"]}), true),
         (&by_key, json!({"partition_by": ["ip", "route"]}), false),
         (&by_key, json!({"mode": "shadow"}), true),
+        (&by_key, answers.clone(), true),
+        (&by_key, slots.clone(), true),
+        (&with(by_key.clone(), &answers), answers.clone(), false),
+        (&with(by_key.clone(), &answers), json!({}), false),
+        (&with(by_key.clone(), &slots), slots.clone(), false),
+        (&with(by_key.clone(), &json!({"mode": "off"})), json!({"mode": "shadow"}), false),
         (&by_key, json!({ "match": matching }), true),
         (&here, json!({ "match": matching }), false),
         (&here, json!({}), false),

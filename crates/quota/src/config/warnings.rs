@@ -6,7 +6,7 @@ use std::collections::{BTreeSet, HashSet};
 use quotagate_protocol::{Mode, OnFailure, Window};
 
 use super::identities::{Identities, NamedIdentity};
-use super::policy::{Counting, Policy, Precision};
+use super::policy::{Count, Counting, Policy, Precision};
 use super::store::StoreConfig;
 use crate::config::{CostSource, MissingCost, Settle};
 use crate::document::Node;
@@ -14,6 +14,7 @@ use crate::request::allowance::{Allowance, Cost, QuotaSources};
 use crate::request::key::{self, Secrecy};
 use crate::request::matching::{Matcher, ValuePattern};
 use crate::request::partition::PartitionPart;
+use crate::request::source;
 
 /// In bytes. Shorter keys can be found by trying.
 const SHORT_DIGEST_KEY: usize = 16;
@@ -78,54 +79,67 @@ pub(super) fn unused_identities(
 }
 
 /// Warns of identities whose last source clients can make up, unless a policy that they cannot
-/// evade counts the same requests. `nodes` are the names and nodes of all identities.
+/// evade counts all of the same requests. `nodes` are the names and nodes of all identities.
 pub(super) fn invented_identities(
     nodes: &[(&str, Node<'_>)],
     read: &Identities<'_>,
     policies: &[Policy],
 ) {
     // The derived Debug of a matcher shows all that it is made of.
-    let requests = |matcher: &Matcher| format!("{matcher:?}");
+    let requests = |matcher: &Matcher, count: &Count, in_flight: bool| {
+        format!("{matcher:?} {count:?} {in_flight}")
+    };
+    let of = |policy: &Policy, matcher: &Matcher| {
+        requests(matcher, &policy.count, policy.window == Window::InFlight)
+    };
     let bounds = policies.iter().filter(|policy| {
         policy.mode == Mode::Enforce
             && !policy.partition.is_written_by_client()
             && !policy.partition.can_be_left()
     });
-    let bounded: HashSet<String> = bounds.map(|policy| requests(&policy.matcher)).collect();
-    let all = requests(&Matcher::default());
+    let bounded: HashSet<String> = bounds.map(|policy| of(policy, &policy.matcher)).collect();
+    let all = Matcher::default();
+    // A bound counts all that the policy counts: the same, or every request.
+    let is_bounded = |policy: &Policy| {
+        [&*policy.matcher, &all].into_iter().any(|matcher| {
+            bounded.contains(&of(policy, matcher))
+                || bounded.contains(&requests(matcher, &Count::All, false))
+        })
+    };
+    let unbounded: Vec<&Policy> =
+        policies.iter().filter(|policy| policy.mode != Mode::Off && !is_bounded(policy)).collect();
     for (name, node) in nodes {
         if let Some(Some(identity)) = read.get(name)
             && identity.sources.last().is_some_and(|source| source.kind.is_written_by_client)
-            && !bounded.contains(&all)
-            && policies.iter().any(|policy| {
-                policy.partition.counts_by(identity)
-                    && !bounded.contains(&requests(&policy.matcher))
-            })
+            && unbounded.iter().any(|policy| policy.partition.counts_by(identity))
         {
             node.element(identity.sources.len().saturating_sub(1)).warn(
                 "can be invented by any client, and one that makes up a new value for each request gets a fresh \
-                 quota for each: add a policy with the same match, or without one, that counts by client_ip or by \
-                 partition_by: []",
+                 quota for each: add a policy with the same match, or without one, that counts the same answers, \
+                 or every request, by client_ip or by partition_by: []",
             );
         }
     }
 }
 
-/// Reports conditions of policies that hold the value of a secret identity in clear. `node` is the
-/// list of the policies.
+/// Reports conditions of policies that compare a secret, or a credential by its name, with a value
+/// in clear. `node` is the list of the policies.
 pub(super) fn secrets_in_match(node: &Node<'_>, read: &Identities<'_>, policies: &[Policy]) {
     let sources = read.values().flatten().flat_map(|identity| &identity.sources);
     let facts = sources.flat_map(|source| &source.facts);
     let secrets: BTreeSet<&str> =
         facts.filter(|fact| fact.secrecy == Secrecy::Secret).map(|fact| &*fact.label).collect();
-    if secrets.is_empty() {
-        return;
-    }
     let check = |at: &Node<'_>, kind: &str, name: &str, value: &ValuePattern| {
-        if matches!(value, ValuePattern::Exact(_)) && secrets.contains(&*key::label(kind, name)) {
-            at.field("exact").exposes(
+        let field = match value {
+            ValuePattern::Exact(_) => "exact",
+            ValuePattern::Regex(_) => "regex",
+            _ => return,
+        };
+        if secrets.contains(&*key::label(kind, name)) || source::is_credential(name) {
+            at.field(field).exposes(
                 "is a secret in clear, and a published document shows it to everyone who reaches the store: leave the \
-                 condition out, and give this caller an entry of overrides with the digest",
+                 condition out, and give this caller an entry of overrides with the digest, or write a prefix that holds \
+                 no whole secret",
             );
         }
     };

@@ -6,8 +6,10 @@ use std::net::Ipv6Addr;
 use super::percent;
 
 /// A host in lower case, without user, port and trailing dots. `%XX` is decoded once, and an IPv6
-/// address has its shortest form.
+/// address has its shortest form. If nothing is left, as of `u@`, the host is `.`: its client has
+/// named a host, and does not leave a policy that skips those without.
 pub(crate) fn normalize(authority: Cow<'_, [u8]>) -> Cow<'_, [u8]> {
+    let is_given = !authority.is_empty();
     let authority = match authority.iter().any(|b| matches!(b, b'@' | b'%')) {
         true => Cow::Owned(without_user(&percent::decode(&authority)).to_vec()),
         false => authority,
@@ -25,6 +27,9 @@ pub(crate) fn normalize(authority: Cow<'_, [u8]>) -> Cow<'_, [u8]> {
             Cow::Owned(authority)
         }
     };
+    if is_given && host.is_empty() {
+        return Cow::Borrowed(b".");
+    }
     if host.iter().any(u8::is_ascii_uppercase) {
         host.to_mut().make_ascii_lowercase();
     }
@@ -79,13 +84,15 @@ mod tests {
             ("[::ffff:192.0.2.7]", "[::ffff:192.0.2.7]"),
             ("[v1.x]", "[v1.x]"),
             ("a..b", "a..b"),
-            ("..", ""),
+            ("..", "."),
+            ("u@", "."),
+            ("%2e", "."),
             ("api.example.com:", "api.example.com"),
             ("api.example.com:http", "api.example.com:http"),
             ("[2001:DB8::1]:443", "[2001:db8::1]"),
             ("[2001:db8::1]", "[2001:db8::1]"),
             ("2001:db8::1", "2001:db8::1"),
-            (":80", ""),
+            (":80", "."),
             ("", ""),
         ] {
             let (borrowed, owned) = (authority.as_bytes(), authority.as_bytes().to_vec());

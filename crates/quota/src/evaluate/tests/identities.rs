@@ -397,6 +397,9 @@ fn host_has_one_counter_however_its_client_spells_it() {
     ] {
         assert_eq!(keys(&config, &[(":authority", host)]), ["{host=shop.example}"], "{host}");
     }
+    for host in ["u@", ".", "..", "%2e", ":80", "u@.:80"] {
+        assert_eq!(keys(&config, &[(":authority", host)]), ["{host=.}"], "{host}");
+    }
     let matching = json!({"match": {"hosts": ["shop.example"]}});
     let by_host = super::config(json!({}), &[matching]);
     assert_eq!(keys(&by_host, &[(":authority", "u@shop.example..")]).len(), 1);

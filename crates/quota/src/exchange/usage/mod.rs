@@ -44,12 +44,15 @@ use crate::document::whole_from_float;
 /// when the response ends for whatever reason.
 ///
 /// The first bytes say whether a body is JSON, lines of JSON or server-sent events: some servers
-/// state no content type, two of them, or a wrong one.
+/// state no content type, two of them, or a wrong one. If the first bytes say nothing, a stated
+/// `text/event-stream` counts.
 #[derive(Debug)]
 pub struct UsageReader {
     format: Format,
     /// Whether the body is a single JSON text, as far as its headers and the bytes so far say.
     is_one_text: bool,
+    /// Whether the headers say that the body is server-sent events.
+    says_events: bool,
     reported: Reported,
 }
 
@@ -70,15 +73,17 @@ impl UsageReader {
         if !encoding.is_empty() && !encoding.eq_ignore_ascii_case(b"identity") {
             return None;
         }
-        let is_one_text = match content_types {
-            [only] if !only.contains(&b',') => {
-                let media_type = only.split(|byte| *byte == b';').next().unwrap_or_default();
-                let media_type = media_type.trim_ascii().to_ascii_lowercase();
-                media_type.ends_with(b"/json") || media_type.ends_with(b"+json")
-            }
-            _ => false,
+        let media_type = match content_types {
+            [only] if !only.contains(&b',') => only.split(|byte| *byte == b';').next(),
+            _ => None,
         };
-        Some(Self { format: Format::Unknown, is_one_text, reported: Reported::default() })
+        let media_type = media_type.unwrap_or_default().trim_ascii().to_ascii_lowercase();
+        Some(Self {
+            format: Format::Unknown,
+            is_one_text: media_type.ends_with(b"/json") || media_type.ends_with(b"+json"),
+            says_events: media_type == b"text/event-stream",
+            reported: Reported::default(),
+        })
     }
 
     /// Reads the next chunk.
@@ -92,6 +97,8 @@ impl UsageReader {
                 Some(b'{' | b'[') => Format::Json(Scanner::default()),
                 // The names of fields: data, event, id, retry, and nothing in front of a comment.
                 Some(b'd' | b'e' | b'i' | b'r' | b':') => Format::Events(Events::default()),
+                // Any other field is legal, and ignored.
+                _ if self.says_events => Format::Events(Events::default()),
                 _ => Format::Other,
             };
         }

@@ -43,6 +43,8 @@ pub(super) struct Reported {
     iterations: TokenSum,
     /// OpenAI: models that ran as tools, in none of the other numbers.
     tools: TokenSum,
+    /// Beside `tools`: the model that drew an SVG.
+    svg: TokenSum,
     /// Whether the latest usage states no total above 0.
     total_is_outdated: bool,
     ends: Ends,
@@ -57,8 +59,8 @@ enum Member {
     Usage,
     /// The usages of tools, by their names.
     Tools,
-    /// The usage of one tool.
-    Tool,
+    /// The usage of the tool that draws.
+    Svg,
     Sign(Sign),
 }
 
@@ -75,19 +77,29 @@ impl TokenSum {
     fn of<'v>(usages: impl IntoIterator<Item = &'v Value>) -> Self {
         let mut sum = Self::default();
         for usage in usages {
-            let count = |name| usage.get(name).and_then(whole).unwrap_or_default();
-            let mut add = |field: fn(&mut Self) -> &mut u64, name| {
+            let count = |path| usage.pointer(path).and_then(whole).unwrap_or_default();
+            let mut add = |field: fn(&mut Self) -> &mut u64, path| {
                 let field = field(&mut sum);
-                *field = field.saturating_add(count(name)).min(MAX_UNITS);
+                *field = field.saturating_add(count(path)).min(MAX_UNITS);
             };
-            add(|sum| &mut sum.input, "input_tokens");
-            add(|sum| &mut sum.input, "cache_creation_input_tokens");
-            add(|sum| &mut sum.input, "cache_read_input_tokens");
-            add(|sum| &mut sum.cached, "cache_read_input_tokens");
-            add(|sum| &mut sum.cached, "cached_tokens");
-            add(|sum| &mut sum.output, "output_tokens");
+            add(|sum| &mut sum.input, "/input_tokens");
+            add(|sum| &mut sum.input, "/cache_creation_input_tokens");
+            add(|sum| &mut sum.input, "/cache_read_input_tokens");
+            add(|sum| &mut sum.cached, "/cache_read_input_tokens");
+            add(|sum| &mut sum.cached, "/cached_tokens");
+            add(|sum| &mut sum.cached, "/input_tokens_details/cached_tokens");
+            add(|sum| &mut sum.output, "/output_tokens");
         }
         sum
+    }
+
+    fn plus(self, other: Self) -> Self {
+        let sum = |a: u64, b| a.saturating_add(b).min(MAX_UNITS);
+        Self {
+            input: sum(self.input, other.input),
+            cached: sum(self.cached, other.cached),
+            output: sum(self.output, other.output),
+        }
     }
 
     /// Takes the place of an earlier sum, unless it says nothing.
@@ -134,7 +146,8 @@ impl Reported {
     }
 
     pub(super) fn usage(&self) -> TokenUsage {
-        let Self { iterations, tools, .. } = *self;
+        let iterations = self.iterations;
+        let tools = self.tools.plus(self.svg);
         // Some servers state both, and leave one at zero.
         let has_prompt = self.prompt.is_some_and(|prompt| prompt > 0 || self.input.is_none());
         // OpenAI's details say that the input contains them, whatever stands beside.
@@ -214,7 +227,7 @@ impl Target for Reported {
         self.member = match (key, level) {
             ("usage" | "usageMetadata", Level::Outer | Level::Inner) => Member::Usage,
             ("tool_usage", Level::Outer | Level::Inner) => Member::Tools,
-            ("svg_usage", Level::Outer) => Member::Tool,
+            ("svg_usage", Level::Outer) => Member::Svg,
             ("response" | "message" | "interaction", Level::Outer) => return Role::Entered,
             ("candidates", Level::Outer) => return Role::Listed,
             _ => return Role::Skipped,
@@ -242,7 +255,7 @@ impl Target for Reported {
             return;
         };
         match (member, &object) {
-            (Member::Tool, tool) => self.tools.replace(TokenSum::of([tool])),
+            (Member::Svg, svg) => self.svg.replace(TokenSum::of([svg])),
             (Member::Tools, Value::Object(tools)) => {
                 self.tools.replace(TokenSum::of(tools.values()));
             }

@@ -122,7 +122,7 @@ impl IdentitySource {
 
 /// Whether a header, cookie or parameter of this name holds what lets its client in, such as
 /// `X-Api-Key` or `PHPSESSID`.
-fn is_credential(name: &str) -> bool {
+pub(crate) fn is_credential(name: &str) -> bool {
     const PARTS: [&str; 7] =
         ["apikey", "authorization", "password", "secret", "sessid", "session", "token"];
     let name = name.to_ascii_lowercase();

@@ -257,6 +257,7 @@ fn first_bytes_say_the_format() {
         let content_types: Vec<Vec<u8>> =
             content_types.iter().map(|t| t.as_bytes().to_vec()).collect();
         let is_one_text = content_types == [b"application/json".to_vec()];
+        let says_events = content_types == [b"text/event-stream".to_vec()];
         let first = format!("{}\n", r#"{"a":"}","usage":null}"#);
         for (body, is_final) in [
             (json.to_owned(), is_one_text),
@@ -275,16 +276,17 @@ fn first_bytes_say_the_format() {
             assert_eq!(reader.usage(), usage(9, None, 3, None), "{body}");
             assert_eq!((reader.is_final(), reader.reads_on()), (is_final, true), "{body}");
         }
-        for (body, expected) in [
-            ("\x1f\u{8b}".to_owned(), None),
-            (format!("<p>{json}"), None),
-            (format!("\"{json}"), None),
-            (format!("{json} and more {json}"), Some(9)),
+        for (body, expected, reads_on) in [
+            ("\x1f\u{8b}".to_owned(), None, says_events),
+            (format!("<p>{json}"), None, says_events),
+            (format!("\"{json}"), None, says_events),
+            (format!("x-trace: 1\ndata: {json}\n\n"), says_events.then_some(9), says_events),
+            (format!("{json} and more {json}"), Some(9), false),
         ] {
             let mut reader = UsageReader::new(&content_types, b"").unwrap();
             reader.feed(body.as_bytes());
             assert_eq!(reader.usage().input, expected, "{body}");
-            assert!(!reader.reads_on() && !reader.is_final(), "{body}");
+            assert_eq!((reader.is_final(), reader.reads_on()), (false, reads_on), "{body}");
         }
     }
 }
@@ -312,6 +314,10 @@ fn tokens_of_iterations_and_tools_count() {
     let svg = r#"{"usage":{"input_tokens":9,"output_tokens":3,"total_tokens":12},
         "svg_usage":{"model":"m","input_tokens":4,"output_tokens":5,"reasoning_tokens":1,"total_tokens":9}}"#;
     assert_eq!(read(JSON, svg), usage(13, None, 8, 21));
+    let both = r#"{"usage":{"input_tokens":9,"output_tokens":3},
+        "tool_usage":{"image_gen":{"input_tokens":7,"input_tokens_details":{"cached_tokens":2},"output_tokens":1}},
+        "svg_usage":{"input_tokens":4,"output_tokens":5}}"#;
+    assert_eq!(read(JSON, both), usage(20, 2, 9, None));
 }
 
 #[test]
