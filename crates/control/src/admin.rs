@@ -102,7 +102,7 @@ async fn admit(
             return Refusal::AdminAddress.into_response();
         }
         path if path.starts_with(api::ROOT) => {}
-        // It says nothing, and whoever balances load may name any host.
+        // It says nothing, and load balancers may name any host.
         "/healthz" => return next.run(request).await,
         _ => {
             return match guard.hosts.check(&request, *reach) {

@@ -153,7 +153,7 @@ pub struct Serving {
     pub store: Arc<dyn Store>,
     /// Connections that the shutdown ends.
     pub connections: Arc<Connections>,
-    /// The names by which web pages of this server may reach it.
+    /// The names that web pages of this server may call it.
     hosts: HostNames,
     control: Arc<Control>,
 }

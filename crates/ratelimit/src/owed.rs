@@ -23,8 +23,8 @@ use quotagate_quota::evaluate::Counter;
 use quotagate_store::store::{Batch, CheckedReservation, Reserved, Store, StoreError};
 use tokio::sync::Notify;
 
-/// Most counters of a domain whose hits wait, and most bytes of their keys. Hits of further ones are
-/// dropped, and those that may turn out to be needless from the half on.
+/// Most counters of a domain whose hits wait, and most bytes of their keys. Hits of further ones
+/// are dropped, and those that may turn out to be needless from the half on.
 const MAX_WAITING: usize = 65_536;
 const MAX_BYTES: usize = 8 << 20;
 /// Most counters of one batch.
@@ -75,8 +75,8 @@ struct WaitingHits {
     /// until its time has come: if it took the hit of a later stream, the refund of that stream
     /// waits no longer.
     late: HashMap<Counter, Waiting>,
-    /// Refused by rules of which nobody knows whether their hits are refunded: since `begun`, and
-    /// before that.
+    /// Refused by rules that may have refunds, which nobody knows yet: since `begun`, and before
+    /// that.
     refused: [RefusedHits; 2],
     begun: Option<Instant>,
     room: Room,
@@ -269,8 +269,8 @@ impl OwedHits {
 
     /// Asks the store which rules have refunds, of those that refused requests without knowing it;
     /// and whether it answers for the counters with hits that wait, unless it has just answered.
-    /// Returns whether it was asked, and for which counters it does not answer; `None` if it answers
-    /// nothing.
+    /// Returns whether it was asked, and for which counters it does not answer; `None` if it
+    /// answers nothing.
     async fn look_first(
         &self,
         now: Instant,
@@ -458,7 +458,7 @@ impl WaitingHits {
         }
     }
 
-    /// The rules that have refused requests, and of which the store must say whether their hits are
+    /// The rules that have refused requests, if only the store can say whether their hits are
     /// refunded.
     fn unchecked(&self, now: Instant) -> Vec<Box<str>> {
         let refused = self.refused.iter().flat_map(HashMap::keys);
@@ -473,7 +473,7 @@ impl WaitingHits {
         !self.added.is_empty() || !self.unchecked(Instant::now()).is_empty()
     }
 
-    /// The rules of which others shall learn that their hits are refunded.
+    /// The rules that others shall learn to have refunds.
     fn unmarked(&mut self) -> Vec<Box<str>> {
         let rules = self.rules.iter_mut();
         let marks = rules.filter_map(|(policy, calls)| {

@@ -137,6 +137,8 @@ fn shared_parts_are_those_of_the_complete_configuration() -> Result<()> {
         plugin.as_object_mut().context("no object")?.remove("allow_on_headers_stop_iteration");
         yaml::at(plugin, "/vm_config/code/local/filename")?.take();
         let manager = envoy::manager(&mut config)?;
+        // Examples whose policies read headers refuse names with underscores.
+        manager.as_object_mut().context("no object")?.remove("common_http_protocol_options");
         yaml::at(manager, "/route_config/virtual_hosts/0")?.take();
         yaml::list(manager, "http_filters")?.retain(|filter| filter["name"] != JWT);
         clusters(&mut config)?.retain(|cluster| cluster["name"] == STORE);

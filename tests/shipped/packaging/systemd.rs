@@ -20,7 +20,7 @@ fn store_runs_as_the_systemd_unit_starts_it() {
     let directory = tempfile::tempdir().unwrap();
     for credential in unit.lines().filter_map(|line| line.strip_prefix("LoadCredential=")) {
         let name = credential.split(':').next().unwrap();
-        fs::write(directory.path().join(name), format!("s3cret-{name}\n")).unwrap();
+        fs::write(directory.path().join(name), format!("s3cret-{name}-of-a-test\n")).unwrap();
     }
     let here = directory.path().display().to_string();
     let line = line.replace("${CREDENTIALS_DIRECTORY}", &here).replace("/run/quotagate", &here);
@@ -35,7 +35,7 @@ fn store_runs_as_the_systemd_unit_starts_it() {
         Client::connect_unix(&socket).unwrap().send(&Request::post("/v1/reserve", b"{}")).unwrap();
     assert_eq!(reply.status, 401, "the token is required");
     for (name, call, look) in [("token", 200, 401), ("admin-token", 401, 200)] {
-        let token = format!("s3cret-{name}");
+        let token = format!("s3cret-{name}-of-a-test");
         let body = br#"{"budget_ms": 5000, "reservations": []}"#;
         let mut client = Client::connect_unix(&socket).unwrap();
         let called =

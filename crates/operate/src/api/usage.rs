@@ -189,8 +189,8 @@ pub enum QuotaFrom {
     /// A runtime override.
     Override,
     /// The last reservation for the partition in this window, as the backend keeps it or this
-    /// store saw it. It named a quota of which the documents that proxies reported do not say whose
-    /// it is. If a dial has ended or changed since, the next reservation shows it.
+    /// store saw it. The documents that proxies reported do not say whose quota it named. If a
+    /// dial has ended or changed since, the next reservation shows it.
     Reservation,
     /// The same: it is that of a tier or of `quota_from`, because the document has no overrides.
     Tier,

@@ -59,7 +59,7 @@ pub struct DomainGauges {
     /// Which documents proxies should have, and for how long this store has known that; absent if
     /// it does not know it, or has not read the domain for half a minute.
     pub documents: Option<(NamedDocuments, Duration)>,
-    /// Whether proxies have a published document of which the backend has no record any more.
+    /// Whether proxies have a published document that the backend has no record of any more.
     pub lost_document: bool,
     /// Whether the backend lost dials or overrides within the last hour.
     pub lost_changes: bool,
@@ -124,7 +124,7 @@ impl Kept {
         }
     }
 
-    /// Drops all domains but these, and those of which the backend lost something: its list of
+    /// Drops all domains but these, and those that the backend lost something of: its list of
     /// domains may be lost, too.
     fn retain(&self, names: &[String]) {
         let is_lost = |losses: &Losses| losses.document.is_some() || losses.has_changes();

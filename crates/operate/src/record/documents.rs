@@ -77,8 +77,8 @@ pub fn last(snapshot: &Snapshot) -> LastRecord {
     }
 }
 
-/// Largest number of a document that is believed of a report. Whoever reaches the call address may
-/// report any, and the next number of a domain without records follows it.
+/// Largest number of a document that is believed of a report. Every client of the call address
+/// may report any, and the next number of a domain without records follows it.
 pub const MAX_REPORTED_NUMBER: u64 = 1 << 32;
 
 /// What a damaged record means, for the log and for operators.

@@ -19,8 +19,8 @@
 //!
 //! Values are normalized as in the filter, unless that depends on the configuration: methods in
 //! upper case, hosts in their one spelling, paths without query, parameters and trailing slash,
-//! addresses in the notation of their family. An IPv6 address without `/n` is that one address: only
-//! the configuration knows how many bits count.
+//! addresses in the notation of their family. An IPv6 address without `/n` is that one address:
+//! only the configuration knows how many bits count.
 
 use std::fmt;
 

@@ -25,8 +25,8 @@ descriptors:
   - {key: 'host*', value: 'a*', share_threshold: true, rate_limit: {unit: day, requests_per_unit: 1}}
 ";
 
-/// Remembers how many requests reports say were admitted and refused, and by which counters the
-/// latter without a call.
+/// Remembers how many requests reports say were admitted and refused, and the counters that
+/// refused without a call.
 #[derive(Default)]
 struct ReportSums(Mutex<(u64, u64)>, Mutex<BTreeMap<String, u64>>);
 

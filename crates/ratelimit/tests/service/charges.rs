@@ -147,7 +147,7 @@ async fn requests_that_pass_a_frozen_store_do_not_wait_for_their_charges() {
     counting.store.on_failure = OnFailure::Allow;
     let timeout = counting.store.timeout;
     let bench = with(counting, Arc::clone(&store) as _);
-    // A charge, and a hit of a rule of which nobody knows whether its hits are refunded.
+    // A charge, and a hit of a rule that may have refunds, which nobody knows yet.
     let asked = [hits("user=a", 1), descriptor("org=o")];
     store.set(Gate::Away);
     for one in asked.clone() {

@@ -296,7 +296,7 @@ mod tests {
     use crate::store::Store;
     use crate::url::StoreUrl;
 
-    /// A cluster of which nothing can be reached, and a node of it.
+    /// A cluster that cannot be reached at all, and a node of it.
     fn unreachable() -> (Redis, Arc<Node>) {
         let Ok(StoreUrl::Cluster(login, seeds)) = "redis-cluster://127.0.0.1:1".parse() else {
             panic!("a cluster")

@@ -37,8 +37,8 @@ use super::tracked::Tracked;
 
 /// Most requests at once of one HTTP/2 connection of a filter or an operator.
 pub const STREAMS: u32 = 128;
-/// Most bytes of an HTTP/1.1 head, and of a body that arrived but is not read yet. They count for no
-/// request until the head is whole.
+/// Most bytes of an HTTP/1.1 head, and of a body that arrived but is not read yet. They count for
+/// no request until the head is whole.
 const HEAD: usize = 16 * 1024;
 /// Most bytes of an HTTP/2 head, with 32 more for each field. A field may be one byte on the wire.
 const HEAD_LIST: u32 = 16 * 1024;

@@ -13,7 +13,7 @@ pub(crate) struct Unseen {
     settled: u64,
     /// Indexed by the number of the identity's bit: at most 64.
     requests: Vec<u32>,
-    /// The identities of which the log says that Envoy rounds their numbers: their indices.
+    /// The indices of identities whose rounded numbers the log has named.
     rounded: u64,
 }
 
