@@ -190,7 +190,7 @@ fn document_that_a_proxy_cannot_take_up_is_refused_reported_and_replaced() -> Re
         let redis = |command: &[&str]| rig.redis.cli(command).map(drop);
         redis(&["HSET", "qg:texts:{shop}", &number, &newer])?;
         redis(&["HSET", "qg:documents:{shop}", &number, &record, "#last", &record])?;
-        redis(&["HINCRBY", "qg:dials:{shop}", "#version", "1"])?;
+        redis(&["HSET", "qg:dials:{shop}", "#version", "99-9000000000000000"])?;
         let mut sentence = String::new();
         wait::until_true("the refusal to be reported", PATIENCE, || {
             let listed = http::get(rig.store.admin_port(), "/v1/documents?domain=shop")?.json()?;

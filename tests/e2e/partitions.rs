@@ -194,9 +194,6 @@ fn number_has_the_same_partition_in_both_forms() -> Result<()> {
     let rig = Rig::start(document)?;
     let cases = [
         (json!(0.1 + 0.2), "0.30000000000000004"),
-        (json!(1e21), "1e21"),
-        // The nearest number that eight bytes hold.
-        (json!(9_007_199_254_740_993_u64), "9007199254740992.0"),
         (json!(9_007_199_254_740_991_u64), "9007199254740991"),
         (json!(std::f64::consts::PI * 9.0), "28.274333882308138"),
         (json!(-2.5e-7), "-2.5e-7"),
@@ -204,6 +201,11 @@ fn number_has_the_same_partition_in_both_forms() -> Result<()> {
     for (claim, _) in &cases {
         let token = jwt::token_with(&json!({"v": claim}))?;
         assert_eq!(rig.statuses(&[Request::get("/number").bearer(&token)])?, [200], "{claim}");
+    }
+    // Envoy rounds larger ones, so that several callers would have the same.
+    for claim in [json!(1e21), json!(9_007_199_254_740_993_u64)] {
+        let token = jwt::token_with(&json!({"v": claim}))?;
+        assert_eq!(rig.statuses(&[Request::get("/number").bearer(&token)])?, [401], "{claim}");
     }
     let mut expected = cases.map(|(_, text)| format!("jwt.v={text}"));
     expected.sort_unstable();

@@ -488,7 +488,7 @@ mod tests {
             refused: (0..LISTED).map(|n| refused(&short(n))).collect(),
             would_refuse: (0..LET_THROUGH).map(|n| refused(&short(n))).collect(),
             series: (0..POLICIES).map(|n| quiet(&short(n))).collect(),
-            totals: (0..1200).map(|n| totals(&format!("p{n}"))).collect(),
+            totals: (0..1150).map(|n| totals(&format!("p{n}"))).collect(),
             in_force: (0..IN_FORCE).map(of_one).collect(),
             rules: (0..100).map(|n| rules(&short(n))).collect(),
             store: Some(StoreTotals::default()),

@@ -130,18 +130,17 @@ pub(super) fn secrets_in_match(node: &Node<'_>, read: &Identities<'_>, policies:
     let secrets: BTreeSet<&str> =
         facts.filter(|fact| fact.secrecy == Secrecy::Secret).map(|fact| &*fact.label).collect();
     let check = |at: &Node<'_>, kind: &str, name: &str, value: &ValuePattern| {
+        let is_secret = secrets.contains(&*key::label(kind, name));
         let field = match value {
-            ValuePattern::Exact(_) => "exact",
-            ValuePattern::Regex(_) => "regex",
+            ValuePattern::Exact(_) if is_secret || source::is_credential(name) => "exact",
+            ValuePattern::Regex(_) if is_secret => "regex",
             _ => return,
         };
-        if secrets.contains(&*key::label(kind, name)) || source::is_credential(name) {
-            at.field(field).exposes(
-                "is a secret in clear, and a published document shows it to everyone who reaches the store: leave the \
-                 condition out, and give this caller an entry of overrides with the digest, or write a prefix that holds \
-                 no whole secret",
-            );
-        }
+        at.field(field).exposes(
+            "is a secret in clear, and a published document shows it to everyone who reaches the store: leave the \
+             condition out, and give this caller an entry of overrides with the digest, or write a prefix that holds \
+             no whole secret",
+        );
     };
     for (index, policy) in policies.iter().enumerate() {
         let all = node.element(index).field("match");
