@@ -285,7 +285,7 @@ async fn request_beyond_the_turns_of_its_operator_gets_429_with_the_reason() {
     let (usage, parties) = ("/v1/usage?partition=jwt.sub%3Da", "/v1/parties?policy=p");
     for (status, retry, text) in [ask(usage).await, ask(parties).await] {
         assert_eq!((status, retry), (429, true), "{text}");
-        assert!(text.contains("as many searches under way"), "{text}");
+        assert!(text.contains("as many searches as it allows"), "{text}");
     }
     assert_eq!(ask("/v1/boards").await.0, 200, "other requests have turns of their own");
     drop(held);
