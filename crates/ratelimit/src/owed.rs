@@ -68,13 +68,13 @@ struct WaitingHits {
     /// By `<domain>:<policy>`.
     rules: HashMap<Box<str>, RuleCalls>,
     /// To be added, by counter.
-    added: HashMap<Counter, Waiting>,
+    added: HashMap<Counter, WaitingHits>,
     /// To be refunded, by counter.
-    refunds: HashMap<Counter, Waiting>,
+    refunds: HashMap<Counter, WaitingHits>,
     /// Refunds that found nothing, by counter. One that has found its hits stays, with none left,
     /// until its time has come: if it took the hit of a later stream, the refund of that stream
     /// waits no longer.
-    late: HashMap<Counter, Waiting>,
+    late: HashMap<Counter, WaitingHits>,
     /// Refused by rules that may have refunds, which nobody knows yet: since `begun`, and before
     /// that.
     refused: [RefusedHits; 2],
@@ -87,7 +87,7 @@ struct WaitingHits {
 }
 
 /// Hits by `<domain>:<policy>` and by counter.
-type RefusedHits = HashMap<Box<str>, HashMap<Counter, Waiting>>;
+type RefusedHits = HashMap<Box<str>, HashMap<Counter, WaitingHits>>;
 
 /// What waits in all maps of a domain.
 #[derive(Default)]
@@ -115,7 +115,7 @@ struct RuleCalls {
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Waiting {
+struct WaitingHits {
     hits: u64,
     /// When nobody needs them any more: at the end of the window, at the latest.
     until: Instant,
@@ -170,7 +170,7 @@ impl OwedHits {
         let waiting = &mut *waiting;
         let (mut is_due, mut is_awaited) = (false, false);
         for UntakenHits { counter, hits, is_given, counts, reset } in untaken {
-            let hits = Waiting { hits: hits.min(MAX_UNITS), until: now + reset };
+            let hits = WaitingHits { hits: hits.min(MAX_UNITS), until: now + reset };
             let calls = waiting.calls(policy_of(counter));
             let is_refunded = calls.refunded_at(now).is_some();
             if is_refunded || counts && (is_given || calls.known_at(now).is_some()) {
@@ -208,7 +208,7 @@ impl OwedHits {
                     (calls.marked, calls.is_to_mark) = (Some(now), true);
                 }
                 let until = now + counter.window.length();
-                let hits = Waiting { hits, until };
+                let hits = WaitingHits { hits, until };
                 add(&mut waiting.refunds, &mut waiting.room, counter, hits);
             }
         }
@@ -323,7 +323,7 @@ impl OwedHits {
         }
     }
 
-    async fn add_hits(&self, hits: Vec<(Counter, Waiting)>) -> bool {
+    async fn add_hits(&self, hits: Vec<(Counter, WaitingHits)>) -> bool {
         let counts = hits.iter().map(|(counter, hits)| addition(counter, hits.hits)).collect();
         let outcomes = self.reserve(counts).await;
         let mut is_done = true;
@@ -338,21 +338,21 @@ impl OwedHits {
         is_done
     }
 
-    async fn refund_hits(&self, refunds: Vec<(Counter, Waiting)>) -> bool {
+    async fn refund_hits(&self, refunds: Vec<(Counter, WaitingHits)>) -> bool {
         let outcomes = self.refunded(&refunds).await;
         let (mut is_done, late) = (true, Instant::now() + LATE);
-        for ((counter, Waiting { hits, until }), outcome) in refunds.into_iter().zip(outcomes) {
+        for ((counter, WaitingHits { hits, until }), outcome) in refunds.into_iter().zip(outcomes) {
             let waiting = &mut *self.waiting();
             match outcome {
                 Ok(grant) if grant.granted < hits => {
-                    let hits = Waiting { hits: hits - grant.granted, until: until.min(late) };
+                    let hits = WaitingHits { hits: hits - grant.granted, until: until.min(late) };
                     add_needless(&mut waiting.late, &mut waiting.room, counter, hits);
                 }
                 Ok(_) => {}
                 Err(error) => {
                     is_done = false;
                     if is_tried_again(&error) {
-                        let hits = Waiting { hits, until };
+                        let hits = WaitingHits { hits, until };
                         add(&mut waiting.refunds, &mut waiting.room, counter, hits);
                     }
                 }
@@ -362,7 +362,7 @@ impl OwedHits {
     }
 
     /// Refunds hits that were not found before. They keep their time.
-    async fn refund_late(&self, late: Vec<(Counter, Waiting)>) {
+    async fn refund_late(&self, late: Vec<(Counter, WaitingHits)>) {
         let outcomes = self.refunded(&late).await;
         for ((counter, hits), outcome) in late.into_iter().zip(outcomes) {
             let done = match outcome {
@@ -376,8 +376,8 @@ impl OwedHits {
         }
     }
 
-    async fn refunded(&self, refunds: &[(Counter, Waiting)]) -> Vec<Reserved> {
-        let operations = refunds.iter().map(|(counter, Waiting { hits, .. })| Reservation {
+    async fn refunded(&self, refunds: &[(Counter, WaitingHits)]) -> Vec<Reserved> {
+        let operations = refunds.iter().map(|(counter, WaitingHits { hits, .. })| Reservation {
             want: *hits,
             min: 1,
             spare: 0,
@@ -545,7 +545,12 @@ impl RuleCalls {
     }
 }
 
-fn add(waiting: &mut HashMap<Counter, Waiting>, room: &mut Room, counter: Counter, more: Waiting) {
+fn add(
+    waiting: &mut HashMap<Counter, WaitingHits>,
+    room: &mut Room,
+    counter: Counter,
+    more: WaitingHits,
+) {
     match waiting.get_mut(&counter) {
         Some(known) if known.until > Instant::now() => {
             known.hits = known.hits.saturating_add(more.hits).min(MAX_UNITS);
@@ -559,10 +564,10 @@ fn add(waiting: &mut HashMap<Counter, Waiting>, room: &mut Room, counter: Counte
 
 /// The same for hits that may turn out to be needless. They never wait longer than the first ones.
 fn add_needless(
-    waiting: &mut HashMap<Counter, Waiting>,
+    waiting: &mut HashMap<Counter, WaitingHits>,
     room: &mut Room,
     counter: Counter,
-    more: Waiting,
+    more: WaitingHits,
 ) {
     match waiting.get_mut(&counter) {
         Some(known) if known.until > Instant::now() => {
@@ -577,11 +582,11 @@ fn add_needless(
 
 /// Takes out the hits whose time has not come, but for those of silent counters. The others stay.
 fn still(
-    waiting: &mut HashMap<Counter, Waiting>,
+    waiting: &mut HashMap<Counter, WaitingHits>,
     room: &mut Room,
     silent: &HashSet<Counter>,
     now: Instant,
-) -> Vec<(Counter, Waiting)> {
+) -> Vec<(Counter, WaitingHits)> {
     let taken = waiting.extract_if(|counter, _| !silent.contains(counter));
     taken.inspect(|(counter, _)| room.free(counter)).filter(|(_, hits)| hits.until > now).collect()
 }
@@ -666,16 +671,16 @@ mod tests {
     fn hits_add_up_end_with_their_window_and_are_bounded() {
         let (mut waiting, mut room) = (HashMap::new(), Room::default());
         for hits in [3, 2] {
-            let hits = Waiting { hits, until: until(HOUR) };
+            let hits = WaitingHits { hits, until: until(HOUR) };
             add(&mut waiting, &mut room, counter("a"), hits);
         }
         assert_eq!(waiting[&counter("a")].hits, 5);
         for hits in [3, 2] {
-            let hits = Waiting { hits, until: until(Duration::ZERO) };
+            let hits = WaitingHits { hits, until: until(Duration::ZERO) };
             add(&mut waiting, &mut room, counter("b"), hits);
         }
         assert_eq!(waiting[&counter("b")].hits, 2, "the window has ended");
-        let one = Waiting { hits: 1, until: until(HOUR) };
+        let one = WaitingHits { hits: 1, until: until(HOUR) };
         for number in 0..=MAX_WAITING {
             add_needless(&mut waiting, &mut room, counter(&number.to_string()), one);
         }
@@ -697,7 +702,7 @@ mod tests {
     fn refused_hits_are_forgotten_although_the_store_is_away() {
         let mut waiting = WaitingHits::default();
         let refused = waiting.refused[0].entry("d:p".into()).or_default();
-        let hits = Waiting { hits: 1, until: until(HOUR) };
+        let hits = WaitingHits { hits: 1, until: until(HOUR) };
         add_needless(refused, &mut waiting.room, counter("a"), hits);
         for _ in 0..2 {
             waiting.begun = Some(Instant::now() - 2 * REMEMBERED);
@@ -724,11 +729,11 @@ mod tests {
         let both = owed.waiting().late[&counter("a")];
         assert_eq!((both.hits, both.until), (2, first.until), "no longer than the first");
         // The next stream takes a hit.
-        let stream = Waiting { hits: 1, until: until(HOUR) };
+        let stream = WaitingHits { hits: 1, until: until(HOUR) };
         owed.add_hits(vec![(counter("a"), stream)]).await;
         owed.refund_late(vec![(counter("a"), both)]).await;
         assert_eq!(owed.waiting().late[&counter("a")].hits, 1, "one has found it");
-        owed.refund_late(vec![(counter("a"), Waiting { hits: 1, ..first })]).await;
+        owed.refund_late(vec![(counter("a"), WaitingHits { hits: 1, ..first })]).await;
         refund_one(&owed).await;
         let of_stream = owed.waiting().late[&counter("a")];
         assert_eq!((of_stream.hits, of_stream.until), (2, first.until), "nor its own refund");
