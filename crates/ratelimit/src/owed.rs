@@ -68,13 +68,13 @@ struct WaitingHits {
     /// By `<domain>:<policy>`.
     rules: HashMap<Box<str>, RuleCalls>,
     /// To be added, by counter.
-    added: HashMap<Counter, WaitingHits>,
+    added: HashMap<Counter, DeferredHits>,
     /// To be refunded, by counter.
-    refunds: HashMap<Counter, WaitingHits>,
+    refunds: HashMap<Counter, DeferredHits>,
     /// Refunds that found nothing, by counter. One that has found its hits stays, with none left,
     /// until its time has come: if it took the hit of a later stream, the refund of that stream
     /// waits no longer.
-    late: HashMap<Counter, WaitingHits>,
+    late: HashMap<Counter, DeferredHits>,
     /// Refused by rules that may have refunds, which nobody knows yet: since `begun`, and before
     /// that.
     refused: [RefusedHits; 2],
@@ -87,7 +87,7 @@ struct WaitingHits {
 }
 
 /// Hits by `<domain>:<policy>` and by counter.
-type RefusedHits = HashMap<Box<str>, HashMap<Counter, WaitingHits>>;
+type RefusedHits = HashMap<Box<str>, HashMap<Counter, DeferredHits>>;
 
 /// What waits in all maps of a domain.
 #[derive(Default)]
@@ -115,7 +115,7 @@ struct RuleCalls {
 }
 
 #[derive(Clone, Copy, Debug)]
-struct WaitingHits {
+struct DeferredHits {
     hits: u64,
     /// When nobody needs them any more: at the end of the window, at the latest.
     until: Instant,
@@ -170,7 +170,7 @@ impl OwedHits {
         let waiting = &mut *waiting;
         let (mut is_due, mut is_awaited) = (false, false);
         for UntakenHits { counter, hits, is_given, counts, reset } in untaken {
-            let hits = WaitingHits { hits: hits.min(MAX_UNITS), until: now + reset };
+            let hits = DeferredHits { hits: hits.min(MAX_UNITS), until: now + reset };
             let calls = waiting.calls(policy_of(counter));
             let is_refunded = calls.refunded_at(now).is_some();
             if is_refunded || counts && (is_given || calls.known_at(now).is_some()) {
@@ -208,7 +208,7 @@ impl OwedHits {
                     (calls.marked, calls.is_to_mark) = (Some(now), true);
                 }
                 let until = now + counter.window.length();
-                let hits = WaitingHits { hits, until };
+                let hits = DeferredHits { hits, until };
                 add(&mut waiting.refunds, &mut waiting.room, counter, hits);
             }
         }
@@ -323,7 +323,7 @@ impl OwedHits {
         }
     }
 
-    async fn add_hits(&self, hits: Vec<(Counter, WaitingHits)>) -> bool {
+    async fn add_hits(&self, hits: Vec<(Counter, DeferredHits)>) -> bool {
         let counts = hits.iter().map(|(counter, hits)| addition(counter, hits.hits)).collect();
         let outcomes = self.reserve(counts).await;
         let mut is_done = true;
@@ -338,21 +338,22 @@ impl OwedHits {
         is_done
     }
 
-    async fn refund_hits(&self, refunds: Vec<(Counter, WaitingHits)>) -> bool {
+    async fn refund_hits(&self, refunds: Vec<(Counter, DeferredHits)>) -> bool {
         let outcomes = self.refunded(&refunds).await;
         let (mut is_done, late) = (true, Instant::now() + LATE);
-        for ((counter, WaitingHits { hits, until }), outcome) in refunds.into_iter().zip(outcomes) {
+        for ((counter, DeferredHits { hits, until }), outcome) in refunds.into_iter().zip(outcomes)
+        {
             let waiting = &mut *self.waiting();
             match outcome {
                 Ok(grant) if grant.granted < hits => {
-                    let hits = WaitingHits { hits: hits - grant.granted, until: until.min(late) };
+                    let hits = DeferredHits { hits: hits - grant.granted, until: until.min(late) };
                     add_needless(&mut waiting.late, &mut waiting.room, counter, hits);
                 }
                 Ok(_) => {}
                 Err(error) => {
                     is_done = false;
                     if is_tried_again(&error) {
-                        let hits = WaitingHits { hits, until };
+                        let hits = DeferredHits { hits, until };
                         add(&mut waiting.refunds, &mut waiting.room, counter, hits);
                     }
                 }
@@ -362,7 +363,7 @@ impl OwedHits {
     }
 
     /// Refunds hits that were not found before. They keep their time.
-    async fn refund_late(&self, late: Vec<(Counter, WaitingHits)>) {
+    async fn refund_late(&self, late: Vec<(Counter, DeferredHits)>) {
         let outcomes = self.refunded(&late).await;
         for ((counter, hits), outcome) in late.into_iter().zip(outcomes) {
             let done = match outcome {
@@ -376,8 +377,8 @@ impl OwedHits {
         }
     }
 
-    async fn refunded(&self, refunds: &[(Counter, WaitingHits)]) -> Vec<Reserved> {
-        let operations = refunds.iter().map(|(counter, WaitingHits { hits, .. })| Reservation {
+    async fn refunded(&self, refunds: &[(Counter, DeferredHits)]) -> Vec<Reserved> {
+        let operations = refunds.iter().map(|(counter, DeferredHits { hits, .. })| Reservation {
             want: *hits,
             min: 1,
             spare: 0,
@@ -546,10 +547,10 @@ impl RuleCalls {
 }
 
 fn add(
-    waiting: &mut HashMap<Counter, WaitingHits>,
+    waiting: &mut HashMap<Counter, DeferredHits>,
     room: &mut Room,
     counter: Counter,
-    more: WaitingHits,
+    more: DeferredHits,
 ) {
     match waiting.get_mut(&counter) {
         Some(known) if known.until > Instant::now() => {
@@ -564,10 +565,10 @@ fn add(
 
 /// The same for hits that may turn out to be needless. They never wait longer than the first ones.
 fn add_needless(
-    waiting: &mut HashMap<Counter, WaitingHits>,
+    waiting: &mut HashMap<Counter, DeferredHits>,
     room: &mut Room,
     counter: Counter,
-    more: WaitingHits,
+    more: DeferredHits,
 ) {
     match waiting.get_mut(&counter) {
         Some(known) if known.until > Instant::now() => {
@@ -582,11 +583,11 @@ fn add_needless(
 
 /// Takes out the hits whose time has not come, but for those of silent counters. The others stay.
 fn still(
-    waiting: &mut HashMap<Counter, WaitingHits>,
+    waiting: &mut HashMap<Counter, DeferredHits>,
     room: &mut Room,
     silent: &HashSet<Counter>,
     now: Instant,
-) -> Vec<(Counter, WaitingHits)> {
+) -> Vec<(Counter, DeferredHits)> {
     let taken = waiting.extract_if(|counter, _| !silent.contains(counter));
     taken.inspect(|(counter, _)| room.free(counter)).filter(|(_, hits)| hits.until > now).collect()
 }
@@ -671,16 +672,16 @@ mod tests {
     fn hits_add_up_end_with_their_window_and_are_bounded() {
         let (mut waiting, mut room) = (HashMap::new(), Room::default());
         for hits in [3, 2] {
-            let hits = WaitingHits { hits, until: until(HOUR) };
+            let hits = DeferredHits { hits, until: until(HOUR) };
             add(&mut waiting, &mut room, counter("a"), hits);
         }
         assert_eq!(waiting[&counter("a")].hits, 5);
         for hits in [3, 2] {
-            let hits = WaitingHits { hits, until: until(Duration::ZERO) };
+            let hits = DeferredHits { hits, until: until(Duration::ZERO) };
             add(&mut waiting, &mut room, counter("b"), hits);
         }
         assert_eq!(waiting[&counter("b")].hits, 2, "the window has ended");
-        let one = WaitingHits { hits: 1, until: until(HOUR) };
+        let one = DeferredHits { hits: 1, until: until(HOUR) };
         for number in 0..=MAX_WAITING {
             add_needless(&mut waiting, &mut room, counter(&number.to_string()), one);
         }
@@ -702,7 +703,7 @@ mod tests {
     fn refused_hits_are_forgotten_although_the_store_is_away() {
         let mut waiting = WaitingHits::default();
         let refused = waiting.refused[0].entry("d:p".into()).or_default();
-        let hits = WaitingHits { hits: 1, until: until(HOUR) };
+        let hits = DeferredHits { hits: 1, until: until(HOUR) };
         add_needless(refused, &mut waiting.room, counter("a"), hits);
         for _ in 0..2 {
             waiting.begun = Some(Instant::now() - 2 * REMEMBERED);
@@ -729,11 +730,11 @@ mod tests {
         let both = owed.waiting().late[&counter("a")];
         assert_eq!((both.hits, both.until), (2, first.until), "no longer than the first");
         // The next stream takes a hit.
-        let stream = WaitingHits { hits: 1, until: until(HOUR) };
+        let stream = DeferredHits { hits: 1, until: until(HOUR) };
         owed.add_hits(vec![(counter("a"), stream)]).await;
         owed.refund_late(vec![(counter("a"), both)]).await;
         assert_eq!(owed.waiting().late[&counter("a")].hits, 1, "one has found it");
-        owed.refund_late(vec![(counter("a"), WaitingHits { hits: 1, ..first })]).await;
+        owed.refund_late(vec![(counter("a"), DeferredHits { hits: 1, ..first })]).await;
         refund_one(&owed).await;
         let of_stream = owed.waiting().late[&counter("a")];
         assert_eq!((of_stream.hits, of_stream.until), (2, first.until), "nor its own refund");
