@@ -243,7 +243,7 @@ fn malformed_dials_are_logged_once_and_ignored_and_the_others_apply() -> Result<
         std::thread::sleep(Duration::from_millis(100));
     }
     assert_eq!(log(&rig).matches(complaint).count(), 1, "one line");
-    assert_eq!(log(&rig).matches("dials of shop: ").count(), 2, "one for each state");
+    assert_eq!(log(&rig).matches("domain shop: ").count(), 2, "one for each state");
     assert!(
         rig.counts_in_redis || !rig.envoy.log().contains("dial"),
         "the store must not send malformed dials to the filter"

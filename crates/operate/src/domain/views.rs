@@ -359,7 +359,7 @@ impl Views {
                 }
             }
             Err(StoreError::Refused(reason)) => {
-                cached.complain(format!("they cannot be read: {reason}"));
+                cached.complain(format!("its dials and overrides cannot be read: {reason}"));
                 let mut state = cached.state();
                 state.not_before = Instant::now() + REFUSED;
                 // Counting goes on without dials.

@@ -16,7 +16,7 @@ async function refusal(response) {
   const said = await response.json().catch(() => ({}));
   if (response.status === 401) needToken();
   const name = ': open this page under a name or an address that the store knows as its own';
-  const remedy = { 401: ': type the token at the top of the page', 403: said.field ? '' : name, 421: name }[response.status] ?? '';
+  const remedy = { 401: ': type the token at the top of the page', 403: said.field ? '' : name }[response.status] ?? '';
   const wrong = new Wrong(said.field, `${said.error ?? `the store answered ${response.status}`}${remedy}`, said.known ?? []);
   return Object.assign(wrong, { status: response.status });
 }
