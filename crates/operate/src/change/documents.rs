@@ -22,8 +22,7 @@ use crate::domain::directory::{Directory, clean, clean_text};
 use crate::domain::view::lost_document;
 use crate::fleet::{DocumentStatus, Fleet, FleetSight};
 use crate::record::documents::{
-    LOST_RECORD, LastRecord, MAX_REPORTED_NUMBER, Publications, PublishedState, last, published,
-    records,
+    LOST_RECORD, LastRecord, Publications, PublishedState, last, published, records,
 };
 use crate::record::{span, write};
 use crate::{Fault, millis};
@@ -166,12 +165,14 @@ impl Documents {
             }
             _ => false,
         };
-        let lost = match last {
-            LastRecord::Absent => self.lost_number(domain, &self.fleet.look().await),
-            LastRecord::Known(_) | LastRecord::Unreadable => None,
+        let (is_lost, last_number) = match last {
+            LastRecord::Absent => {
+                let lost = self.lost_number(domain, &self.fleet.look().await);
+                (lost.is_some(), self.number_before_loss(domain).unwrap_or_default())
+            }
+            LastRecord::Known(_) | LastRecord::Unreadable => (false, last_number),
         };
-        wish.check(&last, repairs, lost.is_some(), snapshot.now)?;
-        let last_number = lost.unwrap_or(last_number);
+        wish.check(&last, repairs, is_lost, snapshot.now)?;
         let Some(made) = self.publish_next(wish, &snapshot, last_number).await? else {
             let snapshot = self.control.read(HashName::Documents, domain).await?;
             return Err(overtaken(domain, self::records(&snapshot).first()));
@@ -180,15 +181,21 @@ impl Documents {
         Ok(Changed { remark, ..self.history.reply(domain.to_owned(), made, None) })
     }
 
-    /// In a domain without any record: the number of the document that proxies or services have.
+    /// In a domain without any record: the number that this store read last. Reports have no say in
+    /// the next number, because every client of the call address may report any.
+    fn number_before_loss(&self, domain: &str) -> Option<u64> {
+        self.directory.views.get(domain)?.view()?.known_number()
+    }
+
+    /// In a domain without any record: the number of the document that was published, as far as
+    /// this store, proxies or services know.
     fn lost_number(&self, domain: &str, sight: &FleetSight<'_>) -> Option<u64> {
-        let known = self.directory.views.get(domain).and_then(|cached| cached.view());
-        let known = known.and_then(|view| view.losses().document);
+        let known = self.number_before_loss(domain);
         let in_force = sight.in_force().remove(domain).unwrap_or_default().documents;
         let services = sight.service_rules(domain, None, Duration::ZERO);
         let numbers = in_force.iter().map(|of| of.number);
-        let numbers = numbers.chain(services.iter().map(|of| of.number)).chain(known);
-        numbers.filter(|number| (1..=MAX_REPORTED_NUMBER).contains(number)).max()
+        let reported = numbers.chain(services.iter().map(|of| of.number));
+        known.or(reported.filter(|number| *number > 0).max())
     }
 
     /// Whether the text of a document is gone, although its record is there.

@@ -64,7 +64,7 @@ pub struct View {
 /// What this process or proxies knew of a domain, and the backend no longer has.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Losses {
-    /// The number of the published document that proxies have, without any record of one.
+    /// Number of the published document that proxies have, without any record of one.
     pub document: Option<u64>,
     /// Which dials and overrides were in force, in words, and when that was found.
     changes: Option<(Instant, Arc<str>)>,
@@ -244,6 +244,11 @@ impl View {
         let now = self.now();
         let known = since.elapsed();
         Some((documents.at(now), documents.ended_for(now).map_or(known, |for_| for_.min(known))))
+    }
+
+    /// The number of the document that was in force when this was last known.
+    pub fn known_number(&self) -> Option<u64> {
+        self.known_documents.as_ref().and_then(|(known, _)| known.number_at(self.now()))
     }
 
     /// What rate limit services should have that follow published rules; `None` if it is not known.

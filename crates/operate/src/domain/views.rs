@@ -22,7 +22,7 @@ use super::view::View;
 use crate::api::PolicyInfo;
 use crate::control::ControlHandle;
 use crate::record::DomainRecord;
-use crate::record::documents::{MAX_REPORTED_NUMBER, PublishedRules};
+use crate::record::documents::PublishedRules;
 use crate::{MAX_DOMAINS, MAX_NAMES, millis};
 
 /// How long a domain is read after a proxy last asked for it.
@@ -115,7 +115,7 @@ impl Watched {
     pub fn learn(&self, text: &[u8]) -> Option<Report> {
         let report = self.known.learn(text, self.now())?;
         let mut state = self.state();
-        if report.live && (1..=MAX_REPORTED_NUMBER).contains(&report.number) {
+        if report.live && report.number > 0 {
             state.reported = Some((report.number, Instant::now()));
         }
         if report.wrong_document.is_some() {

@@ -77,10 +77,6 @@ pub fn last(snapshot: &Snapshot) -> LastRecord {
     }
 }
 
-/// Largest number of a document that is believed of a report. Every client of the call address
-/// may report any, and the next number of a domain without records follows it.
-pub const MAX_REPORTED_NUMBER: u64 = 1 << 32;
-
 /// What a damaged record means, for the log and for operators.
 pub const LOST_RECORD: &str = "the record of the published document cannot be read, so \
     proxies keep the document that they have: publish one again, or withdraw it";

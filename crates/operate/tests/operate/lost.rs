@@ -125,9 +125,13 @@ async fn lost_document_stays_named_by_no_store_until_there_is_a_record_again() {
     let status = anew.document_status(Some(DOMAIN)).await.unwrap();
     assert!(status.lost && status.incomplete.unwrap().contains("no record of number 2"));
     assert_eq!(status.proxies[0].state, DocumentState::Unknown);
-    // Its number is the next one, so that no proxy takes it for an older one.
-    anew.documents.publish(&publish(2)).await.unwrap();
-    assert_eq!((named(&anew).await, gauges(&anew).unwrap().0), (Some(3), false));
+    // Its number is the next one, so that no service takes it for an older one.
+    operate.documents.publish(&publish(2)).await.unwrap();
+    until("the new store knows it", Duration::from_secs(20), async || {
+        (named(&anew).await == Some(3)).then_some(())
+    })
+    .await;
+    assert!(!gauges(&anew).unwrap().0);
     assert!(!anew.document_status(Some(DOMAIN)).await.unwrap().lost);
 
     redis.cli(&["FLUSHALL"]).unwrap();
@@ -149,6 +153,30 @@ async fn lost_document_stays_named_by_no_store_until_there_is_a_record_again() {
     .await;
     let nothing = operate.documents.withdraw(&withdraw()).await.unwrap_err().to_string();
     assert_eq!(nothing, format!("no document is published in {DOMAIN}"));
+}
+
+#[tokio::test]
+async fn number_that_a_report_invents_is_no_number_of_a_document() {
+    let redis = Redis::start().unwrap();
+    let store = open(&redis.url()).await;
+    reported(&store, DOMAIN, &["p"]).await.documents.publish(&publish(1)).await.unwrap();
+    for (invented, quota) in [(1 << 32, 2), (u64::MAX, 3)] {
+        redis.cli(&["FLUSHALL"]).unwrap();
+        let anew = Operate::new(Arc::clone(&store));
+        // The later report is the true one.
+        for number in [invented, 1] {
+            proxy_has(&anew, number).await;
+            until("the store knows of the loss", Duration::from_secs(20), async || {
+                named(&anew).await;
+                let losses = anew.boards.losses().remove(DOMAIN)?;
+                losses[0].contains(&format!("no record of number {number},")).then_some(())
+            })
+            .await;
+        }
+        anew.documents.publish(&publish(quota)).await.unwrap();
+        assert_eq!(named(&anew).await, Some(1));
+        assert!(!anew.document_status(Some(DOMAIN)).await.unwrap().lost);
+    }
 }
 
 #[tokio::test]
