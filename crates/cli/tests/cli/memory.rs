@@ -59,6 +59,36 @@ fn requests_with(window: u8, streams: u32, flags: u8, head: &[u8], body: &[u8]) 
     [grpc::PREFACE.to_vec(), settings, update].into_iter().chain(all).flatten().collect()
 }
 
+/// Whether a connection to this port has bytes that the server has not read, on either side.
+fn has_unread(port: u16) -> bool {
+    let port = format!(":{port:04X}");
+    let tables = ["tcp", "tcp6"].map(|name| fs::read_to_string(format!("/proc/net/{name}")));
+    // A machine may have no IPv6.
+    tables.iter().flatten().flat_map(|table| table.lines()).any(|line| {
+        let fields: Vec<&str> = line.split_ascii_whitespace().collect();
+        // Number, own address, other address, state, bytes to send and bytes to read.
+        let [_, own, other, "01", queues, ..] = fields.as_slice() else { return false };
+        let (to_send, to_read) = queues.split_once(':').unwrap();
+        let is_empty = |queue| queue == "00000000";
+        own.ends_with(&port) && !is_empty(to_read) || other.ends_with(&port) && !is_empty(to_send)
+    })
+}
+
+/// How often the threads of a process have gone to sleep. `None` if one does not sleep now.
+///
+/// If two looks yield the same number, the process did nothing between them, however busy the
+/// machine is.
+fn wakeups(pid: u32) -> Option<u64> {
+    let threads = fs::read_dir(format!("/proc/{pid}/task")).unwrap();
+    let threads = threads.map(|thread| {
+        let status = fs::read_to_string(thread.ok()?.path().join("status")).ok()?;
+        let value = |name| status.lines().find_map(|line| line.strip_prefix(name));
+        value("State:")?.trim().starts_with('S').then_some(())?;
+        value("voluntary_ctxt_switches:")?.trim().parse::<u64>().ok()
+    });
+    threads.sum()
+}
+
 /// What callers send to an address.
 struct Attack {
     name: &'static str,
@@ -108,11 +138,12 @@ fn suffer(pid: u32, rest: u64, listener: &str, port: u16, attacks: Vec<Attack>) 
             let sending: Vec<_> = (0..connections).map(send).collect();
             sending.into_iter().map(|one| one.join().unwrap()).collect()
         });
-        // Everything that was sent is read once the next connection has an answer.
-        wait::until_true("the next caller is answered", 10 * PATIENCE, || {
-            Ok(http::get(port, "/healthz").is_ok())
+        wait::until_true("it has read everything, and rests", 10 * PATIENCE, || {
+            let before = wakeups(pid);
+            Ok(before.is_some() && !has_unread(port) && before == wakeups(pid))
         })
         .unwrap();
+        assert!(http::get(port, "/healthz").is_ok(), "{listener}: {name}");
         drop(crowd);
         let (grown, sent) =
             (kib(pid, "VmHWM:").saturating_sub(rest) / 1024, connections * bytes.len() / 1024);
