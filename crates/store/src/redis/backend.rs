@@ -111,12 +111,12 @@ impl Redis {
         }
     }
 
-    /// Whether a cluster has just lost a command to a redirect that names no server.
-    pub(super) fn is_losing(&self) -> bool {
-        matches!(&self.servers, Servers::Cluster(cluster) if cluster.is_losing())
+    /// Whether a cluster has just lost a command to the same redirect.
+    pub(super) fn is_losing(&self, why: &str) -> bool {
+        matches!(&self.servers, Servers::Cluster(cluster) if cluster.is_losing(why))
     }
 
-    /// Notes that a command was lost to a redirect that names no server.
+    /// Notes that a command was lost to a redirect that leads nowhere.
     pub(super) fn note_lost(&self, why: String) {
         if let Servers::Cluster(cluster) = &self.servers {
             cluster.note_lost(why);

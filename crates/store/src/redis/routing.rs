@@ -17,6 +17,8 @@ use crate::store::StoreError;
 
 /// How often one command is sent at most.
 const MAX_SENT: u32 = 16;
+/// A command that was redirected more often goes round in circles.
+const MAX_HOPS: u32 = 4;
 /// The pause after the first server that cannot serve now. It doubles each time.
 const FIRST_PAUSE: Duration = Duration::from_millis(2);
 
@@ -55,6 +57,7 @@ pub struct Router<'a> {
     /// `None`: the owner of the key's slot, which is looked up.
     route: Option<Route>,
     sent: u32,
+    hops: u32,
     pause: Duration,
     last: StoreError,
 }
@@ -63,7 +66,7 @@ impl<'a> Router<'a> {
     /// Begins at the owner of the slot of `key`.
     pub fn new(redis: &'a Redis, key: &'a str, urgency: Urgency, deadline: Instant) -> Self {
         let (pause, last) = (FIRST_PAUSE, no_primary());
-        Self { redis, key, urgency, deadline, route: None, sent: 0, pause, last }
+        Self { redis, key, urgency, deadline, route: None, sent: 0, hops: 0, pause, last }
     }
 
     /// Begins at `node`.
@@ -110,7 +113,6 @@ impl<'a> Router<'a> {
                 });
             }
             if self.sent >= MAX_SENT {
-                self.redis.note_lost(self.last.to_string());
                 return Err(self.last.clone());
             }
             if self.route.is_none() {
@@ -138,14 +140,15 @@ impl<'a> Router<'a> {
             Rejection::NoScript => self.route = Some(Route { node, form: Form::Text, asking }),
             // Sent alone, the key has one server.
             Rejection::CrossSlot => {}
-            Rejection::Moved(address) => match self.redis.moved(self.key, &address, &node) {
-                Some(owner) => self.route = Some(Route::new(owner)),
-                None => self.lose_way(&node, &address).await?,
-            },
-            Rejection::Ask(address) => match self.redis.named(&address, &node) {
-                Some(node) => self.route = Some(Route { asking: true, ..Route::new(node) }),
-                None => self.lose_way(&node, &address).await?,
-            },
+            Rejection::Moved(address) => {
+                let owner = self.redis.moved(self.key, &address, &node);
+                self.redirected(&node, &address, owner.map(Route::new)).await?;
+            }
+            Rejection::Ask(address) => {
+                let other = self.redis.named(&address, &node);
+                let route = other.map(|other| Route { asking: true, ..Route::new(other) });
+                self.redirected(&node, &address, route).await?;
+            }
             Rejection::NotNow(_) => {
                 let error = self.last.clone();
                 if self.is_given_up(&node) {
@@ -158,18 +161,32 @@ impl<'a> Router<'a> {
         Ok(())
     }
 
-    /// Waits for the map after a redirect of `node` that names no server, and fails if the map
-    /// shows no other way.
-    async fn lose_way(&mut self, node: &Node, address: &str) -> Result<(), StoreError> {
+    /// Takes the route that a redirect of `node` names. If it names no server, or leads in circles,
+    /// waits for the map, and fails if the map shows no other way.
+    async fn redirected(
+        &mut self,
+        node: &Node,
+        address: &str,
+        route: Option<Route>,
+    ) -> Result<(), StoreError> {
+        self.hops += 1;
+        let fault = match route {
+            Some(_) if self.hops > MAX_HOPS => "leads in circles",
+            Some(_) => {
+                self.route = route;
+                return Ok(());
+            }
+            None => "names no server",
+        };
         let why = format!(
-            "{} redirects to {address:?}, which names no server: set cluster-announce-ip, or \
+            "{} redirects to {address:?}, which {fault}: set cluster-announce-ip, or \
              cluster-announce-hostname, on every node",
             node.name()
         );
         self.redis.reread_map();
         let call = self.urgency == Urgency::Call;
         // The map was read in the meantime.
-        let waited = self.pause >= AWAY || self.redis.is_losing();
+        let waited = self.pause >= AWAY || self.redis.is_losing(&why);
         let error = StoreError::Unreachable(why.clone());
         let way = if call && waited { Err(error) } else { self.wait(error).await };
         if way.is_err() {
@@ -350,5 +367,43 @@ mod tests {
             }
             assert!(lost(&redis));
         }
+    }
+
+    #[tokio::test]
+    async fn only_redirects_that_lead_nowhere_are_shown() {
+        let (redis, node) = unreachable();
+        let owner = redis.moved("k", "127.0.0.1:1", &node).unwrap();
+        let far = Instant::now() + Duration::from_secs(60);
+        let lost = |redis: &Redis| {
+            let shown =
+                |fault: &String| fault.contains("redirects to") || fault.contains("answers");
+            redis.health().faults.iter().any(shown)
+        };
+        // A server that loses its scripts is reachable, and a slot may be on its way.
+        let mut router = Router::at(&redis, "k", &owner, Urgency::Call, far);
+        while router.next().await.is_ok() {
+            router.follow(Rejection::NoScript).await.unwrap();
+        }
+        assert!(!lost(&redis), "{:?}", redis.health());
+        for hops in 0..=MAX_HOPS {
+            let mut router = Router::at(&redis, "k", &owner, Urgency::Call, far);
+            for hop in 0..hops {
+                router.next().await.unwrap();
+                let moved = Rejection::Moved(format!("127.0.0.1:{}", 1 + hop % 2));
+                router.follow(moved).await.unwrap();
+            }
+            assert!(router.next().await.is_ok() && !lost(&redis), "{hops} hops");
+        }
+        let mut router = Router::at(&redis, "k", &owner, Urgency::Call, far);
+        let mut sent = 0;
+        while router.next().await.is_ok() {
+            sent += 1;
+            let moved = Rejection::Moved(format!("127.0.0.1:{}", 1 + sent % 2));
+            if router.follow(moved).await.is_err() {
+                break;
+            }
+        }
+        assert!(lost(&redis), "after {sent} circles");
+        assert_eq!(sent, MAX_HOPS + 8, "with pauses of 2 ms to 256 ms");
     }
 }

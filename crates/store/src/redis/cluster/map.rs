@@ -38,7 +38,7 @@ pub struct Map {
     owners: Box<[AtomicU16]>,
     nodes: RwLock<Nodes>,
     stale: Notify,
-    /// When a redirect last named no server, and its text.
+    /// When a redirect last led nowhere, and its text.
     lost: Mutex<Option<(Instant, String)>>,
     /// Whether operators have waited in vain for slots without an owner, since the last reading in
     /// which each slot had one.
@@ -110,7 +110,7 @@ impl Map {
         self.failure.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Notes that a command was lost, because a redirect named no server and the map no other
+    /// Notes that a command was lost, because a redirect led nowhere and the map named no other
     /// owner.
     pub fn note_lost(&self, why: String) {
         *self.lost.lock().unwrap_or_else(PoisonError::into_inner) = Some((Instant::now(), why));

@@ -16,9 +16,9 @@ use crate::address::HostPort;
 use crate::login::Login;
 use crate::store::Health;
 
-/// How long a command that was lost is a fault of the cluster.
+/// Time for which a command that was lost is a fault of the cluster.
 const LOST: Duration = Duration::from_secs(10);
-/// How long the next commands do not wait for the map after one was lost.
+/// Time after a loss within which no command waits for the map because of the same redirect.
 const LOSING: Duration = Duration::from_secs(1);
 
 /// A Redis Cluster and the task that keeps its map up to date. The task ends with this.
@@ -78,15 +78,15 @@ impl Cluster {
         }
     }
 
-    /// Notes that a command was lost, because a redirect named no server and the map no other
+    /// Notes that a command was lost, because a redirect led nowhere and the map named no other
     /// owner.
     pub fn note_lost(&self, why: String) {
         self.map.note_lost(why);
     }
 
-    /// Whether a command was lost just now.
-    pub fn is_losing(&self) -> bool {
-        self.map.lost_within(LOSING).is_some()
+    /// Whether a command was lost just now to the same redirect.
+    pub fn is_losing(&self, why: &str) -> bool {
+        self.map.lost_within(LOSING).is_some_and(|lost| lost == why)
     }
 
     /// Asks for the map to be read again soon.
