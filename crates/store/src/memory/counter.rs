@@ -76,17 +76,13 @@ impl Counter {
                 (granted, counted.used(), retry_at_ms.saturating_sub(millis(now)))
             }
             (Count::Window { used, end }, _) if position.span.contains(now.as_secs()) => {
-                if reservation.refunds() {
-                    let units = reservation.want.min(*used);
-                    *used -= units;
-                    let reset_ms = millis(end.saturating_sub(now)).max(1);
-                    let (window, window_s) = (position.number, position.window_s());
-                    let (granted, used) = (units, *used);
-                    let grant = Grant { granted, used, quota, reset_ms, ..Grant::default() };
-                    return Ok(Grant { window, window_s, ..grant });
-                }
-                let (granted, taken) = share(*used);
-                *used = used.saturating_add(taken);
+                let granted = if reservation.refunds() {
+                    refund(used, reservation.want)
+                } else {
+                    let (granted, taken) = share(*used);
+                    *used = used.saturating_add(taken);
+                    granted
+                };
                 (granted, *used, millis(end.saturating_sub(now)))
             }
             _ => return Err(StoreError::Rolled),
@@ -100,7 +96,7 @@ impl Counter {
     /// needed.
     pub fn refund(&mut self, position: &Position, units: u64, now: Duration) -> bool {
         let Some(used) = self.at(position, now) else { return true };
-        *used = used.saturating_sub(units);
+        refund(used, units);
         self.is_needed(now)
     }
 
@@ -188,6 +184,13 @@ impl Counter {
             _ => None,
         }
     }
+}
+
+/// Refunds up to `units` of those that are used. Returns how many that were.
+fn refund(used: &mut u64, units: u64) -> u64 {
+    let units = units.min(*used);
+    *used -= units;
+    units
 }
 
 /// How many units a reservation is granted from a counter with `used` units of `quota`, and how

@@ -23,8 +23,8 @@
 --          the counter: the script reads the override from <stem>override. If stem is 0, the
 --          override is the text after the numbers, and no text means no override. Flags are a sum:
 --          1 if refused units count, too, 2 if <key>:quota keeps the quota for operators, 4 if the
---          counter is kept after its window, and 8 to refund up to so many units as it wants. A ninth number is the quota to keep, if it is
---          another one than that in force.
+--          counter is kept after its window, and 8 to refund up to so many units as it wants. A
+--          ninth number is the quota to keep, if it is another one than that in force.
 -- thirteen: reserve slots: the eight of a reservation, with 0 as start_s and end_s and with the length
 --          of the worker's name as spare; then its serial, the slots that it holds and that its
 --          requests wait for, for how many ms they wait and it has held a slot at most; its name;
@@ -279,6 +279,15 @@ local function functions_for(slots)
   return {slices_of = slices_of, write = write_slices, returns = returns, adjust = adjust_slice}
 end
 
+-- Refunds units of a counter that has used so many. Returns its fault, if any. A counter at 0 means
+-- the same as none, and a time to live of 0 needs no right to DEL.
+local function refund(key, used, units)
+  if units == used then
+    return fault_of(pcall('PEXPIRE', key, 0))
+  end
+  return fault_of(pcall('DECRBY', key, units))
+end
+
 local function adjust_window(key, operation)
   local delta, start_s, end_s = read(ADJUST, operation)
   -- The window may be from a clock that was ahead, but not by more than the window.
@@ -292,11 +301,8 @@ local function adjust_window(key, operation)
   local used = value and used_of(value) or 0
   delta = least(most(delta, -used), MOST - used)
   local fault
-  if delta < 0 and used + delta == 0 then
-    -- A counter at 0 means the same as none. A time to live of 0 needs no right to DEL.
-    fault = fault_of(pcall('PEXPIRE', key, 0))
-  elseif delta < 0 then
-    fault = fault_of(pcall('DECRBY', key, -delta))
+  if delta < 0 then
+    fault = refund(key, used, -delta)
   elseif delta > 0 and value then
     fault = fault_of(pcall('INCRBY', key, delta))
   elseif delta > 0 then
@@ -364,13 +370,7 @@ local function reserve(key, operation, sliding, slots)
       return redis.error_reply('ERR the counter holds no number'), 0, 0
     end
     local units = least(want, held or 0)
-    -- As for a refund: a counter at 0 means the same as none.
-    local failed
-    if units > 0 and units == held then
-      failed = fault_of(pcall('PEXPIRE', key, 0))
-    elseif units > 0 then
-      failed = fault_of(pcall('DECRBY', key, units))
-    end
+    local failed = units > 0 and refund(key, held, units)
     if failed then
       return failed, 0, 0
     end
