@@ -67,14 +67,21 @@ pub fn router(control: Arc<Control>, guard: Guard, reach: Reach) -> Router {
 pub fn by_own_hosts(router: Router, hosts: HostNames, address: &ListenAddr) -> Router {
     let reach = Reach::of(address);
     router.layer(from_fn(move |request: Request, next: Next| {
-        let checked = hosts.check(&request, reach);
-        async move {
-            match checked {
-                Ok(()) => next.run(request).await,
-                Err(refusal) => refusal.into_response(),
-            }
-        }
+        let hosts = hosts.clone();
+        async move { serve_own_hosts(&hosts, reach, request, next).await }
     }))
+}
+
+async fn serve_own_hosts(
+    hosts: &HostNames,
+    reach: Reach,
+    request: Request,
+    next: Next,
+) -> Response {
+    match hosts.check(&request, reach) {
+        Ok(()) => next.run(request).await,
+        Err(refusal) => refusal.into_response(),
+    }
 }
 
 /// Answers a request with `router`.
@@ -104,12 +111,7 @@ async fn admit(
         path if path.starts_with(api::ROOT) => {}
         // It says nothing, and load balancers may name any host.
         "/healthz" => return next.run(request).await,
-        _ => {
-            return match guard.hosts.check(&request, *reach) {
-                Ok(()) => next.run(request).await,
-                Err(refusal) => refusal.into_response(),
-            };
-        }
+        _ => return serve_own_hosts(&guard.hosts, *reach, request, next).await,
     }
     let reads = matches!(*request.method(), Method::GET | Method::HEAD);
     let mut attempt = Access::new(&request);

@@ -153,7 +153,7 @@ pub struct Serving {
     pub store: Arc<dyn Store>,
     /// Connections that the shutdown ends.
     pub connections: Arc<Connections>,
-    /// The names that web pages of this server may call it.
+    /// Host names of this server, besides `localhost` and IP addresses.
     hosts: HostNames,
     control: Arc<Control>,
 }

@@ -109,6 +109,8 @@ fn warns_of_credentials_that_are_not_secret() {
         ("query", "api_key", true),
         ("header", "x-team", false),
         ("header", "x-key", false),
+        ("header", "x-max-tokens", false),
+        ("header", "x-session-type", false),
         ("cookie", "id", false),
         ("cookie", "president", false),
     ] {

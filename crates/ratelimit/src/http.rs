@@ -14,9 +14,12 @@ use quotagate_store::server::receive;
 
 use crate::health::HealthState;
 use crate::json;
-use crate::messages::{Code, MAX_MESSAGE};
+use crate::messages::Code;
 use crate::rules::{Rule, RuleLimit};
 use crate::service::{Domains, RateLimitService};
+
+/// Most bytes of a body of `/json`. A fault may take six times as many.
+const MAX_JSON: usize = 256 << 10;
 
 /// What all listeners need.
 #[derive(Clone)]
@@ -56,7 +59,7 @@ async fn rate_limit(State(state): State<ServiceState>, headers: HeaderMap, body:
         return (StatusCode::UNSUPPORTED_MEDIA_TYPE, text).into_response();
     }
     drop(headers);
-    let body = match receive(body, MAX_MESSAGE).await {
+    let body = match receive(body, MAX_JSON).await {
         Ok(body) => body,
         Err(refusal) => return (refusal.status(), format!("{refusal}\n")).into_response(),
     };

@@ -2,7 +2,6 @@
 
 use std::fmt::{self, Formatter};
 use std::marker::PhantomData;
-use std::num::TryFromIntError;
 
 use prost_types::value::Kind;
 use prost_types::{Struct, Value as ProtoValue};
@@ -17,8 +16,8 @@ use crate::messages::{
 
 /// Below 2^53, a number of a message holds every whole number.
 const EXACT: f64 = 9_007_199_254_740_992.0;
-/// What is wrong with a number.
-const OUT_OF_RANGE: &str = "must be a whole number within its type";
+/// Most characters of a fault: a parser may repeat a value of any length.
+const MAX_FAULT: usize = 300;
 
 #[derive(Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
@@ -28,7 +27,7 @@ struct RequestJson {
     #[serde(deserialize_with = "nullable")]
     descriptors: AtMost<DescriptorJson, MAX_DESCRIPTORS>,
     #[serde(alias = "hitsAddend", deserialize_with = "nullable")]
-    hits_addend: Integer,
+    hits_addend: Scalar,
 }
 
 #[derive(Default, Deserialize)]
@@ -38,7 +37,7 @@ struct DescriptorJson {
     entries: AtMost<EntryJson, MAX_ENTRIES>,
     limit: Option<LimitJson>,
     #[serde(alias = "hitsAddend")]
-    hits_addend: Option<Integer>,
+    hits_addend: Option<Scalar>,
     #[serde(alias = "isNegativeHits", deserialize_with = "nullable")]
     is_negative_hits: bool,
 }
@@ -56,24 +55,18 @@ struct EntryJson {
 #[serde(default, deny_unknown_fields)]
 struct LimitJson {
     #[serde(alias = "requestsPerUnit", deserialize_with = "nullable")]
-    requests_per_unit: Integer,
+    requests_per_unit: Scalar,
     #[serde(deserialize_with = "nullable")]
-    unit: UnitJson,
+    unit: Scalar,
 }
 
 /// A list of at most `MAX` elements. Further ones are not read.
 struct AtMost<T, const MAX: usize>(Vec<T>);
 
-/// A number, or a text of digits.
-enum Integer {
-    Number(u64),
+/// A number, or a text: digits, or a name.
+enum Scalar {
+    Number(i128),
     Text(String),
-}
-
-/// The name of a unit, or its number.
-enum UnitJson {
-    Name(String),
-    Number(i32),
 }
 
 impl<T, const MAX: usize> Default for AtMost<T, MAX> {
@@ -110,88 +103,48 @@ impl<'de, T: Deserialize<'de>, const MAX: usize> Visitor<'de> for ListVisitor<T,
 }
 
 /// Reads a number or a text. Anything else is refused before it is read, however long it is.
-struct ScalarVisitor<T>(PhantomData<T>);
+struct ScalarVisitor;
 
-impl<'de, T: From<String> + TryFrom<i128>> Visitor<'de> for ScalarVisitor<T> {
-    type Value = T;
+impl Visitor<'_> for ScalarVisitor {
+    type Value = Scalar;
 
     fn expecting(&self, f: &mut Formatter<'_>) -> fmt::Result {
         f.write_str("a whole number or a text")
     }
 
-    fn visit_u64<E: Error>(self, number: u64) -> Result<T, E> {
-        T::try_from(number.into()).map_err(|_| E::custom(OUT_OF_RANGE))
+    fn visit_u64<E: Error>(self, number: u64) -> Result<Scalar, E> {
+        Ok(Scalar::Number(number.into()))
     }
 
-    fn visit_i64<E: Error>(self, number: i64) -> Result<T, E> {
-        T::try_from(number.into()).map_err(|_| E::custom(OUT_OF_RANGE))
+    fn visit_i64<E: Error>(self, number: i64) -> Result<Scalar, E> {
+        Ok(Scalar::Number(number.into()))
     }
 
-    fn visit_str<E: Error>(self, text: &str) -> Result<T, E> {
-        Ok(text.to_owned().into())
+    fn visit_str<E: Error>(self, text: &str) -> Result<Scalar, E> {
+        Ok(Scalar::Text(text.to_owned()))
     }
 }
 
-impl<'de> Deserialize<'de> for Integer {
+impl<'de> Deserialize<'de> for Scalar {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        deserializer.deserialize_any(ScalarVisitor(PhantomData))
+        deserializer.deserialize_any(ScalarVisitor)
     }
 }
 
-impl<'de> Deserialize<'de> for UnitJson {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        deserializer.deserialize_any(ScalarVisitor(PhantomData))
-    }
-}
-
-impl From<String> for Integer {
-    fn from(text: String) -> Self {
-        Self::Text(text)
-    }
-}
-
-impl TryFrom<i128> for Integer {
-    type Error = TryFromIntError;
-
-    fn try_from(number: i128) -> Result<Self, TryFromIntError> {
-        number.try_into().map(Self::Number)
-    }
-}
-
-impl From<String> for UnitJson {
-    fn from(name: String) -> Self {
-        Self::Name(name)
-    }
-}
-
-impl TryFrom<i128> for UnitJson {
-    type Error = TryFromIntError;
-
-    fn try_from(number: i128) -> Result<Self, TryFromIntError> {
-        number.try_into().map(Self::Number)
-    }
-}
-
-impl Default for Integer {
+impl Default for Scalar {
     fn default() -> Self {
         Self::Number(0)
     }
 }
 
-impl Default for UnitJson {
-    fn default() -> Self {
-        Self::Number(0)
-    }
-}
-
-impl Integer {
-    fn read<N: TryFrom<u64>>(self, field: &str) -> Result<N, String> {
+impl Scalar {
+    fn read<N: TryFrom<i128>>(self, field: &str) -> Result<N, String> {
         let number = match self {
             Self::Number(number) => Some(number),
             Self::Text(text) => text.parse().ok(),
         };
         let number = number.and_then(|number| N::try_from(number).ok());
-        number.ok_or_else(|| format!("{field}: {OUT_OF_RANGE}"))
+        number.ok_or_else(|| format!("{field}: must be a whole number within its type"))
     }
 }
 
@@ -210,7 +163,10 @@ where
 /// Why it is none.
 pub(crate) fn request(body: &[u8]) -> Result<RateLimitRequest, String> {
     let RequestJson { domain, descriptors, hits_addend } =
-        serde_json::from_slice(body).map_err(|error| format!("the body is no request: {error}"))?;
+        serde_json::from_slice(body).map_err(|error| {
+            let fault: String = error.to_string().chars().take(MAX_FAULT).collect();
+            format!("the body is no request: {fault}")
+        })?;
     let descriptors = descriptors.0.into_iter().map(descriptor).collect::<Result<_, _>>()?;
     Ok(RateLimitRequest { domain, descriptors, hits_addend: hits_addend.read("hits_addend")? })
 }
@@ -229,11 +185,11 @@ fn descriptor(descriptor: DescriptorJson) -> Result<Descriptor, String> {
 fn request_limit(limit: LimitJson) -> Result<RequestLimit, String> {
     let LimitJson { requests_per_unit, unit } = limit;
     let unit = match unit {
-        UnitJson::Name(name) => {
+        Scalar::Text(name) => {
             let all = || Unit::ALL.map(Unit::name).join(", ");
-            Unit::of(&name).ok_or_else(|| format!("unit: {name:?} is none of {}", all()))?.into()
+            Unit::of(&name).ok_or_else(|| format!("unit: must be one of {}", all()))?.into()
         }
-        UnitJson::Number(number) => number,
+        number @ Scalar::Number(_) => number.read("unit")?,
     };
     Ok(RequestLimit { requests_per_unit: requests_per_unit.read("requests_per_unit")?, unit })
 }

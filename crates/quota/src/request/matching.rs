@@ -169,9 +169,12 @@ impl HeaderCondition {
     fn holds<'c>(&'c self, facts: &Facts<'c>, doubt: Doubt) -> bool {
         let values = facts.header(&self.name);
         let values = values.as_slice();
-        if matches!(self.value, ValuePattern::Exact(_) | ValuePattern::Regex(_))
-            && credentials::are_ambiguous(&self.name, values)
-        {
+        let may_hold = |values| match &self.value {
+            ValuePattern::Exact(exact) => credentials::may_hold(exact, values),
+            ValuePattern::Regex(_) => true,
+            _ => false,
+        };
+        if credentials::are_ambiguous(&self.name, values) && may_hold(values) {
             return doubt == Doubt::Matches;
         }
         self.value.hold(values, doubt)

@@ -255,10 +255,10 @@ impl NamedEntry {
             (Some(kind), _) => (kind.spell)(&label, decoded).map_err(|expected| {
                 NameError::Value { label: label.clone(), value: value.to_owned(), expected }
             })?,
-            // `normalize` decodes by itself.
+            // These two decode by themselves.
             (None, "path") => path::without_slash(&path::normalize(value.as_bytes())).to_vec(),
+            (None, "host") => host::normalize(value.as_bytes().into()).into_owned(),
             (None, "method") => decoded.to_ascii_uppercase(),
-            (None, "host") => host::normalize(decoded.into()).into_owned(),
             (None, _) => decoded,
         };
         if value.is_empty() {

@@ -1,8 +1,10 @@
 //! Bodies of requests: their size, the time they take, and the JSON in them.
 
 use std::error::Error;
+use std::pin::pin;
 use std::time::Duration;
 
+use bytes::BytesMut;
 use http_body_util::{BodyExt, LengthLimitError, Limited};
 use hyper::body::{Body, Bytes};
 use serde::de::DeserializeOwned;
@@ -27,13 +29,25 @@ where
     if body.size_hint().lower() > most as u64 {
         return Err(too_large());
     }
-    match timeout(MAX_ARRIVAL, Limited::new(body, most).collect()).await {
-        Ok(Ok(body)) => Ok(body.to_bytes()),
+    match timeout(MAX_ARRIVAL, join_parts(Limited::new(body, most))).await {
+        Ok(Ok(body)) => Ok(body),
         Ok(Err(error)) if error.is::<LengthLimitError>() => Err(too_large()),
         Ok(Err(error)) if is_crowded(&*error) => Err(Refusal::Busy),
         Ok(Err(error)) => Err(Refusal::Body(error.to_string())),
         Err(_) => Err(Refusal::Slow(MAX_ARRIVAL.as_secs())),
     }
+}
+
+/// The whole body. Copies its parts, because a small one keeps a whole buffer of its connection.
+async fn join_parts<B: Body<Data = Bytes>>(body: B) -> Result<Bytes, B::Error> {
+    let mut body = pin!(body);
+    let mut whole = BytesMut::new();
+    while let Some(frame) = body.frame().await {
+        if let Ok(data) = frame?.into_data() {
+            whole.extend_from_slice(&data);
+        }
+    }
+    Ok(whole.freeze())
 }
 
 /// Whether a body ended because others need the memory. A router may have wrapped the error.

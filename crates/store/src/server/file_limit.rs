@@ -26,7 +26,7 @@ pub fn raise_file_limit() -> std::io::Result<()> {
     Ok(setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit })?)
 }
 
-/// Most connections at once; further ones wait to be accepted.
+/// Most connections at once. Those that the server does not work for make room for further ones.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ConnectionLimits {
     /// Connections of callers.

@@ -124,10 +124,13 @@ fn json_has_the_same_errors() {
     };
     let entries = json!([{"key": "k", "value": "v"}]);
     let entry = |value: &str| with(json!({"entries": [{"key": "k", "value": value}]}));
+    let long = "\u{7f}".repeat(100_000);
     let deep = [&b"[".repeat(100_000)[..], &b"]".repeat(100_000)].concat();
     for (what, text, expected) in [
         ("10,000 entries", with(json!({"entries": vec![entries[0].clone(); 10_000]})), 400),
-        ("a value of 1 MB", entry(&"x".repeat(1 << 20)), 200),
+        ("a value of 200 KiB", entry(&"x".repeat(200 << 10)), 200),
+        ("a text for a list", json!({"descriptors": &long}).to_string().into_bytes(), 400),
+        ("a long unit", with(json!({"entries": entries, "limit": {"unit": &long}})), 400),
         ("NUL", entry("\0"), 200),
         ("not UTF-8", entry("\0").iter().map(|byte| byte | 0x80).collect(), 400),
         (
@@ -146,9 +149,9 @@ fn json_has_the_same_errors() {
         assert!(expected == 200 || answer.text().len() < 2_000, "{what}");
         assert!(service.passes("k", "good"), "{what}");
     }
-    let head = "POST /json HTTP/1.1\r\nhost: s\r\ncontent-type: application/json\r\ncontent-length: 4194305\r\n\r\n{";
+    let head = "POST /json HTTP/1.1\r\nhost: s\r\ncontent-type: application/json\r\ncontent-length: 262145\r\n\r\n{";
     let said = rest(raw(service.process.http_port().unwrap(), head.as_bytes()));
-    assert!(said.starts_with("HTTP/1.1 413") && said.contains("at most 4194304 bytes"), "{said}");
+    assert!(said.starts_with("HTTP/1.1 413") && said.contains("at most 262144 bytes"), "{said}");
     service.process.check().unwrap();
 }
 

@@ -41,6 +41,7 @@ fn typed_names_become_encoded_keys() {
         ("ip=192.0.2.7/24", "ip=192.0.2.0/24"),
         ("ip=2001:db8::1/128", "ip=2001:db8::1"),
         ("method=get,host=API.example.com", "method=GET,host=api.example.com"),
+        ("host=a%252eb", "host=a%252eb"),
         ("path=/a//b/../c%20d?x=1", "path=/a/c%20d"),
         ("path=/login/", "path=/login"),
         ("path=/login;a", "path=/login"),

@@ -121,13 +121,22 @@ impl IdentitySource {
 }
 
 /// Whether a header, cookie or parameter of this name holds what lets its client in, such as
-/// `X-Api-Key` or `PHPSESSID`.
+/// `X-Api-Key` or `PHPSESSID`, and not only `X-Token-Type`.
 pub(crate) fn is_credential(name: &str) -> bool {
-    const PARTS: [&str; 7] =
-        ["apikey", "authorization", "password", "secret", "sessid", "session", "token"];
+    const ENDS: [&str; 9] = [
+        "apikey",
+        "authorization",
+        "password",
+        "secret",
+        "secretkey",
+        "sessid",
+        "session",
+        "sessionid",
+        "token",
+    ];
     let name = name.to_ascii_lowercase();
     let letters: String = name.chars().filter(char::is_ascii_alphanumeric).collect();
-    PARTS.iter().any(|part| letters.contains(part))
+    ENDS.iter().any(|end| letters.ends_with(end))
         || name.split(|c: char| !c.is_ascii_alphanumeric()).any(|word| word == "sid")
         || name == "cookie"
 }
