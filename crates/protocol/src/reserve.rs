@@ -79,8 +79,8 @@ pub struct Reservation {
     pub offset_s: u32,
     /// The quota of the window, or the limit of slots: 0 to [`MAX_UNITS`].
     pub quota: u64,
-    /// Units for requests that wait, 1 to [`MAX_UNITS`]. 0 if no request waits and only `spare` is
-    /// wanted, or if a worker only says how many slots it holds.
+    /// Units for requests that wait, 0 to [`MAX_UNITS`]. 0 if no request waits: only `spare` is
+    /// wanted, a worker only says how many slots it holds, or the counter is only read.
     pub want: u64,
     /// The smallest useful grant, 1 to `want`; 0 if `want` is 0.
     pub min: u64,
@@ -208,8 +208,7 @@ impl Reservation {
         within("quota", self.quota, 0, MAX_UNITS)?;
         within("spare", self.spare, 0, MAX_UNITS)?;
         self.check_holding()?;
-        let least = u64::from(self.spare == 0 && self.holding.is_none());
-        within("want", self.want, least, MAX_UNITS)?;
+        within("want", self.want, 0, MAX_UNITS)?;
         within("min", self.min, self.want.min(1), self.want)?;
         Ok(window)
     }
@@ -362,12 +361,14 @@ mod tests {
         let good = reservation("s:p:{*}");
         let prefetch = Reservation { want: 0, min: 0, spare: 1, ..good.clone() };
         assert!(prefetch.check().is_ok());
+        let look = Reservation { spare: 0, ..prefetch.clone() };
+        assert!(look.check().is_ok());
         for (bad, field) in [
             (Reservation { window_s: 0, ..good.clone() }, "window_s"),
             (Reservation { offset_s: 60, ..good.clone() }, "window_s"),
             (Reservation { quota: MAX_UNITS + 1, ..good.clone() }, "quota"),
-            (Reservation { want: 0, ..good.clone() }, "want"),
-            (Reservation { spare: 0, ..prefetch.clone() }, "want"),
+            (Reservation { want: 0, ..good.clone() }, "min"),
+            (Reservation { want: MAX_UNITS + 1, ..good.clone() }, "want"),
             (Reservation { min: 1, ..prefetch }, "min"),
             (Reservation { min: 0, spare: 1, ..good.clone() }, "min"),
             (Reservation { min: 4, ..good.clone() }, "min"),

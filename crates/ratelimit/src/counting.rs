@@ -7,11 +7,9 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Mutex, MutexGuard, Weak};
 use std::time::{Duration, Instant};
 
-use quotagate_protocol::{OnFailure, ReserveRequest};
+use quotagate_protocol::{Grant, OnFailure, ReserveRequest};
 use quotagate_quota::config::Config;
-use quotagate_quota::decision::{
-    Admission, Balance, Decision, GrantedUnits, Held, Standing, Uncounted,
-};
+use quotagate_quota::decision::{Admission, Balance, Decision, Held, Standing, Uncounted};
 use quotagate_quota::driver::TICK;
 use quotagate_quota::evaluate::{Check, Counter};
 use quotagate_quota::time::Monotonic;
@@ -131,21 +129,21 @@ impl DomainCounters {
     /// When the store has not answered for all of them.
     pub async fn look(
         self: &Arc<Self>,
-        looks: Vec<(usize, Counter)>,
+        looks: Vec<Counter>,
     ) -> Result<BTreeMap<Counter, CounterReading>, String> {
         let timeout = self.config().store.timeout;
         let request = ReserveRequest {
             budget_ms: u32::try_from(timeout.as_millis()).unwrap_or(u32::MAX),
             refunds: Vec::new(),
             charges: Vec::new(),
-            reservations: looks.iter().map(|(_, counter)| look(counter)).collect(),
+            reservations: looks.iter().map(look).collect(),
         };
         let carried_out = self.endpoint.call(request, Instant::now()).await;
         let grants = carried_out.map_err(|refusal| refusal.to_string())?.take().grants;
         let (mut core, now) = (self.lock(), self.now());
         let mut read = BTreeMap::new();
         let mut failed = None;
-        for ((policy, counter), grant) in looks.into_iter().zip(grants) {
+        for (counter, grant) in looks.into_iter().zip(grants) {
             let grant = match grant {
                 Ok(grant) => grant,
                 Err(why) => {
@@ -153,15 +151,11 @@ impl DomainCounters {
                     continue;
                 }
             };
-            let used = grant.used.saturating_sub(grant.granted);
-            let resets = now + Duration::from_millis(grant.reset_ms);
-            let remaining = grant.quota.saturating_sub(used);
-            let (quota, window_s) = (grant.quota, grant.window_s);
+            let Grant { used, quota, window, window_s, reset_ms, .. } = grant;
+            let resets = now + Duration::from_millis(reset_ms);
+            let remaining = quota.saturating_sub(used);
             let balance = Balance { quota, remaining, resets, window_s };
-            core.worker.learn(&counter, grant.window, balance, now);
-            let (amount, window) = (grant.granted, grant.window);
-            let units = GrantedUnits { amount, window, spendable_until: now, resets };
-            core.worker.refund(vec![Held { policy, counter: counter.clone(), units }], now);
+            core.worker.learn(&counter, window, balance, now);
             read.insert(counter, CounterReading { balance, debt: used.saturating_sub(quota) });
         }
         self.go_on(&mut core);

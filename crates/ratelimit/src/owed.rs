@@ -381,7 +381,6 @@ impl OwedHits {
         let operations = refunds.iter().map(|(counter, DeferredHits { hits, .. })| Reservation {
             want: *hits,
             min: 1,
-            spare: 0,
             ..look(counter)
         });
         self.carry_out(operations, CheckedReservation::refunding).await
@@ -618,17 +617,16 @@ async fn keep_flushed(owed: Arc<OwedHits>) {
     }
 }
 
-/// Asks for what a counter has used. As no request waits for units, the store grants at most one,
-/// and only if eight are left; of a mark none.
+/// Asks for what a counter has used.
 pub fn look(counter: &Counter) -> Reservation {
     let (kind, window_s, offset_s) = counter.window.parts();
-    let (key, quota, spare) = (Arc::clone(&counter.key), counter.quota, 1);
-    Reservation { key, kind, window_s, offset_s, quota, spare, ..Reservation::default() }
+    let (key, quota) = (Arc::clone(&counter.key), counter.quota);
+    Reservation { key, kind, window_s, offset_s, quota, ..Reservation::default() }
 }
 
 /// Adds hits to a counter, even beyond its limit.
 fn addition(counter: &Counter, hits: u64) -> Reservation {
-    Reservation { want: hits, min: hits, spare: 0, count_denied: true, ..look(counter) }
+    Reservation { want: hits, min: hits, count_denied: true, ..look(counter) }
 }
 
 /// The counter that is above zero if the hits of a rule are refunded.

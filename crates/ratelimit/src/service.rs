@@ -1,6 +1,6 @@
 //! The answer to a request of Envoy.
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::num::NonZeroU64;
 use std::sync::{Arc, Mutex, PoisonError, RwLock, Weak};
 use std::time::{Duration, Instant, SystemTime};
@@ -513,7 +513,7 @@ async fn look_or_refund(
     config: &Config,
     asked: &[LimitedDescriptor<'_>],
 ) -> Result<BTreeMap<Counter, CounterReading>, NoAnswer> {
-    let (mut looks, mut refunds) = (BTreeMap::new(), BTreeMap::new());
+    let (mut looks, mut refunds) = (BTreeSet::new(), BTreeMap::new());
     let mut rule = String::new();
     for LimitedDescriptor { descriptor, limit, hits } in
         asked.iter().filter(|it| it.takes_nothing())
@@ -529,7 +529,7 @@ async fn look_or_refund(
             let sum: &mut u64 = refunds.entry(limit.counter.clone()).or_default();
             *sum = sum.saturating_add(*hits).min(MAX_UNITS);
         }
-        looks.insert(limit.counter.clone(), limit.policy);
+        looks.insert(limit.counter.clone());
         rule = domain.rule(limit).map_or_else(String::new, |rule| rule.policy.to_string());
     }
     if looks.is_empty() {
@@ -541,8 +541,7 @@ async fn look_or_refund(
         if !refunds.is_empty() {
             domain.owed.refund(refunds).await;
         }
-        let looks = looks.into_iter().map(|(counter, policy)| (policy, counter));
-        domain.counters.look(looks.collect()).await
+        domain.counters.look(looks.into_iter().collect()).await
     });
     let failed = |error: &dyn std::fmt::Display| {
         tracing::debug!("a look or a refund failed: {error}");

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use futures_util::future::FutureExt;
 use prost::Message;
+use quotagate_protocol::OnFailure;
 use quotagate_quota::config::Precision;
 use quotagate_ratelimit::domain::{CountingOptions, Domain};
 use quotagate_ratelimit::messages::{Code, Descriptor, RateLimitRequest, SHOULD_RATE_LIMIT};
@@ -57,9 +58,26 @@ async fn look_at_a_large_counter_takes_nothing() {
     );
     for _ in 0..20 {
         assert_eq!(left(&bench, "k=a").await, 1000);
-        settled_refund().await;
     }
     assert!(bench.passes(hits("k=a", 1000)).await);
+}
+
+#[tokio::test]
+async fn looks_take_nothing_after_the_store_was_away() {
+    const RULES: &str =
+        "domain: d\ndescriptors:\n- {key: k, rate_limit: {unit: day, requests_per_unit: 1000}}\n";
+    let (store, mut counting) = (GatedStore::new(), counting());
+    counting.store.on_failure = OnFailure::Allow;
+    let bench = Bench::with(RULES, AnswerOptions::default(), counting, Arc::clone(&store) as _);
+    store.set(Gate::Away);
+    // Its worker gives the store up for a while.
+    for _ in 0..20 {
+        assert!(bench.passes(descriptor("k=a")).await);
+    }
+    store.set(Gate::Open);
+    for _ in 0..20 {
+        assert_eq!(left(&bench, "k=a").await, 1000);
+    }
 }
 
 /// A refund leaves within a tick.

@@ -17,6 +17,7 @@ async fn suite(store: Arc<dyn Store>) {
     grants_nothing_below_the_minimum(s).await;
     grants_an_eighth_of_the_rest_as_spare(s).await;
     grants_spare_when_no_request_waits(s).await;
+    look_takes_nothing(s).await;
     accepts_refunds(s).await;
     deletes_a_counter_that_a_refund_brings_to_zero(s).await;
     ignores_refunds_without_a_counter(s).await;
@@ -110,6 +111,15 @@ async fn grants_an_eighth_of_the_rest_as_spare(store: &dyn Store) {
     assert_eq!(numbers(store, &ask(2)).await, (12, 33));
     let last = Reservation { spare: 9, ..take("spare", 40, 10) };
     assert_eq!(numbers(store, &last).await, (7, 40));
+}
+
+async fn look_takes_nothing(store: &dyn Store) {
+    let look = Reservation { want: 0, min: 0, ..take("look", 100, 1) };
+    for used in [0, 50, 100] {
+        assert_eq!(numbers(store, &look).await, (0, used));
+        assert_eq!(numbers(store, &look).await, (0, used));
+        numbers(store, &take("look", 100, 50)).await;
+    }
 }
 
 async fn grants_spare_when_no_request_waits(store: &dyn Store) {

@@ -87,8 +87,8 @@ fn calls() -> impl Strategy<Value = Vec<Call>> {
         prop::bool::weighted(0.2),
     )
         .prop_map(|(key, window_s, quota, want, min, spare, count_denied)| {
-            // One in sixteen reserves no unit.
-            let want = if spare > 0 && min % 16 == 0 { 0 } else { want };
+            // One in sixteen reserves no unit: it prefetches, or it looks.
+            let want = if min % 16 == 0 { 0 } else { want };
             let min = if want == 0 { 0 } else { [1, want, 1 + min % want][(min % 3) as usize] };
             Wish { key, window_s, quota, want, min, spare, count_denied }
         });
