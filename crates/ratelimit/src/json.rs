@@ -11,7 +11,7 @@ use serde_json::{Map, Value, json};
 
 use crate::messages::{
     Code, Descriptor, DescriptorEntry, DescriptorStatus, MAX_DESCRIPTORS, MAX_ENTRIES,
-    RateLimitRequest, RateLimitResponse, RequestLimit, Unit,
+    RateLimitRequest, RateLimitResponse, RequestLimit, Unit, escaped,
 };
 
 /// Below 2^53, a number of a message holds every whole number.
@@ -173,7 +173,8 @@ pub(crate) fn request(body: &[u8]) -> Result<RateLimitRequest, String> {
 
 fn descriptor(descriptor: DescriptorJson) -> Result<Descriptor, String> {
     let DescriptorJson { entries, limit, hits_addend, is_negative_hits } = descriptor;
-    let entry = |EntryJson { key, value }| DescriptorEntry { key, value };
+    let text = |text: String| escaped(text.into_bytes());
+    let entry = |EntryJson { key, value }| DescriptorEntry { key: text(key), value: text(value) };
     Ok(Descriptor {
         entries: entries.0.into_iter().map(entry).collect(),
         limit: limit.map(request_limit).transpose()?,
@@ -268,6 +269,13 @@ fn value(of: &ProtoValue) -> Value {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn texts_have_the_escapes_that_they_have_by_grpc() {
+        let body = r#"{"domain": "d", "descriptors": [{"entries": [{"key": "k", "value": "\ufffdxe9"}]}]}"#;
+        let value = &request(body.as_bytes()).unwrap().descriptors[0].entries[0].value;
+        assert_eq!(value, "\u{fffd}xef\u{fffd}xbf\u{fffd}xbdxe9");
+    }
 
     #[test]
     fn null_is_a_field_that_is_missing() {

@@ -106,7 +106,7 @@ pub struct Descriptor {
 }
 
 /// A key and a value. Envoy sends the bytes of a header as they are. What is not UTF-8 is read with
-/// escapes, because a client must not get past its limits by a byte that no text has.
+/// [escapes](escaped), because a client must not get past its limits by a byte that no text has.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct DescriptorEntry {
     /// The key.
@@ -138,7 +138,7 @@ impl prost::Message for DescriptorEntry {
         };
         let mut bytes = Vec::new();
         prost::encoding::bytes::merge(wire_type, &mut bytes, buffer, context)?;
-        *text = lenient(bytes);
+        *text = escaped(bytes);
         Ok(())
     }
 
@@ -154,19 +154,22 @@ impl prost::Message for DescriptorEntry {
     }
 }
 
-/// Bytes as a text: UTF-8 as it is, and everything else with U+FFFD and `xNN` for a byte that
-/// belongs to no letter. No rule has that letter, and different bytes are different texts.
-fn lenient(bytes: Vec<u8>) -> String {
+/// Bytes as a text: UTF-8 as it is, and U+FFFD and `xNN` for each byte that belongs to no letter, or
+/// to a U+FFFD. So different bytes are different texts.
+pub(crate) fn escaped(bytes: Vec<u8>) -> String {
+    const ESCAPE: char = char::REPLACEMENT_CHARACTER;
+    const ESCAPED_ESCAPE: &str = "\u{fffd}xef\u{fffd}xbf\u{fffd}xbd";
     let bytes = match String::from_utf8(bytes) {
-        Ok(text) => return text,
+        Ok(text) if !text.contains(ESCAPE) => return text,
+        Ok(text) => text.into_bytes(),
         Err(error) => error.into_bytes(),
     };
     let mut text = String::with_capacity(bytes.len());
     for chunk in bytes.utf8_chunks() {
-        text.push_str(chunk.valid());
+        text.push_str(&chunk.valid().replace(ESCAPE, ESCAPED_ESCAPE));
         for byte in chunk.invalid() {
             // Writing to a String cannot fail.
-            let _ = write!(text, "{}x{byte:02x}", char::REPLACEMENT_CHARACTER);
+            let _ = write!(text, "{ESCAPE}x{byte:02x}");
         }
     }
     text
@@ -323,6 +326,8 @@ mod tests {
             (b"a\\b", "a\\b"),
             (b"a\\xff", "a\\xff"),
             (b"a\\xff\xff", "a\\xff\u{fffd}xff"),
+            ("rel\u{fffd}xe9".as_bytes(), "rel\u{fffd}xef\u{fffd}xbf\u{fffd}xbdxe9"),
+            (b"\xef\xbf\xbd\xff", "\u{fffd}xef\u{fffd}xbf\u{fffd}xbd\u{fffd}xff"),
         ] {
             let entry = sent(bytes);
             assert_eq!((&*entry.key, &*entry.value), ("k", value), "{bytes:?}");
