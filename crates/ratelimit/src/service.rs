@@ -310,6 +310,7 @@ impl RateLimitService {
         config: &Config,
         asked: &[LimitedDescriptor<'_>],
     ) -> Result<RateLimitResponse, NoAnswer> {
+        let deadline = tokio::time::Instant::now() + config.store.timeout;
         let wanted = asked.iter().filter(|asked| !asked.takes_nothing());
         let wanted = wanted.filter_map(|asked| match &asked.limit {
             Limited::By(limit) => Some(WantedHits {
@@ -379,8 +380,9 @@ impl RateLimitService {
         if taken.settle() {
             let owed = Arc::clone(&domain.owed);
             let flush = domain.counters.spawn(async move { owed.flush().await });
-            // If the store is away, it follows later.
-            let _ = tokio::time::timeout(config.store.timeout, flush).await;
+            // A request waits for the store no longer than the timeout, with its decision. If the
+            // store is away, the flush follows later, and further requests do not wait for it.
+            let _ = tokio::time::timeout_at(deadline, flush).await;
         }
         let code = if passes { Code::Ok } else { Code::OverLimit };
         Ok(self.answer(request, Some(domain), asked, statuses, code))

@@ -141,6 +141,19 @@ async fn charges_are_counted_once_the_store_is_back() {
 }
 
 #[tokio::test]
+async fn request_waits_for_its_decision_and_its_charge_no_longer_than_the_timeout() {
+    let store = GatedStore::new();
+    let mut counting = counting();
+    let timeout = Duration::from_secs(4);
+    (counting.store.on_failure, counting.store.timeout) = (OnFailure::Allow, timeout);
+    let bench = with(counting, Arc::clone(&store) as _);
+    store.set(Gate::Frozen);
+    let began = Instant::now();
+    assert!(bench.passes(hits("user=a", 1)).await);
+    assert!(began.elapsed() < 2 * timeout, "{:?}", began.elapsed());
+}
+
+#[tokio::test]
 async fn requests_that_pass_a_frozen_store_do_not_wait_for_their_charges() {
     let store = GatedStore::new();
     let mut counting = counting();
