@@ -526,7 +526,7 @@ async fn look_or_refund(
             continue;
         }
         if *hits == 0 {
-            domain.owed.looks(&limit.counter);
+            domain.owed.note_look(&limit.counter);
         } else {
             let sum: &mut u64 = refunds.entry(limit.counter.clone()).or_default();
             *sum = sum.saturating_add(*hits).min(MAX_UNITS);
