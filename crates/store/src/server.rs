@@ -15,6 +15,7 @@ mod deadlines;
 mod endpoint;
 mod file_limit;
 mod grant;
+mod head_frames;
 mod health;
 mod hooks;
 mod listener;

@@ -15,6 +15,8 @@ use crate::ports::{PATIENCE, crowd_makes_room, raw};
 
 /// The most that a process may grow above its size at rest, in KiB.
 const GROWTH: u64 = 64 * 1024;
+/// Connections that send at the same time.
+const SENDERS: usize = 64;
 /// An empty `accept`, which is one byte on the wire.
 const ACCEPT: u8 = 0x93;
 
@@ -96,11 +98,18 @@ struct Attack {
     bytes: Vec<u8>,
 }
 
-/// Attacks of 0.4 to 9 MB on an address that answers at this path.
+/// Attacks of 0.2 to 41 MB on an address that answers at this path.
 fn attacks(path: &str) -> Vec<Attack> {
     const POST: u8 = 0x83;
     const GET: u8 = 0x82;
     let attack = |name, connections, bytes| Attack { name, connections, bytes };
+    let http2_without_requests = requests(0, 0, b"", b"");
+    let begin = |flags, head: &[u8]| {
+        [&*http2_without_requests, &frame(kind::HEADERS, flags, 1, head)].concat()
+    };
+    let mut begun_frame = begin(flag::END_HEADERS, &[ACCEPT; 16_384]);
+    begun_frame.pop();
+    let begun_head = [&b"GET / HTTP/1.1\r\n"[..], &b"a:\r\n".repeat(4000)].concat();
     vec![
         attack("heads", 64, requests(128, 0, &head(POST, path, 420), b"")),
         attack("begun bodies", 64, requests(128, 0, &head(POST, path, 0), &[b'{'; 1000])),
@@ -110,6 +119,10 @@ fn attacks(path: &str) -> Vec<Attack> {
             64,
             requests_with(1, 128, flag::END_STREAM, &head(GET, path, 0), b""),
         ),
+        attack("idle connections", 2000, requests(1, flag::END_STREAM, &head(GET, path, 0), b"")),
+        attack("begun heads of HTTP/1.1", 2000, begun_head),
+        attack("begun heads of HTTP/2", 2000, begin(0, &head(GET, path, 420))),
+        attack("begun frames", 2000, begun_frame),
     ]
 }
 
@@ -134,9 +147,10 @@ fn suffer(pid: u32, rest: u64, listener: &str, port: u16, attacks: Vec<Attack>) 
     for Attack { name, connections, bytes } in attacks {
         let _ = begin(pid);
         let crowd: Vec<TcpStream> = std::thread::scope(|scope| {
-            let send = |_| scope.spawn(|| raw(port, &bytes));
-            let sending: Vec<_> = (0..connections).map(send).collect();
-            sending.into_iter().map(|one| one.join().unwrap()).collect()
+            let share = |first| (first..connections).step_by(SENDERS).map(|_| raw(port, &bytes));
+            let send = |first| scope.spawn(move || share(first).collect::<Vec<_>>());
+            let sending: Vec<_> = (0..SENDERS).map(send).collect();
+            sending.into_iter().flat_map(|one| one.join().unwrap()).collect()
         });
         wait::until_true("it has read everything, and rests", 10 * PATIENCE, || {
             let before = wakeups(pid);
@@ -251,11 +265,7 @@ fn few_bytes_take_little_memory_of_a_controller() {
     let mut controller = Process::spawn("the controller", &mut command, &log).unwrap();
     wait::until_true("it serves", PATIENCE, || Ok(http::get(port, "/healthz").is_ok())).unwrap();
     let rest = begin(controller.pid());
-    let mut wrong = suffer(controller.pid(), rest, "controller", port, attacks("/metrics"));
-    // The same in HTTP/1.1, with heads that never end.
-    let begun = [&b"GET /metrics HTTP/1.1\r\n"[..], &b"a:\r\n".repeat(3000)].concat();
-    let crowd = vec![Attack { name: "begun heads", connections: 1000, bytes: begun }];
-    wrong.append(&mut suffer(controller.pid(), rest, "controller", port, crowd));
+    let wrong = suffer(controller.pid(), rest, "controller", port, attacks("/metrics"));
     let _crowd: Vec<TcpStream> = (0..600).map(|_| raw(port, b"")).collect();
     crowd_makes_room(port, "/healthz");
     let open = fs::read_dir(format!("/proc/{}/fd", controller.pid())).unwrap().count();

@@ -38,7 +38,7 @@ use super::tracked::Tracked;
 /// Most requests at once of one HTTP/2 connection of a filter or an operator.
 pub const STREAMS: u32 = 128;
 /// Most bytes of an HTTP/1.1 head, and of a body that arrived but is not read yet. They count for
-/// no request until the head is whole.
+/// no request until the head is whole: the number of connections bounds them.
 const HEAD: usize = 16 * 1024;
 /// Most bytes of an HTTP/2 head, with 32 more for each field. A field may be one byte on the wire.
 const HEAD_LIST: u32 = 16 * 1024;
@@ -155,7 +155,8 @@ impl Connections {
             .keep_alive_timeout(PROBE)
             .max_header_list_size(HEAD_LIST)
             .max_concurrent_streams(streams);
-        let (all, failures) = (Arc::new(OpenConnections::default()), LogPace::default());
+        let all = Arc::new(OpenConnections::default());
+        let [failures, crowds]: [LogPace; 2] = Default::default();
         loop {
             let (stream, peer) = match listener.accept().await {
                 Ok(accepted) => accepted,
@@ -173,6 +174,13 @@ impl Connections {
                 if let Ok(permit) = Arc::clone(&permits).try_acquire_owned() {
                     break permit;
                 }
+                if let Some(left_out) = crowds.due() {
+                    let address = listener.address();
+                    tracing::warn!(
+                        "{most} connections to {address} are open, so idle ones make room for \
+                         new ones{left_out}"
+                    );
+                }
                 all.make_room(most);
                 // The semaphore is never closed.
                 if let Ok(Ok(permit)) = timeout(ROOM, Arc::clone(&permits).acquire_owned()).await {
@@ -181,9 +189,9 @@ impl Connections {
             };
             let connection = Arc::new(Connection::new());
             let entered = all.enter(Arc::clone(&connection));
-            let stream = Paced::new(stream, Arc::clone(&self.requests));
             let (answering, draining) = (Arc::clone(&connection), self.draining());
             let (respond, requests) = (respond.clone(), Arc::clone(&self.requests));
+            let pacing = Arc::clone(&self.requests);
             let service = service_fn(move |mut request: Request<Incoming>| {
                 request.extensions_mut().insert(peer);
                 let (connection, draining) = (Arc::clone(&answering), draining.clone());
@@ -222,7 +230,7 @@ impl Connections {
                 let closed = connection.closed().clone();
                 let mut timed_out = pin!(connection.timed_out());
                 let stream = match tls {
-                    None => Box::new(stream) as Box<dyn Stream>,
+                    None => stream,
                     Some(tls) => tokio::select! {
                         accepted = tls.accept(stream) => match accepted {
                             Ok(stream) => Box::new(stream) as Box<dyn Stream>,
@@ -236,6 +244,7 @@ impl Connections {
                         () = closing.cancelled() => return,
                     },
                 };
+                let stream = Paced::new(stream, pacing);
                 let mut serving = pin!(builder.serve_connection(TokioIo::new(stream), service));
                 let mut asked_to_close = false;
                 let must_close = async || {

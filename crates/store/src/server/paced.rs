@@ -10,6 +10,7 @@ use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::{Sleep, sleep};
 
+use super::head_frames::HeadFrames;
 use super::requests::Requests;
 
 /// Most bytes that a connection reads before others have their turn.
@@ -23,6 +24,7 @@ const PAUSE: Duration = Duration::from_millis(1);
 pub struct Paced<S> {
     stream: S,
     requests: Arc<Requests>,
+    frames: HeadFrames,
     /// Bytes that were read in this turn.
     read: usize,
     /// The pause while many requests are about to end.
@@ -31,8 +33,8 @@ pub struct Paced<S> {
 
 impl<S> Paced<S> {
     /// Reads `stream` while `requests` have room.
-    pub const fn new(stream: S, requests: Arc<Requests>) -> Self {
-        Self { stream, requests, read: 0, pause: None }
+    pub fn new(stream: S, requests: Arc<Requests>) -> Self {
+        Self { stream, requests, frames: HeadFrames::default(), read: 0, pause: None }
     }
 }
 
@@ -62,10 +64,15 @@ impl<S: AsyncRead + Unpin> AsyncRead for Paced<S> {
         let polled = Pin::new(&mut self.stream).poll_read(context, buffer);
         if polled.is_pending() {
             self.read = 0;
-        } else {
-            self.read += buffer.filled().len() - before;
+            return polled;
         }
-        polled
+        let new = buffer.filled().get(before..).unwrap_or_default();
+        self.read += new.len();
+        if self.frames.read(new) {
+            polled
+        } else {
+            Poll::Ready(Err(io::Error::other("a head of HTTP/2 did not arrive in one frame")))
+        }
     }
 }
 
