@@ -6,8 +6,8 @@ pub mod events;
 pub mod guard;
 pub mod operator;
 mod page;
+pub mod permits;
 mod routes;
-pub mod turns;
 
 use std::sync::Arc;
 

@@ -10,7 +10,7 @@ use quotagate_protocol::dials::DialsReply;
 use quotagate_store::server::{Connections, Event, Hooks};
 use quotagate_store::store::Store;
 
-use crate::admin::turns::Turns;
+use crate::admin::permits::AdminPermits;
 use crate::audit::{AuditLine, AuditLog};
 use crate::listeners::Events;
 use crate::metrics::Metrics;
@@ -20,7 +20,7 @@ pub struct Control {
     pub store: Arc<dyn Store>,
     pub operate: Operate,
     pub events: Events,
-    pub turns: Turns,
+    pub permits: AdminPermits,
     pub metrics: Metrics,
     pub connections: Arc<Connections>,
     pub audit: Option<Arc<AuditLog>>,
@@ -44,8 +44,8 @@ impl Control {
                 async move { audit.write(line).await }.boxed()
             }));
         }
-        let (events, turns, environment) = (Events::default(), Turns::default(), None);
-        Self { store, operate, events, turns, metrics, connections, audit, environment }
+        let (events, permits, environment) = (Events::default(), AdminPermits::default(), None);
+        Self { store, operate, events, permits, metrics, connections, audit, environment }
     }
 }
 

@@ -125,14 +125,14 @@ pub async fn serve<E>(
             };
             let scrapes = async {
                 let Some((listener, path)) = &metrics else { return };
-                let (of_names, of_original) = (&serving, Arc::clone(&service));
-                let serving = Arc::clone(&serving);
+                let scraped = (Arc::clone(&serving), Arc::clone(&service));
                 let text = async move || {
-                    let text = serving.metrics() + &of_original.metrics.text();
+                    let (serving, service) = scraped;
+                    let text = serving.metrics() + &service.metrics.text();
                     ([(CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8")], text)
                 };
                 let router = Router::new().route(path, get(text));
-                let router = of_names.by_own_hosts(router, listener.address());
+                let router = serving.by_own_hosts(router, listener.address());
                 accept_http(&connections, listener, router).await;
             };
             let debugging = async {

@@ -1,8 +1,8 @@
 //! The paths under `/v1/` of the admin address, each with the role that it requires.
 //!
 //! A path cannot be added without a role, and a handler reads the parameters of its request with
-//! [`Asked`] or [`Body`], which check the domain and wait for a [`Turn`]. Where a request names
-//! none, [`Asked::domains`] and [`Asked::one`] give the domains that the operator may see.
+//! [`Asked`] or [`Body`], which check the domain and wait for an [`AdminPermit`]. Where a request
+//! names none, [`Asked::domains`] and [`Asked::one`] give the domains that the operator may see.
 
 use std::sync::Arc;
 
@@ -23,7 +23,7 @@ use serde_json::Value;
 use super::error::Refusal;
 use super::events;
 use super::operator::Access;
-use super::turns::Turn;
+use super::permits::AdminPermit;
 use crate::control::Control;
 use quotagate_operate::api::{self, Changed, MAX_REASON};
 use quotagate_operate::watch::Wanted;
@@ -260,11 +260,11 @@ async fn change<T, F>(
 where
     F: Future<Output = Result<Changed, Fault>> + Send + 'static,
 {
-    let Body { wish, author, sent, turn } = body;
+    let Body { wish, author, sent, permit } = body;
     let make = author.makes(make(Arc::clone(&app), wish));
     let made = app.connections.spawn(async move {
         let made = make.await;
-        drop(turn);
+        drop(permit);
         made
     });
     let made = made.await.map_err(|_| Refusal::Failed).and_then(|made| Ok(made?));
@@ -292,7 +292,7 @@ struct Asked {
     /// Whether the last windows that have ended are meant.
     last: bool,
     /// Ends with the request.
-    _turn: Turn,
+    _permit: AdminPermit,
 }
 
 impl Asked {
@@ -438,7 +438,7 @@ impl FromRequestParts<Arc<Control>> for Asked {
         if let Some(domain) = domain.as_ref().filter(|name| !name.is_empty()) {
             access.check(domain)?;
         }
-        let turn = app.turns.take(parts.uri.path(), &access).await?;
+        let permit = app.permits.acquire(parts.uri.path(), &access).await?;
         Ok(Self {
             access,
             domain,
@@ -450,7 +450,7 @@ impl FromRequestParts<Arc<Control>> for Asked {
             number: of,
             limit,
             last,
-            _turn: turn,
+            _permit: permit,
         })
     }
 }
@@ -462,7 +462,7 @@ struct Body<T> {
     author: Author,
     /// As it was sent, for the audit log.
     sent: Value,
-    turn: Turn,
+    permit: AdminPermit,
 }
 
 impl<T: DeserializeOwned> FromRequest<Arc<Control>> for Body<T> {
@@ -476,9 +476,9 @@ impl<T: DeserializeOwned> FromRequest<Arc<Control>> for Body<T> {
         let sent: Value = read_json(&bytes)?;
         let refused =
             |refusal: Refusal| Refusal::Change { wish: sent.clone(), refusal: refusal.into() };
-        // A body that comes slowly keeps no turn from others.
-        let turn = app.turns.take(&path, &access).await.map_err(refused)?;
-        Self::of(&access, app, &sent, &path, turn).await.map_err(refused)
+        // A body that comes slowly keeps no permit from others.
+        let permit = app.permits.acquire(&path, &access).await.map_err(refused)?;
+        Self::of(&access, app, &sent, &path, permit).await.map_err(refused)
     }
 }
 
@@ -489,7 +489,7 @@ impl<T: DeserializeOwned> Body<T> {
         app: &Control,
         sent: &Value,
         path: &str,
-        turn: Turn,
+        permit: AdminPermit,
     ) -> Result<Self, Refusal> {
         // A list would be read as the fields in their order, so that their names could not be
         // checked.
@@ -524,7 +524,7 @@ impl<T: DeserializeOwned> Body<T> {
             wish: read_json(&Value::Object(fields).to_string().into_bytes())?,
             author: access.author(domain.as_deref(), said, reason),
             sent: sent.clone(),
-            turn,
+            permit,
         })
     }
 }

@@ -37,11 +37,10 @@ use super::tracked::Tracked;
 
 /// Most requests at once of one HTTP/2 connection of a filter or an operator.
 pub const STREAMS: u32 = 128;
-/// Most bytes of an HTTP/1.1 head, and of a body that arrived but is not read yet. They count for
-/// no request until the head is whole: the number of connections bounds them.
-const HEAD: usize = 16 * 1024;
-/// Most bytes of an HTTP/2 head, with 32 more for each field. A field may be one byte on the wire.
-const HEAD_LIST: u32 = 16 * 1024;
+/// Most bytes of a head, in HTTP/2 with 32 more for each field (which may be one byte on the wire).
+/// In HTTP/1.1 also of a body that arrived but is not read yet; these bytes count for no request
+/// until the head is whole, and the number of connections bounds them.
+const HEAD: u32 = 16 * 1024;
 /// How long a new connection waits for an old one to leave, before further ones must.
 const ROOM: Duration = Duration::from_millis(50);
 /// How often an HTTP/2 connection is probed, and how long it may take to answer.
@@ -147,13 +146,17 @@ impl Connections {
         let permits = Arc::new(Semaphore::new(most));
         let mut builder = auto::Builder::new(TokioExecutor::new());
         // The idle timeout of the connection also bounds the time for a head.
-        builder.http1().timer(TokioTimer::new()).header_read_timeout(None).max_buf_size(HEAD);
+        builder
+            .http1()
+            .timer(TokioTimer::new())
+            .header_read_timeout(None)
+            .max_buf_size(HEAD as usize);
         builder
             .http2()
             .timer(TokioTimer::new())
             .keep_alive_interval(PROBE)
             .keep_alive_timeout(PROBE)
-            .max_header_list_size(HEAD_LIST)
+            .max_header_list_size(HEAD)
             .max_concurrent_streams(streams);
         let all = Arc::new(OpenConnections::default());
         let [failures, crowds]: [LogPace; 2] = Default::default();

@@ -37,8 +37,8 @@ pub struct CallEndpoint {
     pub(super) permits: Arc<Semaphore>,
     /// One permit for each KiB of a reply with a document.
     pub(super) document_permits: Arc<Semaphore>,
-    /// Of invalid refunds, and of invalid charges.
-    pub(super) invalid: [LogPace; 2],
+    pub(super) invalid_refunds: LogPace,
+    pub(super) invalid_charges: LogPace,
     tokens: Option<Tokens>,
     /// The runtime of all work, because a caller may drop a call on a thread without one.
     runtime: Handle,
@@ -57,7 +57,8 @@ impl CallEndpoint {
             deadlines,
             permits: Arc::new(Semaphore::new(CALLS)),
             document_permits: Arc::new(Semaphore::new(DOCUMENTS_KIB)),
-            invalid: Default::default(),
+            invalid_refunds: LogPace::default(),
+            invalid_charges: LogPace::default(),
             tokens: None,
             runtime: Handle::current(),
             _timer: AbortOnDropHandle::new(tokio::spawn(async move { timer.run().await })),

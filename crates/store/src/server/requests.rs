@@ -41,7 +41,8 @@ struct Totals {
     bytes: usize,
     /// The part of `bytes` that requests hold which are about to end.
     leaving: usize,
-    number: u64,
+    /// The number of the request that began to wait last.
+    last_number: u64,
     /// The requests that wait for their clients, the one that has waited longest first, and what
     /// ends each.
     waiting: BTreeMap<u64, (Arc<Weight>, CancellationToken)>,
@@ -52,7 +53,7 @@ struct Totals {
 struct Weight {
     bytes: AtomicUsize,
     /// Its number among those that wait; 0 if it does not wait.
-    waits: AtomicU64,
+    waiting_number: AtomicU64,
     is_leaving: AtomicBool,
 }
 
@@ -115,7 +116,7 @@ impl UnderWay {
         while totals.bytes - totals.leaving > SOFT
             && let Some((_, (weight, end))) = totals.waiting.pop_first()
         {
-            weight.waits.store(0, Relaxed);
+            weight.waiting_number.store(0, Relaxed);
             weight.is_leaving.store(true, Relaxed);
             totals.leaving += weight.bytes.load(Relaxed);
             end.cancel();
@@ -126,7 +127,7 @@ impl UnderWay {
     /// Counts an answer of so many bytes instead of the request, which nothing keeps any more.
     /// Returns whether there is room for it.
     #[must_use]
-    pub fn answers(&self, bytes: usize) -> bool {
+    pub fn replace_with_answer(&self, bytes: usize) -> bool {
         self.release();
         let most = if bytes <= EACH { HARD + HEADS } else { HARD };
         self.grow_to(most, bytes.saturating_add(EACH))
@@ -140,22 +141,22 @@ impl UnderWay {
         if self.weight.is_leaving.swap(false, Relaxed) {
             totals.leaving -= bytes;
         }
-        totals.waiting.remove(&self.weight.waits.swap(0, Relaxed));
+        totals.waiting.remove(&self.weight.waiting_number.swap(0, Relaxed));
     }
 
     /// Records that the request waits for its client. `end` is cancelled if others need its memory.
-    pub fn waits(&self, end: CancellationToken) {
+    pub fn set_waiting(&self, end: CancellationToken) {
         let mut totals = self.requests.totals();
-        totals.number += 1;
-        let number = totals.number;
-        self.weight.waits.store(number, Relaxed);
+        totals.last_number += 1;
+        let number = totals.last_number;
+        self.weight.waiting_number.store(number, Relaxed);
         totals.waiting.insert(number, (Arc::clone(&self.weight), end));
     }
 
     /// Records that the request does not wait for its client.
-    fn waits_no_more(&self) {
+    fn clear_waiting(&self) {
         let mut totals = self.requests.totals();
-        totals.waiting.remove(&self.weight.waits.swap(0, Relaxed));
+        totals.waiting.remove(&self.weight.waiting_number.swap(0, Relaxed));
     }
 }
 
@@ -199,7 +200,7 @@ impl Body for Arriving {
         let Poll::Ready(frame) = Pin::new(&mut this.body).poll_frame(context) else {
             let waiting = this.waiting.get_or_insert_with(|| {
                 let end = CancellationToken::new();
-                this.request.waits(end.clone());
+                this.request.set_waiting(end.clone());
                 WaitingForClient {
                     request: Arc::clone(&this.request),
                     _arrival: this.connection.arrival(),
@@ -237,7 +238,7 @@ impl Body for Arriving {
 
 impl Drop for WaitingForClient {
     fn drop(&mut self) {
-        self.request.waits_no_more();
+        self.request.clear_waiting();
     }
 }
 
@@ -254,7 +255,7 @@ mod tests {
         let mut waiting = Vec::new();
         for end in &ends {
             let one = admit().unwrap();
-            one.waits(end.clone());
+            one.set_waiting(end.clone());
             waiting.push(one);
         }
         let ended = || ends.iter().filter(|end| end.is_cancelled()).count();
@@ -283,8 +284,8 @@ mod tests {
         let rest = HARD - requests.totals().bytes;
         assert!(large.grow(rest) && !large.grow(1));
         let probe = admit().unwrap();
-        assert!(!probe.grow(1) && probe.answers(2));
-        assert!(!admit().unwrap().answers(EACH + 1));
+        assert!(!probe.grow(1) && probe.replace_with_answer(2));
+        assert!(!admit().unwrap().replace_with_answer(EACH + 1));
         let mut heads = Vec::new();
         while let Some(head) = admit() {
             heads.push(head);

@@ -47,9 +47,9 @@ pub async fn serve_document<B>(
     request: Request<B>,
 ) -> Result<Response<Payload>, Refusal> {
     let domains = endpoint.authorize(request.headers())?;
-    let of = |name| parameter(request.uri(), name);
+    let value = |name| parameter(request.uri(), name);
     // Without a number, it is the document that all proxies take up.
-    let (domain, digest, number) = (of("domain="), of("digest="), of("number=").parse());
+    let (domain, digest, number) = (value("domain="), value("digest="), value("number=").parse());
     domains.check(domain)?;
     let reply = endpoint.document(domain, digest, number.unwrap_or_default()).await?;
     // A reply without a document takes none.

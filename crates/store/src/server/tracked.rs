@@ -51,13 +51,13 @@ impl<B: Body> Tracked<B> {
             Some(SharedBytes) => 0,
             None => size.unwrap_or(0).try_into().unwrap_or(usize::MAX),
         };
-        if !request.answers(bytes) {
+        if !request.replace_with_answer(bytes) {
             return Self::busy(connection, answering);
         }
         let first = size.map(|_| connection.unfetched());
         // A stream of unknown length has bounds of its own.
         let request = size.map(|_| {
-            request.waits(connection.closed().clone());
+            request.set_waiting(connection.closed().clone());
             request
         });
         response.map(|body| Self {

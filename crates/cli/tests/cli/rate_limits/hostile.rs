@@ -292,13 +292,13 @@ fn slow_callers_and_a_crowd_of_connections_delay_no_others() {
     let head = frame(kind::HEADERS, flag::END_HEADERS, 1, &grpc::call_headers());
     let half = frame(kind::DATA, 0, 1, &[0, 0, 0, 0, 50, 0x0a]);
     let hello = grpc::hello();
-    let of_json = b"POST /json HTTP/1.1\r\nhost: s\r\ncontent-type: application/json\r\ncontent-length: 100\r\n\r\n{".to_vec();
+    let begun_json = b"POST /json HTTP/1.1\r\nhost: s\r\ncontent-type: application/json\r\ncontent-length: 100\r\n\r\n{".to_vec();
     let call = [hello.clone(), head, half].concat();
     let starts = [Vec::new(), hello[..10].to_vec(), hello];
     let ports = [service.process.port(), service.process.http_port().unwrap()];
     let crowd =
         |port: u16, start: &[u8]| -> Vec<TcpStream> { (0..40).map(|_| raw(port, start)).collect() };
-    let mut slow = crowd(ports[1], &of_json);
+    let mut slow = crowd(ports[1], &begun_json);
     for port in ports {
         starts.iter().for_each(|start| slow.extend(crowd(port, start)));
     }

@@ -263,7 +263,7 @@ async fn misspelt_policy_is_looked_for_in_all_domains() {
 }
 
 #[tokio::test]
-async fn request_beyond_the_turns_of_its_operator_gets_429_with_the_reason() {
+async fn request_beyond_the_permits_of_its_operator_gets_429_with_the_reason() {
     use axum::http::Request;
 
     let store = quotagate_store::open(&"memory:".parse().unwrap(), "qg");
@@ -280,14 +280,14 @@ async fn request_beyond_the_turns_of_its_operator_gets_429_with_the_reason() {
     let access = Access::new(&Request::get("/").body(()).unwrap());
     let mut held = Vec::new();
     for _ in 0..2 {
-        held.push(control.turns.take(api::USAGE, &access).await.unwrap());
+        held.push(control.permits.acquire(api::USAGE, &access).await.unwrap());
     }
     let (usage, parties) = ("/v1/usage?partition=jwt.sub%3Da", "/v1/parties?policy=p");
     for (status, retry, text) in [ask(usage).await, ask(parties).await] {
         assert_eq!((status, retry), (429, true), "{text}");
         assert!(text.contains("as many searches as it allows"), "{text}");
     }
-    assert_eq!(ask("/v1/boards").await.0, 200, "other requests have turns of their own");
+    assert_eq!(ask("/v1/boards").await.0, 200, "other requests have permits of their own");
     drop(held);
     assert_ne!(ask(usage).await.0, 429);
 }

@@ -163,9 +163,8 @@ impl CallEndpoint {
             refunds: refunds.len(),
             charges: charges.len(),
         });
-        let [of_refunds, of_charges] = &self.invalid;
-        refunds.retain(|refund| is_good(refund, "refund", of_refunds));
-        charges.retain(|charge| is_good(charge, "charge", of_charges));
+        refunds.retain(|refund| is_good(refund, "refund", &self.invalid_refunds));
+        charges.retain(|charge| is_good(charge, "charge", &self.invalid_charges));
         refunds.iter().for_each(|refund| self.hooks.observe(Event::Refunded(refund)));
         charges.iter().for_each(|charge| self.hooks.observe(Event::Charged(charge)));
         let mut asks = Vec::with_capacity(reservations.len());

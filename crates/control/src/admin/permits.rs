@@ -1,7 +1,7 @@
-//! Turns of the requests under `/v1/`: how many are under way, of each operator and in all.
+//! Permits of the requests under `/v1/`: how many are under way, of each operator and in all.
 //!
-//! Every such request reads or writes Redis, and a search looks at all of its keys. With a turn,
-//! nobody keeps Redis from counting, or another operator from working.
+//! Every such request reads or writes Redis, and a search looks at all of its keys. The permits
+//! leave Redis time to count, and room for other operators.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -18,18 +18,18 @@ use super::operator::Access;
 const SEARCHES: (usize, usize) = (2, 4);
 /// The same of all other requests.
 const OTHERS: (usize, usize) = (4, 16);
-/// Requests of one operator that wait for a turn.
+/// Requests of one operator that wait for a permit.
 const WAITING: usize = 16;
-/// How long a request waits for its turn. A command waits for its answer for 5 s.
+/// How long a request waits for its permit. A command waits for its answer for 5 s.
 const PATIENCE: Duration = Duration::from_secs(1);
 
-/// The turns of all requests.
-pub struct Turns {
+/// The permits of all requests.
+pub struct AdminPermits {
     searches: Gate,
     others: Gate,
 }
 
-/// The turns of one kind of requests.
+/// The permits of one kind of requests.
 struct Gate {
     name: &'static str,
     each: usize,
@@ -39,13 +39,13 @@ struct Gate {
     operators: Mutex<HashMap<Option<String>, Arc<Semaphore>>>,
 }
 
-/// The turn of one request, which ends when this is dropped.
-pub struct Turn {
+/// The permit of one request, until this is dropped.
+pub struct AdminPermit {
     _own: OwnedSemaphorePermit,
     _all: OwnedSemaphorePermit,
 }
 
-impl Default for Turns {
+impl Default for AdminPermits {
     fn default() -> Self {
         let gate = |name, (each, all)| {
             let (all, operators) = (Arc::new(Semaphore::new(all)), Mutex::default());
@@ -55,24 +55,24 @@ impl Default for Turns {
     }
 }
 
-impl Turns {
-    /// Waits for the turn of a request to this path.
+impl AdminPermits {
+    /// Waits for the permit of a request to this path.
     ///
     /// # Errors
     /// If too many requests are under way or wait.
-    pub async fn take(&self, path: &str, access: &Access) -> Result<Turn, Refusal> {
+    pub async fn acquire(&self, path: &str, access: &Access) -> Result<AdminPermit, Refusal> {
         let gate = match path {
             api::USAGE | api::PARTIES => &self.searches,
             _ => &self.others,
         };
-        let turn = timeout(PATIENCE, gate.take(access.operator.name.as_deref())).await;
-        turn.ok().flatten().ok_or_else(|| Refusal::Busy { who: access.who(), what: gate.name })
+        let permit = timeout(PATIENCE, gate.acquire(access.operator.name.as_deref())).await;
+        permit.ok().flatten().ok_or_else(|| Refusal::Busy { who: access.who(), what: gate.name })
     }
 }
 
 impl Gate {
     /// `None` if too many requests of this operator wait.
-    async fn take(&self, operator: Option<&str>) -> Option<Turn> {
+    async fn acquire(&self, operator: Option<&str>) -> Option<AdminPermit> {
         let own = {
             let mut operators = self.operators.lock().unwrap_or_else(PoisonError::into_inner);
             // Every request that is under way or waits has a clone.
@@ -86,7 +86,7 @@ impl Gate {
         };
         let own = own.acquire_owned().await.ok()?;
         let all = Arc::clone(&self.all).acquire_owned().await.ok()?;
-        Some(Turn { _own: own, _all: all })
+        Some(AdminPermit { _own: own, _all: all })
     }
 }
 
@@ -97,22 +97,23 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn operator_has_few_turns_at_once_and_leaves_some_to_others() {
-        let turns = Turns::default();
-        let gate = &turns.searches;
-        let held = [gate.take(Some("ann")).await.unwrap(), gate.take(Some("ann")).await.unwrap()];
-        assert!(gate.take(Some("ann")).now_or_never().is_none(), "a third one of hers waits");
-        let others = [gate.take(Some("ben")).await.unwrap(), gate.take(None).await.unwrap()];
-        assert!(gate.take(Some("cy")).now_or_never().is_none(), "all turns are taken");
-        let waiting = join_all((0..WAITING).map(|_| gate.take(Some("ann"))));
+    async fn operator_has_few_permits_at_once_and_leaves_some_to_others() {
+        let permits = AdminPermits::default();
+        let gate = &permits.searches;
+        let held =
+            [gate.acquire(Some("ann")).await.unwrap(), gate.acquire(Some("ann")).await.unwrap()];
+        assert!(gate.acquire(Some("ann")).now_or_never().is_none(), "a third one of hers waits");
+        let others = [gate.acquire(Some("ben")).await.unwrap(), gate.acquire(None).await.unwrap()];
+        assert!(gate.acquire(Some("cy")).now_or_never().is_none(), "all permits are taken");
+        let waiting = join_all((0..WAITING).map(|_| gate.acquire(Some("ann"))));
         tokio::select! {
             biased;
-            _ = waiting => panic!("no turn is free"),
-            turn = gate.take(Some("ann")) => assert!(turn.is_none(), "no more of hers wait"),
+            _ = waiting => panic!("no permit is free"),
+            permit = gate.acquire(Some("ann")) => assert!(permit.is_none(), "no more of hers wait"),
         }
         drop((held, others));
-        assert!(gate.take(Some("ann")).await.is_some());
-        assert!(gate.take(Some("cy")).await.is_some());
+        assert!(gate.acquire(Some("ann")).await.is_some());
+        assert!(gate.acquire(Some("cy")).await.is_some());
         assert_eq!(gate.operators.lock().unwrap().len(), 1, "nobody is remembered in vain");
     }
 }
