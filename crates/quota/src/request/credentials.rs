@@ -51,7 +51,7 @@ pub(crate) fn may_hold(exact: &str, values: &[impl AsRef<[u8]>]) -> bool {
     let (scheme, key) = split(exact.as_bytes()).unwrap_or((b"", exact.as_bytes()));
     let mut key = digits(key);
     // The last digit of base64 may have other unused bits.
-    if scheme == b"Basic" && key.len() % 4 != 0 {
+    if scheme == b"Basic" && !key.len().is_multiple_of(4) {
         key.pop();
     }
     key.is_empty()
