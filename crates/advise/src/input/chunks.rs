@@ -1,9 +1,10 @@
-//! Cuts a log into chunks of whole lines.
+//! Cuts a log into chunks of whole lines, and mostly not between the parts of a line.
 
 use std::io::{ErrorKind, Read as _};
 use std::ops::Deref;
 
 use super::open::Bytes;
+use crate::line::without_unfinished;
 
 /// Bytes of a chunk, and of the longest line. A longer line is malformed.
 pub(crate) const CHUNK: usize = 2 * 1024 * 1024;
@@ -63,8 +64,12 @@ impl Chunks {
             }
             match memchr::memrchr(b'\n', chunk) {
                 Some(last) => {
-                    self.carried.extend_from_slice(chunk.get(last + 1..).unwrap_or_default());
-                    chunk.length = last + 1;
+                    let lines = chunk.get(..=last).unwrap_or_default();
+                    // Parts that never end must not stop everything.
+                    let whole = Some(without_unfinished(lines)).filter(|whole| *whole > CHUNK / 2);
+                    let end = whole.unwrap_or(lines.len());
+                    self.carried.extend_from_slice(chunk.get(end..).unwrap_or_default());
+                    chunk.length = end;
                     break;
                 }
                 None => {

@@ -3,6 +3,7 @@
 mod fields;
 mod json;
 mod operators;
+mod parts;
 #[cfg(test)]
 mod tests;
 mod text;
@@ -12,6 +13,7 @@ mod wrapped;
 use std::borrow::Cow;
 
 pub use self::fields::{Fields, Only};
+pub(crate) use self::parts::{Parts, without_unfinished};
 
 use self::fields::{COST, DECISION, DURATION, KEY, NUMBER, PATH, POLICY, TIME};
 use self::json::{Found, Paths};

@@ -1,28 +1,46 @@
-//! What collectors of logs write around a line of Envoy's.
+//! Removes what collectors of logs write around a line of Envoy's.
 
 use serde_json::Value;
 
 const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
 
 /// The line without a byte-order mark, without what `kubectl logs --prefix` puts in front
-/// (`[pod/NAME/CONTAINER]`), and without what CRI puts there (`TIME stdout F`). A line that CRI has
-/// cut into parts (`P`) stays as it is.
+/// (`[pod/NAME/CONTAINER]`), and without what CRI puts there (`TIME stdout F`). A part of a line
+/// (`P`) stays as it is.
 pub(super) fn bare(line: &[u8]) -> &[u8] {
     let mut line = line.trim_ascii();
     loop {
         let rest = line
             .strip_prefix(BYTE_ORDER_MARK)
             .or_else(|| after_space(line.strip_prefix(b"[pod/")?))
-            .or_else(|| {
-                let line = without_time(line)?;
-                let stream = |name: &[u8]| line.strip_prefix(name)?.strip_prefix(b" F ");
-                stream(b"stdout").or_else(|| stream(b"stderr"))
-            });
+            .or_else(|| cri(line).filter(|of| of.is_last).map(|of| of.text));
         match rest {
             Some(rest) => line = rest.trim_ascii_start(),
             None => return line,
         }
     }
+}
+
+/// Streams of a container.
+pub(super) const STREAMS: usize = 2;
+
+/// A line, or a part of one, as CRI writes it: `TIME stdout F TEXT`.
+pub(super) struct CriLine<'l> {
+    /// Index of the stream: 0 for standard output, 1 for standard error.
+    pub(super) stream: usize,
+    /// Whether no further part follows.
+    pub(super) is_last: bool,
+    pub(super) text: &'l [u8],
+}
+
+/// Reads a line that CRI has written.
+pub(super) fn cri(line: &[u8]) -> Option<CriLine<'_>> {
+    let line = without_time(line.strip_prefix(BYTE_ORDER_MARK).unwrap_or(line))?;
+    let of = |name: &[u8], stream| Some((stream, line.strip_prefix(name)?));
+    let (stream, marked) = of(b"stdout ", 0).or_else(|| of(b"stderr ", 1))?;
+    let with = |mark: &[u8], is_last| Some((is_last, marked.strip_prefix(mark)?));
+    let (is_last, text) = with(b"F ", true).or_else(|| with(b"P ", false))?;
+    Some(CriLine { stream, is_last, text })
 }
 
 /// The line after the time that `kubectl logs --timestamps` and others put in front.

@@ -22,7 +22,7 @@ use crate::count::{Batch, Counted, Counts, Taken};
 use crate::display::shown;
 use crate::error::Error;
 use crate::input::{Chunk, ChunkPosition, Faults, Progress, Schedule};
-use crate::line::{Line, Missing, Reader, Request};
+use crate::line::{Line, Missing, Parts, Reader, Request};
 use crate::options::Options;
 use crate::window::{Numbers, Scale, Window};
 
@@ -216,7 +216,7 @@ impl Job<'_> {
         lanes: &mut [Lane<'_>],
         running: &mut Vec<Span>,
     ) -> Result<(), Error> {
-        let mut begin = 0;
+        let (mut begin, mut parts) = (0, Parts::default());
         for end in memchr::memchr_iter(b'\n', chunk).chain([chunk.len()]) {
             let line = chunk.get(begin..end).unwrap_or_default();
             let offset = piece.offset + begin as u64;
@@ -224,6 +224,8 @@ impl Job<'_> {
             if line.trim_ascii().is_empty() {
                 continue;
             }
+            let Some((offset, line)) = parts.join(offset, line) else { continue };
+            let line = &*line;
             read.lines += 1;
             match self.reader.read(line) {
                 Line::Request(request) => match self.exclude.find(&request.key) {
@@ -258,6 +260,10 @@ impl Job<'_> {
                     read.malformed.add(piece.log, offset, line);
                 }
             }
+        }
+        for (offset, line) in parts.unfinished() {
+            read.lines += 1;
+            read.malformed.add(piece.log, offset, &line);
         }
         Ok(())
     }

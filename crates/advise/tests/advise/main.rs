@@ -4,6 +4,7 @@
 
 mod brute;
 mod output;
+mod parts;
 mod random_logs;
 mod sample;
 mod scarce;
