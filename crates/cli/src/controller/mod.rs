@@ -27,7 +27,6 @@ mod watched_kinds;
 use std::collections::BTreeSet;
 use std::env;
 use std::hash::{BuildHasher as _, Hasher as _, RandomState};
-use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::pin::Pin;
 use std::process::ExitCode;
@@ -36,6 +35,7 @@ use std::time::Duration;
 
 use quotagate_kubernetes::{Domains, Objects, merge};
 use quotagate_ratelimit::settings::LogFormat;
+use quotagate_store::server::ListenAddr;
 use tokio::runtime::Builder;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::{oneshot, watch};
@@ -91,7 +91,7 @@ pub(crate) struct ControllerArgs {
     lease: String,
     /// The address of /metrics, /healthz and /readyz
     #[arg(long, env = "QUOTAGATE_METRICS", default_value = "127.0.0.1:9182", value_name = "ADDR")]
-    metrics: SocketAddr,
+    metrics: ListenAddr,
     /// Print the documents and what is wrong with objects, and change nothing
     #[arg(long)]
     dry_run: bool,
@@ -202,7 +202,7 @@ async fn of_cluster(args: &ControllerArgs, domains: Domains) -> Result<ExitCode,
     let watched = Watched::start(cluster.clone(), Arc::clone(&metrics));
     let ends = args.once || args.dry_run;
     if !ends {
-        server::serve(args.metrics, Arc::clone(&metrics), Arc::clone(&watched)).await?;
+        server::serve(&args.metrics, Arc::clone(&metrics), Arc::clone(&watched)).await?;
     }
     tokio::select! {
         () = &mut stop => {

@@ -1,6 +1,5 @@
 //! The controller's metrics and health, over HTTP.
 
-use std::net::SocketAddr;
 use std::sync::Arc;
 
 use http_body_util::Full;
@@ -18,13 +17,13 @@ use super::watched::Watched;
 /// # Errors
 /// When the address cannot be listened on.
 pub(super) async fn serve(
-    address: SocketAddr,
+    address: &ListenAddr,
     metrics: Arc<ControllerMetrics>,
     watched: Arc<Watched>,
 ) -> Result<(), String> {
-    let listener = Listener::bind(&ListenAddr::Tcp(address))
+    let listener = Listener::bind(address)
         .await
-        .map_err(|error| format!("--metrics {address}: cannot listen: {error}"))?;
+        .map_err(|error| format!("--metrics: cannot listen on {address}: {error}"))?;
     let respond = move |request: Request<Arriving>| {
         let (status, text) = reply(request.uri().path(), &metrics, &watched);
         let mut response = Response::new(Full::new(Bytes::from(text)));
