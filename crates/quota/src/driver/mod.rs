@@ -87,7 +87,7 @@ use ticks::Ticks;
 /// let config = Arc::clone(driver.observe_traffic(now));
 /// // Adapters get this from `Config::evaluate`.
 /// let evaluation =
-///     Evaluation { checks: Ok(vec![]), missing: vec![], tokens: Default::default() };
+///     Evaluation { checks: Ok(vec![]), missing: vec![], findings: Default::default() };
 /// let mut exchange = Exchange::default();
 /// let stream = Stream { id: 1, who: &"request 1", exchange: &mut exchange };
 /// let (body, mark) = (RequestBody::Absent, ClientMark::Harmless);

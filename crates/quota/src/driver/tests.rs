@@ -9,7 +9,7 @@ use super::*;
 use crate::config::WrongDocument;
 use crate::evaluate::{Check, Counter, MissingIdentity};
 use crate::exchange::READS_REQUEST_FOR;
-use crate::request::tokens::Tokens;
+use crate::request::findings::IdentityFindings;
 use crate::response::Now;
 use crate::worker::{AnsweredBy, CallEnd};
 
@@ -61,7 +61,7 @@ fn arriving(driver: &TestDriver, policies: &[usize]) -> Arriving {
     };
     let checks = Ok(policies.iter().map(check).collect());
     Arriving {
-        evaluation: Evaluation { checks, missing: vec![], tokens: Tokens::default() },
+        evaluation: Evaluation { checks, missing: vec![], findings: IdentityFindings::default() },
         earlier: None,
         body: RequestBody::Follows,
         mark: ClientMark::Harmless,

@@ -13,9 +13,9 @@ use crate::config::{Config, Policy};
 use crate::request::Request;
 use crate::request::allowance::Allowance;
 use crate::request::facts::Facts;
+use crate::request::findings::IdentityFindings;
 use crate::request::key::partition_of;
 use crate::request::partition::Party;
-use crate::request::tokens::Tokens;
 
 /// Which counters count a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -26,8 +26,8 @@ pub struct Evaluation {
     /// The indices of the policies that found no identity, whatever their `on_missing` says: for
     /// metrics.
     pub missing: Vec<usize>,
-    /// What identities saw of verified tokens: for the log.
-    pub tokens: Tokens,
+    /// Verified tokens and rounded numbers that identities found: for the log.
+    pub findings: IdentityFindings,
 }
 
 /// Memory that one request after another uses while it is evaluated and decided.
@@ -159,11 +159,11 @@ impl Config {
                 Party::Denied if policy.mode == Mode::Enforce => {
                     missing.push(index);
                     let checks = Err(MissingIdentity { policy: index });
-                    return Evaluation { checks, missing, tokens: facts.tokens() };
+                    return Evaluation { checks, missing, findings: facts.findings() };
                 }
                 Party::Denied | Party::Uncounted => missing.push(index),
             }
         }
-        Evaluation { checks: Ok(checks), missing, tokens: facts.tokens() }
+        Evaluation { checks: Ok(checks), missing, findings: facts.findings() }
     }
 }

@@ -126,7 +126,7 @@ impl Exchange {
         for policy in evaluation.missing {
             worker.count(policy, Outcome::MissingIdentity);
         }
-        worker.saw_tokens(evaluation.tokens);
+        worker.saw_findings(evaluation.findings);
         let mut checks = match evaluation.checks {
             Ok(checks) => checks,
             Err(missing) => {

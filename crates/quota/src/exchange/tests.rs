@@ -8,7 +8,7 @@ use quotagate_protocol::Mode;
 use super::*;
 use crate::evaluate::Counter;
 use crate::request::facts::IdentityId;
-use crate::request::tokens::Tokens;
+use crate::request::findings::IdentityFindings;
 use crate::worker::Counted;
 
 /// For the exhaustive search, in which no bodies are read.
@@ -63,7 +63,7 @@ fn evaluation(worker: &Worker<()>, policies: &[usize]) -> Evaluation {
         Check { policy, counter: Counter { key, quota: 100, window }, cost, mode: Mode::Enforce }
     };
     let checks = Ok(policies.iter().map(check).collect());
-    Evaluation { checks, missing: vec![], tokens: Tokens::default() }
+    Evaluation { checks, missing: vec![], findings: IdentityFindings::default() }
 }
 
 /// The next call is granted as a whole. Returns the units that it reserves.
@@ -367,8 +367,11 @@ fn second_pass(
         SecondPass::Lost => abandon(Some(earlier), worker, now),
         SecondPass::MissingIdentity => {
             let missing = MissingIdentity { policy: 1 };
-            let evaluation =
-                Evaluation { checks: Err(missing), missing: vec![1], tokens: Tokens::default() };
+            let evaluation = Evaluation {
+                checks: Err(missing),
+                missing: vec![1],
+                findings: IdentityFindings::default(),
+            };
             let arrival = exchange.arrive((), evaluation, Some(earlier), worker, now);
             assert_eq!(arrival, Arrival::MissingIdentity(missing));
         }
@@ -573,8 +576,8 @@ fn identity_without_a_token_in_its_first_thousand_requests_is_logged_once() {
         let mut worker = Worker::new(Arc::clone(&config), 1);
         let mut lines = Vec::new();
         for request in 1..=3_000 {
-            let tokens = Tokens::default().with(1, Some(request) == number);
-            let evaluation = Evaluation { checks: Ok(vec![]), missing: vec![], tokens };
+            let findings = IdentityFindings::default().with_token(1, Some(request) == number);
+            let evaluation = Evaluation { checks: Ok(vec![]), missing: vec![], findings };
             Exchange::default().arrive((), evaluation, None, &mut worker, at(0));
             lines.extend(worker.take_notices().iter().map(|line| format!("{request} {line}")));
         }
@@ -598,8 +601,9 @@ fn identity_whose_number_is_rounded_is_logged_once() {
     let mut worker = Worker::new(Arc::new(Config::parse(document.as_bytes()).unwrap()), 1);
     let mut lines = Vec::new();
     for _ in 0..100 {
-        let tokens = Tokens { rounded: Some(IdentityId(0)), ..Tokens::default() };
-        let evaluation = Evaluation { checks: Ok(vec![]), missing: vec![0], tokens };
+        let findings =
+            IdentityFindings { rounded: Some(IdentityId(0)), ..IdentityFindings::default() };
+        let evaluation = Evaluation { checks: Ok(vec![]), missing: vec![0], findings };
         Exchange::default().arrive((), evaluation, None, &mut worker, at(0));
         lines.extend(worker.take_notices().iter().map(ToString::to_string));
     }
@@ -730,7 +734,7 @@ fn identities_of_another_document_are_watched_anew() {
     let mut w = live_worker();
     let lines_of = |w: &mut Worker<()>, requests: u32| {
         for _ in 0..requests {
-            w.saw_tokens(Tokens::default().with(1, false));
+            w.saw_findings(IdentityFindings::default().with_token(1, false));
         }
         w.take_notices().len()
     };

@@ -5,7 +5,7 @@ use std::cell::{Cell, OnceCell, RefCell};
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use std::rc::Rc;
 
-use super::tokens::Tokens;
+use super::findings::IdentityFindings;
 use super::{HeaderValues, Request};
 use crate::request::{host, network, pairs, path};
 
@@ -25,7 +25,7 @@ pub(crate) struct Facts<'c> {
     /// Empty: the memory in which the next key is written.
     key_scratch: Cell<String>,
     shared: SharedIdentities,
-    tokens: Cell<Tokens>,
+    findings: Cell<IdentityFindings>,
 }
 
 /// What was found by a name or a path.
@@ -108,7 +108,7 @@ impl<'c> Facts<'c> {
             memos: OnceCell::new(),
             key_scratch: Cell::default(),
             shared,
-            tokens: Cell::default(),
+            findings: Cell::default(),
         }
     }
 
@@ -269,17 +269,17 @@ impl<'c> Facts<'c> {
 
     /// The identity of this bit looked for a verified token.
     pub(crate) fn saw_token(&self, bit: u64, found: bool) {
-        self.tokens.set(self.tokens.get().with(bit, found));
+        self.findings.set(self.findings.get().with_token(bit, found));
     }
 
     /// This identity found a number that is too large to be exact.
     pub(crate) fn saw_rounded(&self, identity: IdentityId) {
-        self.tokens.set(Tokens { rounded: Some(identity), ..self.tokens.get() });
+        self.findings.set(IdentityFindings { rounded: Some(identity), ..self.findings.get() });
     }
 
-    /// What identities saw of verified tokens so far.
-    pub(crate) fn tokens(&self) -> Tokens {
-        self.tokens.get()
+    /// Verified tokens and rounded numbers that identities have found so far.
+    pub(crate) fn findings(&self) -> IdentityFindings {
+        self.findings.get()
     }
 }
 

@@ -18,7 +18,8 @@ pub(crate) struct Identity {
     pub(crate) name: Box<str>,
     /// At least one.
     pub(crate) sources: Vec<IdentitySource>,
-    /// Its bit in [`Tokens`](super::tokens::Tokens), if it reads verified tokens; else 0.
+    /// Its bit in [`IdentityFindings`](super::findings::IdentityFindings) if it reads verified
+    /// tokens, else 0.
     pub(crate) token: u64,
 }
 

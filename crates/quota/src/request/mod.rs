@@ -8,6 +8,7 @@ pub mod continuity;
 pub(crate) mod credentials;
 pub(crate) mod fact;
 pub(crate) mod facts;
+pub(crate) mod findings;
 pub(crate) mod host;
 pub(crate) mod identity;
 pub(crate) mod index;
@@ -20,7 +21,6 @@ pub(crate) mod partition;
 pub(crate) mod path;
 pub(crate) mod percent;
 pub(crate) mod source;
-pub(crate) mod tokens;
 
 /// Facts about one request, fetched from the host on demand.
 ///
@@ -77,18 +77,20 @@ impl<'r> HeaderValues<'r> {
 
     /// Each value in the spelling of the header with this lower-case name.
     pub(crate) fn spelt(mut self, name: &str) -> Self {
-        let spell = |value: &mut Cow<'r, [u8]>| {
-            pairs::trim_value(value);
-            if credentials::are_in(name) {
-                *value = credentials::normalize(mem::take(value));
-            }
-        };
         match &mut self {
             Self::None => {}
-            Self::One(value) => spell(value),
-            Self::Several(values) => values.iter_mut().for_each(spell),
+            Self::One(value) => spell_header(name, value),
+            Self::Several(values) => values.iter_mut().for_each(|value| spell_header(name, value)),
         }
         self
+    }
+}
+
+/// Gives a value the spelling of the header with this lower-case name.
+pub(crate) fn spell_header(name: &str, value: &mut Cow<'_, [u8]>) {
+    pairs::trim_value(value);
+    if credentials::are_in(name) {
+        *value = credentials::normalize(mem::take(value));
     }
 }
 

@@ -195,7 +195,7 @@ impl<W> Worker<W> {
         self.slots.arrived_under(&self.config);
         let tally = std::mem::replace(&mut self.telemetry.tally, Tally::new(0));
         self.telemetry.tally = tally.moved(configured.policies.len(), moved);
-        self.telemetry.unseen = Default::default();
+        self.telemetry.identities = Default::default();
         let (ledger, refunds) = (&mut self.known.ledger, &mut self.calls.refunds);
         let stays = |counter: &Counter| {
             let policy = CounterKey::split(&counter.key).and_then(|key| by_name.get(key.policy));

@@ -39,8 +39,8 @@ use quotagate_protocol::{ReserveReply, ReserveRequest};
 use crate::config::Config;
 use crate::decision::{Admission, Balance, Decision, GrantedUnits, Held, Outcome, Standing};
 use crate::evaluate::{Counter, EvaluationScratch};
+use crate::request::findings::IdentityFindings;
 use crate::request::identity::Identity;
-use crate::request::tokens::Tokens;
 use crate::time::Monotonic;
 use call::Calls;
 use known::Known;
@@ -391,14 +391,14 @@ impl<W> Worker<W> {
         self.under(config, |worker| worker.count(policy, Outcome::SettledIfMissing));
     }
 
-    /// Takes note of whether requests have the verified tokens that identities look for, and
-    /// numbers that are exact.
-    pub(crate) fn saw_tokens(&mut self, tokens: Tokens) {
+    /// Takes note of what the identities of a request found, and logs what operators should know:
+    /// identities that no request has a verified token for, and numbers that Envoy has rounded.
+    pub(crate) fn saw_findings(&mut self, findings: IdentityFindings) {
         let name_of = |is_meant: &dyn Fn(&Identity) -> bool| {
             let mut policies = self.config.policies.iter();
             policies.find_map(|policy| policy.partition.name_of(is_meant))
         };
-        let mut over = self.telemetry.unseen.saw(tokens);
+        let mut over = self.telemetry.identities.without_token(findings);
         while over != 0 {
             let bit = 1 << over.trailing_zeros();
             over &= !bit;
@@ -406,7 +406,7 @@ impl<W> Worker<W> {
                 self.telemetry.notices.no_token(name);
             }
         }
-        let rounded = self.telemetry.unseen.saw_rounded(tokens);
+        let rounded = self.telemetry.identities.newly_rounded(findings);
         if let Some(name) = rounded.and_then(|id| name_of(&|identity| identity.id == id)) {
             self.telemetry.notices.rounded(name);
         }

@@ -47,8 +47,8 @@ fn identities_that_looked_for_a_token_say_whether_they_found_one() {
     let policies = ["a", "b", "c"].map(|by| json!({"partition_by": [by]}));
     let config = config(identities, &policies);
     let tokens = |facts: &[(&str, &str)]| {
-        let tokens = config.evaluate(&Fake::new(facts)).tokens;
-        (tokens.asked, tokens.found)
+        let findings = config.evaluate(&Fake::new(facts)).findings;
+        (findings.asked_token, findings.found_token)
     };
     assert_eq!(tokens(&[]), (0b11, 0));
     assert_eq!(tokens(&[("jwt_payload/sub", "alice")]), (0b11, 0b01));
@@ -340,16 +340,16 @@ fn number_that_envoy_has_rounded_names_nobody() {
             assert_eq!(keys(config, &request), [""; 0], "{id}");
             let evaluation = config.evaluate(&Fake::new(&request));
             assert_eq!(evaluation.missing, [0]);
-            assert!(evaluation.tokens.rounded.is_some(), "the log says so");
+            assert!(evaluation.findings.rounded.is_some(), "the log says so");
             let text = id.to_string();
             let evaluation = config.evaluate(&Fake::new(&[(fact, text.as_bytes())]));
-            assert!(evaluation.tokens.rounded.is_none(), "a text is no number");
+            assert!(evaluation.findings.rounded.is_none(), "a text is no number");
         }
     }
     let largest = (1_u64 << 53) - 1;
     let request = [("jwt_payload/id", (largest as f64).to_le_bytes())];
     assert_eq!(keys(&claim, &request), [format!("{{jwt.id={largest}}}")]);
-    assert!(claim.evaluate(&Fake::new(&request)).tokens.rounded.is_none());
+    assert!(claim.evaluate(&Fake::new(&request)).findings.rounded.is_none());
     let text = by(json!([{"jwt": {"claim": "id"}}]));
     assert_eq!(
         keys(&text, &[("jwt_payload/id", "175928847299117063")]),

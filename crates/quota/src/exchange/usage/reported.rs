@@ -21,11 +21,28 @@ use crate::config::TokenUsage;
 /// The longest `usage` object, in bytes of JSON. A longer one is ignored.
 pub const MAX_OBJECT: usize = 64 * 1024;
 
-/// The numbers of all formats so far. A later number replaces an earlier one of the same field, but
-/// a zero replaces none that is greater: servers fill the fields of other formats with zeros, and
-/// events that report nothing anew.
+/// Usage of a response as far as it has been read.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Reported {
+    counts: TokenCounts,
+    /// Anthropic: the sum of all iterations. The other numbers lack compactions and advisors.
+    iterations: TokenSum,
+    /// OpenAI: models that ran as tools, in none of the other numbers.
+    tools: TokenSum,
+    /// Beside `tools`: the model that drew an SVG.
+    svg: TokenSum,
+    /// Whether the latest usage states no total above 0.
+    total_is_outdated: bool,
+    ends: Ends,
+    /// Member of JSON that the scanner reads.
+    member: Member,
+}
+
+/// The numbers of all formats. A later number replaces an earlier one of the same field, but a zero
+/// replaces none that is greater: servers fill the fields of other formats with zeros, and events
+/// that report nothing anew.
+#[derive(Clone, Copy, Debug, Default)]
+struct TokenCounts {
     /// With cached ones: `prompt_tokens`, `promptTokenCount`.
     prompt: Option<u64>,
     /// With cached ones as OpenAI states it, without them beside the fields of Anthropic's caches.
@@ -39,17 +56,6 @@ pub(super) struct Reported {
     /// Gemini: reasoning, not in its candidates.
     thoughts: Option<u64>,
     total: Option<u64>,
-    /// Anthropic: the sum of all iterations. The other numbers lack compactions and advisors.
-    iterations: TokenSum,
-    /// OpenAI: models that ran as tools, in none of the other numbers.
-    tools: TokenSum,
-    /// Beside `tools`: the model that drew an SVG.
-    svg: TokenSum,
-    /// Whether the latest usage states no total above 0.
-    total_is_outdated: bool,
-    ends: Ends,
-    /// What the scanner reads.
-    member: Member,
 }
 
 /// A member that counts.
@@ -64,7 +70,7 @@ enum Member {
     Sign(Sign),
 }
 
-/// The sum of several usages, with Anthropic's or OpenAI's names.
+/// The sum of several usages with Anthropic's or OpenAI's names.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct TokenSum {
     /// Cached ones included.
@@ -75,22 +81,16 @@ struct TokenSum {
 
 impl TokenSum {
     fn of<'v>(usages: impl IntoIterator<Item = &'v Value>) -> Self {
-        let mut sum = Self::default();
-        for usage in usages {
-            let count = |path| usage.pointer(path).and_then(whole).unwrap_or_default();
-            let mut add = |field: fn(&mut Self) -> &mut u64, path| {
-                let field = field(&mut sum);
-                *field = field.saturating_add(count(path)).min(MAX_UNITS);
-            };
-            add(|sum| &mut sum.input, "/input_tokens");
-            add(|sum| &mut sum.input, "/cache_creation_input_tokens");
-            add(|sum| &mut sum.input, "/cache_read_input_tokens");
-            add(|sum| &mut sum.cached, "/cache_read_input_tokens");
-            add(|sum| &mut sum.cached, "/cached_tokens");
-            add(|sum| &mut sum.cached, "/input_tokens_details/cached_tokens");
-            add(|sum| &mut sum.output, "/output_tokens");
-        }
-        sum
+        let of_one = |usage| {
+            let mut counts = TokenCounts::default();
+            counts.read(usage);
+            Self {
+                input: counts.input_with_caches().unwrap_or_default(),
+                cached: counts.cached().unwrap_or_default(),
+                output: counts.output().unwrap_or_default(),
+            }
+        };
+        usages.into_iter().map(of_one).fold(Self::default(), Self::plus)
     }
 
     fn plus(self, other: Self) -> Self {
@@ -110,7 +110,7 @@ impl TokenSum {
     }
 }
 
-type CountField = fn(&mut Reported) -> &mut Option<u64>;
+type CountField = fn(&mut TokenCounts) -> &mut Option<u64>;
 
 /// The path of each number in a `usage` object, as a JSON pointer.
 const FIELDS: [(&str, CountField); 22] = [
@@ -146,28 +146,18 @@ impl Reported {
     }
 
     pub(super) fn usage(&self) -> TokenUsage {
-        let iterations = self.iterations;
+        let (counts, iterations) = (&self.counts, self.iterations);
         let tools = self.tools.plus(self.svg);
-        // Some servers state both, and leave one at zero.
-        let has_prompt = self.prompt.is_some_and(|prompt| prompt > 0 || self.input.is_none());
-        // OpenAI's details say that the input contains them, whatever stands beside.
-        let caches = match self.cached {
-            None | Some(0) if !has_prompt => sum([self.cache_creation, self.cache_read]),
-            _ => None,
-        };
-        let input = match has_prompt {
-            true => sum([self.prompt, self.tool_use]),
-            false => self.input.and_then(|_| sum([self.input, caches])),
-        };
-        let input = sum([input.max(positive(iterations.input)), positive(tools.input)]);
-        let cached = self.cached.max(self.cache_read).max(positive(iterations.cached));
+        let input = counts.input().max(positive(iterations.input));
+        let input = sum([input, positive(tools.input)]);
+        let cached = counts.cached().max(positive(iterations.cached));
         let cached = sum([cached, positive(tools.cached)]);
-        let output = sum([self.output, self.thoughts]).max(positive(iterations.output));
+        let output = counts.output().max(positive(iterations.output));
         let output = sum([output, positive(tools.output)]);
-        let total = self.total.and_then(|total| {
+        let total = counts.total.and_then(|total| {
             let total = sum([Some(total), sum([Some(tools.input), Some(tools.output)])]);
             // Without the caches, or of an earlier event, it is no more than a lower bound.
-            let is_bound = self.total_is_outdated || caches.is_some();
+            let is_bound = self.total_is_outdated || counts.caches().is_some();
             if is_bound { total.max(sum([input, output])) } else { total }
         });
         TokenUsage {
@@ -183,6 +173,15 @@ impl Reported {
         let states_total = |path| object.pointer(path).and_then(whole).is_some_and(|n| n > 0);
         self.total_is_outdated =
             !["/total_tokens", "/totalTokenCount"].into_iter().any(states_total);
+        self.counts.read(object);
+        if let Some(Value::Array(iterations)) = object.get("iterations") {
+            self.iterations.replace(TokenSum::of(iterations));
+        }
+    }
+}
+
+impl TokenCounts {
+    fn read(&mut self, object: &Value) {
         for (path, field) in FIELDS {
             if let Some(number) = object.pointer(path).and_then(whole) {
                 let known = field(self);
@@ -191,9 +190,39 @@ impl Reported {
                 }
             }
         }
-        if let Some(Value::Array(iterations)) = object.get("iterations") {
-            self.iterations.replace(TokenSum::of(iterations));
+    }
+
+    /// Whether the prompt is the input. Some servers state both, and leave one at zero.
+    fn has_prompt(&self) -> bool {
+        self.prompt.is_some_and(|prompt| prompt > 0 || self.input.is_none())
+    }
+
+    /// Tokens written to and read from a cache, if the input lacks them. OpenAI's details say that
+    /// the input contains them, whatever stands beside.
+    fn caches(&self) -> Option<u64> {
+        match self.cached {
+            None | Some(0) if !self.has_prompt() => sum([self.cache_creation, self.cache_read]),
+            _ => None,
         }
+    }
+
+    fn input(&self) -> Option<u64> {
+        match self.has_prompt() {
+            true => sum([self.prompt, self.tool_use]),
+            false => self.input_with_caches(),
+        }
+    }
+
+    fn input_with_caches(&self) -> Option<u64> {
+        self.input.and_then(|_| sum([self.input, self.caches()]))
+    }
+
+    fn cached(&self) -> Option<u64> {
+        self.cached.max(self.cache_read)
+    }
+
+    fn output(&self) -> Option<u64> {
+        sum([self.output, self.thoughts])
     }
 }
 

@@ -1,14 +1,12 @@
 //! The source `header`: a request header.
 
-use std::borrow::Cow;
-
 use super::{IdentitySource, Kind, typed_name};
 use crate::document::names::{MAX_NAME, is_short_token};
 use crate::document::{Boolean, Node, Type, object};
 use crate::request::fact::{Fact, Found, LookUp};
 use crate::request::facts::Facts;
 use crate::request::key::{self, Secrecy};
-use crate::request::{HeaderValues, credentials};
+use crate::request::{credentials, spell_header};
 
 pub(super) static KIND: Kind = Kind {
     name: "header",
@@ -71,12 +69,9 @@ impl LookUp for HeaderSource {
 
 /// A value that a person wrote for the header `name`, as requests have it.
 fn spelled(name: &str, value: Vec<u8>) -> Vec<u8> {
-    HeaderValues::One(value.into())
-        .spelt(name)
-        .into_iter()
-        .next()
-        .map(Cow::into_owned)
-        .unwrap_or_default()
+    let mut value = value.into();
+    spell_header(name, &mut value);
+    value.into_owned()
 }
 
 /// The name of a header, in lower case.

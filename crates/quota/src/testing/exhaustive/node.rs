@@ -16,7 +16,7 @@ use crate::decision::{Admission, Decision, Held, Standing};
 use crate::evaluate::{Check, Evaluation};
 use crate::exchange::counting::ResponseEvent;
 use crate::exchange::{Arrival, Exchange, StreamState, abandon};
-use crate::request::tokens::Tokens;
+use crate::request::findings::IdentityFindings;
 use crate::time::Monotonic;
 use crate::worker::{Submitted, Worker};
 
@@ -246,8 +246,11 @@ impl<'a> Step<'a> {
     /// A request that was admitted `earlier` arrives again, as one of this kind.
     fn redirect(&mut self, mut earlier: Admission, kind: usize) {
         let (now, mut checks) = (self.now(), self.setup.checks(kind, false));
-        let evaluation =
-            Evaluation { checks: Ok(checks.clone()), missing: vec![], tokens: Tokens::default() };
+        let evaluation = Evaluation {
+            checks: Ok(checks.clone()),
+            missing: vec![],
+            findings: IdentityFindings::default(),
+        };
         let (mut exchange, given) = (Exchange::default(), earlier.clone());
         checks.retain(|check| {
             let stands = |standing: &Standing| {

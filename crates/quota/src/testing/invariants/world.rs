@@ -18,7 +18,7 @@ use crate::decision::{Admission, Decision, Held, Outcome, Standing};
 use crate::driver::{self, Arriving, ClientMark, Driver, HostWork, Outgoing, RequestBody};
 use crate::evaluate::{Check, Counter, Evaluation};
 use crate::exchange::{Arrival, Exchange, StreamState};
-use crate::request::tokens::Tokens;
+use crate::request::findings::IdentityFindings;
 use crate::response::Upstream;
 use crate::time::Monotonic;
 use crate::worker::{AnsweredBy, CallEnd, CallFault, CallId, Counted};
@@ -279,7 +279,8 @@ impl World {
         self.serial += 1;
         let is_first = given.is_none();
         let (given, all) = given.map_or((None, checks.clone()), |(given, all)| (Some(given), all));
-        let evaluation = Evaluation { checks: Ok(all), missing: vec![], tokens: Tokens::default() };
+        let evaluation =
+            Evaluation { checks: Ok(all), missing: vec![], findings: IdentityFindings::default() };
         let (body, mark) = (RequestBody::Absent, ClientMark::Harmless);
         let driver = &mut self.drivers[worker];
         driver.observe_traffic(now);

@@ -1,10 +1,10 @@
 //! What a worker tells operators: counts for metrics, log lines, and reports to the store.
 
+mod identity_watch;
 mod notices;
 mod refusals;
 pub(super) mod report;
 mod tally;
-mod unseen;
 
 use std::sync::Arc;
 
@@ -18,10 +18,10 @@ use super::call::faults::CallOutcome;
 use super::requests::Want;
 use crate::config::MovedPolicies;
 use crate::decision::{Outcome, Standing};
+use identity_watch::IdentityWatch;
 use notices::Notices;
 use refusals::Refusals;
 pub(super) use tally::Tally;
-use unseen::Unseen;
 
 /// What a policy in this mode makes of a request beyond its quota.
 pub(super) const fn exceeded(mode: Mode) -> Outcome {
@@ -40,7 +40,7 @@ pub(super) struct Telemetry {
     /// The same for requests that policies in shadow mode, or that mark, let through.
     pub(super) let_through: Refusals,
     pub(super) notices: Notices,
-    pub(super) unseen: Unseen,
+    pub(super) identities: IdentityWatch,
     /// While a request of another generation is decided: the indexes that its policies have in the
     /// configuration in force, whose policies are counted.
     pub(super) moved: Option<MovedPolicies>,
@@ -54,7 +54,7 @@ impl Telemetry {
             refusals: Refusals::default(),
             let_through: Refusals::default(),
             notices: Notices::default(),
-            unseen: Unseen::default(),
+            identities: IdentityWatch::default(),
             moved: None,
         }
     }

@@ -12,7 +12,7 @@ use std::time::Duration;
 use crate::time::Monotonic;
 use crate::worker::call::breaker::BreakerChange;
 use crate::worker::call::faults::{CallFault, CallOutcome};
-use crate::worker::telemetry::unseen::FIRST;
+use crate::worker::telemetry::identity_watch::FIRST;
 
 /// Notices of one kind are at least this far apart.
 pub const PAUSE: Duration = Duration::from_secs(10);
