@@ -39,7 +39,7 @@ use quotagate_operate::clean_text;
 /// What the audit log says of a change of a partition that is wrong.
 const WRONG_CHANGE: &str = "the change is wrong, or there is nothing to change";
 
-/// What every request passes: all that [`Guard`] checks under `/v1/`, and the host elsewhere.
+/// Checks that every request passes: all of [`Guard`]'s under `/v1/`, and the host elsewhere.
 struct Admission {
     control: Arc<Control>,
     guard: Guard,

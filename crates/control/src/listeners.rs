@@ -57,7 +57,7 @@ struct Listeners {
     last: u64,
 }
 
-/// One listener.
+/// A listener.
 struct ListenerEntry {
     number: u64,
     /// The name of the operator. Operators without one count as one.

@@ -82,8 +82,8 @@ pub struct Fleet {
 pub struct FleetSight<'a> {
     fleet: &'a Fleet,
     others: Arc<Reading>,
-    /// What others list, the documents in force, and the requests of policies, from the first look
-    /// at a counter on.
+    /// Counters that others list, the documents in force, and the requests of policies, from the
+    /// first look at a counter on.
     listed: OnceLock<Listed>,
     documents: OnceLock<BTreeMap<String, DocumentsInForce>>,
     requests: OnceLock<Requests>,

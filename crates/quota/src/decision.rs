@@ -218,8 +218,8 @@ pub enum Outcome {
     FromLedger,
     /// With `mode: mark`, it marked a request that was beyond its quota.
     Marked,
-    /// It settled a request by `if_missing`: the response did not say its cost, or broke off. The
-    /// request counts as admitted, too.
+    /// Settled by `if_missing`: the response did not say its cost, or broke off. The request counts
+    /// as admitted, too.
     SettledIfMissing,
 }
 

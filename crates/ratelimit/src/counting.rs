@@ -38,10 +38,10 @@ pub struct DomainCounters {
     origin: Instant,
 }
 
-/// What a look says of a counter.
+/// State of a counter, as a look finds it.
 #[derive(Clone, Copy, Debug)]
 pub struct CounterReading {
-    /// What it has left.
+    /// Units that it has left.
     pub balance: Balance,
     /// The units that it has used beyond its quota.
     pub debt: u64,

@@ -104,7 +104,7 @@ impl Domain {
         Self::with(rules, options, endpoint, owed)
     }
 
-    /// The same domain with other rules. It keeps the hits that the store does not have yet.
+    /// Makes this domain with other rules. It keeps the hits that the store does not have yet.
     pub fn successor(
         &self,
         rules: Arc<RuleDomain>,

@@ -159,13 +159,13 @@ impl HashName {
 /// A field's name and its value.
 pub type Field = (String, Vec<u8>);
 
-/// Which changes of dials, overrides and documents a domain has seen.
+/// Identity of the last change of dials, overrides or documents of a domain.
 ///
 /// A backend that lost its last changes gives their numbers to others, so a number is no identity:
 /// compare both fields.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ChangesVersion {
-    /// How many there were; 0 before the first.
+    /// Number of the changes; 0 before the first.
     pub number: u64,
     /// When the last one was made, in microseconds since the Unix epoch.
     pub at_us: u64,

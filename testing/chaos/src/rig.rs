@@ -317,8 +317,8 @@ impl Rig {
         }
     }
 
-    /// What Envoys and stores hold once the proxies have no client any more. Until then, a busy
-    /// machine still closes connections of clients that have left.
+    /// Connections and memory that Envoys and stores hold once the proxies have no client any more.
+    /// Until then, a busy machine still closes connections of clients that have left.
     ///
     /// # Errors
     /// When an admin interface does not answer, or a client stays.

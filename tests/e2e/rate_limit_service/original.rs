@@ -268,7 +268,7 @@ fn request(random: &mut Random, domain: &str) -> Value {
 #[derive(Default)]
 struct Tainted {
     paths: BTreeSet<String>,
-    /// Those that have refused hits that no descriptor gave.
+    /// Paths that have refused hits that no descriptor gave.
     refused: BTreeSet<String>,
 }
 

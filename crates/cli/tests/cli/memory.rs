@@ -46,7 +46,7 @@ fn requests(streams: u32, flags: u8, head: &[u8], body: &[u8]) -> Vec<u8> {
     requests_with(0, streams, flags, head, body)
 }
 
-/// The same, where so many bytes of each answer are fetched.
+/// Requests with this window, so that only so many bytes of each answer are fetched.
 fn requests_with(window: u8, streams: u32, flags: u8, head: &[u8], body: &[u8]) -> Vec<u8> {
     let numbers = (1..2 * streams).step_by(2);
     let request = |number| {
@@ -76,7 +76,7 @@ fn has_unread(port: u16) -> bool {
     })
 }
 
-/// How often the threads of a process have gone to sleep. `None` if one does not sleep now.
+/// Counts how often the threads of a process have gone to sleep. `None` if one does not sleep now.
 ///
 /// If two looks yield the same number, the process did nothing between them, however busy the
 /// machine is.
@@ -91,7 +91,7 @@ fn wakeups(pid: u32) -> Option<u64> {
     threads.sum()
 }
 
-/// What callers send to an address.
+/// Requests of callers to an address, as bytes.
 struct Attack {
     name: &'static str,
     connections: usize,

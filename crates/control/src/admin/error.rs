@@ -90,7 +90,7 @@ pub enum Refusal {
     Busy {
         /// The operator.
         who: String,
-        /// What is under way.
+        /// Requests that are under way.
         what: &'static str,
     },
     /// A change that is not JSON.

@@ -16,11 +16,11 @@ use super::operator::Access;
 
 /// Searches of one operator, and of all, that are under way at once.
 const SEARCHES: (usize, usize) = (2, 4);
-/// The same of all other requests.
+/// Other requests of one operator, and of all, at the same time.
 const OTHERS: (usize, usize) = (4, 16);
 /// Requests of one operator that wait for a permit.
 const WAITING: usize = 16;
-/// How long a request waits for its permit. A command waits for its answer for 5 s.
+/// Longest wait of a request for its permit. A command waits for its answer for 5 s.
 const PATIENCE: Duration = Duration::from_secs(1);
 
 /// The permits of all requests.
@@ -34,8 +34,8 @@ struct Gate {
     name: &'static str,
     each: usize,
     all: Arc<Semaphore>,
-    /// Those of each operator who has a request under way or waiting. Operators without a name
-    /// share theirs.
+    /// Permits of each operator who has a request under way or waiting. Operators without a name share
+    /// theirs.
     operators: Mutex<HashMap<Option<String>, Arc<Semaphore>>>,
 }
 

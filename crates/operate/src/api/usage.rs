@@ -192,9 +192,11 @@ pub enum QuotaFrom {
     /// store saw it. The documents that proxies reported do not say whose quota it named. If a
     /// dial has ended or changed since, the next reservation shows it.
     Reservation,
-    /// The same: it is that of a tier or of `quota_from`, because the document has no overrides.
+    /// The last reservation's, which is that of a tier or of `quota_from`, because the document has
+    /// no overrides.
     Tier,
-    /// The same: it is an override of the document, which has no tiers and no `quota_from`.
+    /// The last reservation's, which is an override of the document, because that has no tiers and
+    /// no `quota_from`.
     Document,
     /// A dial.
     Dial,

@@ -274,7 +274,7 @@ impl Boards {
         whole
     }
 
-    /// What the backend lost, by domain, in sentences for operators.
+    /// Losses of the backend by domain, in sentences for operators.
     pub fn losses(&self) -> BTreeMap<String, Vec<String>> {
         let views = self.last_views().into_iter();
         let losses = views.map(|(domain, view)| {

@@ -27,7 +27,7 @@ use quotagate_store::store::StoreError;
 const INDEX: Duration = Duration::from_secs(60);
 /// Most invalid fields, or lost dials, that a log line names.
 const NAMED: usize = 8;
-/// How long a loss of dials or overrides is shown. A document that was lost is shown until there is
+/// Time for which a loss of dials or overrides is shown. A document that was lost is shown until there is
 /// a record again.
 const LOSS_SHOWN: Duration = Duration::from_secs(60 * 60);
 /// Bytes in a reply for dials and names, besides the braces and the version.
@@ -61,12 +61,12 @@ pub struct View {
     losses: Losses,
 }
 
-/// What this process or proxies knew of a domain, and the backend no longer has.
+/// Records of a domain that this process or proxies knew, and the backend no longer has.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Losses {
     /// Number of the published document that proxies have, without any record of one.
     pub document: Option<u64>,
-    /// Which dials and overrides were in force, in words, and when that was found.
+    /// Dials and overrides that were in force, in words, and when their loss was found.
     changes: Option<(Instant, Arc<str>)>,
 }
 
@@ -81,7 +81,7 @@ impl Losses {
         recent.map(|(_, words)| &**words)
     }
 
-    /// What was lost, in sentences for operators.
+    /// Describes the losses in sentences for operators.
     pub fn sentences(&self, domain: &str) -> Vec<String> {
         let document = self.document.map(|number| lost_document(domain, number));
         let changes = self.changes().map(|words| {
@@ -256,7 +256,7 @@ impl View {
         self.documents.as_ref().map(|documents| documents.rules_at(self.now()))
     }
 
-    /// What the backend no longer has.
+    /// Records that the backend no longer has.
     pub const fn losses(&self) -> &Losses {
         &self.losses
     }
@@ -365,7 +365,7 @@ impl View {
         Ok(view)
     }
 
-    /// Which dials and overrides of this view are not in a later one, in words.
+    /// Names the dials and overrides of this view that are not in a later one.
     fn lost(
         &self,
         later: &Snapshot,

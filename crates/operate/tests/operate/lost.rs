@@ -1,4 +1,4 @@
-//! What the backend loses although stores or proxies knew it: everything, or the last changes.
+//! Records that the backend loses although stores or proxies knew them: all, or the last changes.
 
 use std::sync::Arc;
 use std::time::Duration;

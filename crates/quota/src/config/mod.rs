@@ -190,7 +190,7 @@ impl Config {
         Self::of(&envoy::unordered(read(text)?))
     }
 
-    /// The same for a document that is published through a store: a secret in clear is a fault.
+    /// Reads a document that is published through a store: a secret in clear is a fault.
     ///
     /// # Errors
     /// All faults of the text.

@@ -36,7 +36,7 @@ pub(crate) fn normalize(authority: Cow<'_, [u8]>) -> Cow<'_, [u8]> {
     host
 }
 
-/// What follows the last `@`.
+/// Removes all up to the last `@`.
 fn without_user(authority: &[u8]) -> &[u8] {
     authority.rsplit(|b| *b == b'@').next().unwrap_or_default()
 }

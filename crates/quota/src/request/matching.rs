@@ -225,7 +225,7 @@ fn are_too_long(texts: &[impl AsRef<[u8]>]) -> bool {
 }
 
 impl ValuePattern {
-    /// The same for values that are [credentials].
+    /// Makes the pattern fit values that are [credentials].
     pub(crate) fn of_credentials(self) -> Self {
         let text = |spelt: Cow<'_, [u8]>| Box::from(String::from_utf8_lossy(&spelt));
         match self {

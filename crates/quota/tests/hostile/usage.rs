@@ -35,7 +35,7 @@ pub fn check(bytes: &[u8]) {
     compare(&body, &mut choices);
 }
 
-/// What is in a body, read at once and in chunks.
+/// Reads a body at once and in chunks, and compares what was found.
 fn compare(body: &[u8], choices: &mut Choices<'_>) -> TokenUsage {
     let length = *choices.of(&[1, 2, 3, 7, 50]);
     let mut member = BodyNumber::new(["max"]);

@@ -97,7 +97,7 @@ fn url(reader: &VariableReader<'_>, of_urls: &mut OfUrls) -> Option<StoreText> {
     Some(StoreText(url))
 }
 
-/// What URLs say besides the addresses of servers.
+/// Settings in URLs besides the addresses of servers.
 #[derive(Default)]
 struct OfUrls {
     of_sentinels: bool,

@@ -39,7 +39,7 @@ async fn passed(bench: &Bench, texts: &[&str]) -> usize {
     passed
 }
 
-/// What a counter has used of a larger limit than its own.
+/// Units that a counter has used, read by a larger limit than its own.
 async fn used(bench: &Bench, text: &str) -> u32 {
     const LARGE: u32 = 1_000_000;
     let limit = quotagate_ratelimit::messages::RequestLimit {

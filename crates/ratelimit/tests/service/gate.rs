@@ -29,7 +29,7 @@ pub enum Gate {
     FrozenForLooks,
     /// It never reaches the store.
     Away,
-    /// It waits if it looks at a counter, and otherwise never reaches the store.
+    /// Batches that look at a counter wait, and others never reach the store.
     AwayAndFrozenForLooks,
 }
 

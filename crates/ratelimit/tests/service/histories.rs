@@ -92,7 +92,7 @@ fn end_of(party: usize) -> [Descriptor; 2] {
     stream(party).map(|one| Descriptor { is_negative_hits: true, hits_addend: Some(1), ..one })
 }
 
-/// What a history does beside requests.
+/// Events of a history beside requests.
 #[derive(Clone, Copy, PartialEq)]
 enum Trouble {
     Nothing,

@@ -62,7 +62,7 @@ enum Format {
     Unknown,
     Json(Scanner),
     Events(Events),
-    /// What comes is not read.
+    /// A body that is not read.
     Other,
 }
 

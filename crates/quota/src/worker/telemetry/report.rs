@@ -230,7 +230,7 @@ mod tests {
     use quotagate_protocol::{Calendar, MAX_TIME_ZONE, MAX_UNITS, Unit, Window};
     use serde_json::{Value, json};
 
-    /// One request of each outcome, of a policy that does not settle costs.
+    /// A request of each outcome, of a policy that does not settle costs.
     const UNSETTLED: Counts = [1, 1, 1, 1, 1, 1, 1, 0];
 
     fn config(policies: usize, name: impl Fn(usize) -> String) -> Config {

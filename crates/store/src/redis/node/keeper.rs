@@ -182,7 +182,7 @@ async fn open_one(
     Ok(connection)
 }
 
-/// What an answer to TIME, the first command on a connection, shows of a proxy for Redis. Envoy's
+/// Recognizes a proxy for Redis by its answer to TIME, the first command on a connection. Envoy's
 /// `redis_proxy` says the microseconds since 1970, or that it does not know the command. twemproxy
 /// closes the connection, which a server that ends does as well.
 fn of_a_proxy(error: &RedisError) -> Option<String> {

@@ -58,7 +58,7 @@ pub async fn primaries(
     if named.is_empty() { Err(last) } else { Ok(named) }
 }
 
-/// What is wrong with one sentinel, and the remedy.
+/// Describes the fault of a sentinel, and the remedy.
 fn fault(sentinel: &HostPort, login: &Login, error: &RedisError) -> String {
     let is_refused = error.kind() == ErrorKind::AuthenticationFailed
         || matches!(error.code(), Some("NOAUTH" | "WRONGPASS" | "NOPERM"));
