@@ -42,7 +42,7 @@ impl Parts {
     }
 }
 
-/// Bytes of these whole lines before the first part, near their end, whose line goes on behind them.
+/// Bytes of these whole lines before the first part, near their end, whose line goes on after them.
 pub(crate) fn without_unfinished(lines: &[u8]) -> usize {
     let (mut end, mut found) = (lines.len(), lines.len());
     // Whether the line that follows in the stream continues an earlier one.

@@ -34,8 +34,8 @@ struct Gate {
     name: &'static str,
     each: usize,
     all: Arc<Semaphore>,
-    /// Permits of each operator who has a request under way or waiting. Operators without a name share
-    /// theirs.
+    /// Permits of each operator who has a request under way or waiting. Operators without a name
+    /// share theirs.
     operators: Mutex<HashMap<Option<String>, Arc<Semaphore>>>,
 }
 

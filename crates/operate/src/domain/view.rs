@@ -27,8 +27,8 @@ use quotagate_store::store::StoreError;
 const INDEX: Duration = Duration::from_secs(60);
 /// Most invalid fields, or lost dials, that a log line names.
 const NAMED: usize = 8;
-/// Time for which a loss of dials or overrides is shown. A document that was lost is shown until there is
-/// a record again.
+/// Time for which a loss of dials or overrides is shown. A document that was lost is shown until
+/// there is a record again.
 const LOSS_SHOWN: Duration = Duration::from_secs(60 * 60);
 /// Bytes in a reply for dials and names, besides the braces and the version.
 const ROOM: usize = MAX_REPLY - 256;
