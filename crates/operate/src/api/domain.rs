@@ -109,7 +109,7 @@ pub struct DomainInfo {
     /// The documents in force.
     #[serde(default)]
     pub in_force: DocumentsInForce,
-    /// Faults of the domain, in sentences: what the backend lost, and which document proxies refuse.
+    /// Faults of the domain, in sentences: what the backend lost, and what document proxies refuse.
     /// Of a domain whose proxies have none in force, nothing else is known.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub faults: Vec<String>,

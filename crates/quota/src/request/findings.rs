@@ -3,8 +3,8 @@
 
 use super::facts::IdentityId;
 
-/// Findings of all identities in one request. A set has the bit of each identity that reads verified
-/// tokens.
+/// Findings of all identities in one request. A set has the bit of each identity that reads
+/// verified tokens.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct IdentityFindings {
     /// Set of those that looked for a claim of a verified token.

@@ -1,5 +1,5 @@
 //! Identities that the log warns of once: those whose verified token no request has had so far,
-//! mostly because `jwt_authn` does not keep it, and those that read a number that Envoy has rounded.
+//! mostly because `jwt_authn` does not keep it, and those that read a number that Envoy rounded.
 
 use crate::request::facts::IdentityId;
 use crate::request::findings::IdentityFindings;
