@@ -10,7 +10,7 @@ use quotagate_operate::watch::RulesSighting;
 use quotagate_operate::{Fault, PublishedRules, ReadRules};
 use quotagate_protocol::dials::DocumentVersion;
 use quotagate_store::server::{
-    CallEndpoint, Connections, Hooks, ListenAddr, Listener, STREAMS, Tokens, connection_limits,
+    CallEndpoint, Callers, Connections, Hooks, ListenAddr, Listener, Tokens,
 };
 use quotagate_store::store::Store;
 use serde_json::Value;
@@ -240,8 +240,7 @@ pub async fn serve_with<F: Future<Output = ()>>(
     let operators = Arc::clone(&connections);
     let accepting = async move {
         let respond = move |request| admin::respond(router.clone(), request);
-        let limit = connection_limits().admin;
-        tokio::join!(callers, operators.accept(&admin, limit, STREAMS, respond));
+        tokio::join!(callers, operators.accept(&admin, Callers::Operators, respond));
     };
     connections.run(accepting, shutdown).await;
 }

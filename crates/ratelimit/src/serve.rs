@@ -12,7 +12,7 @@ use axum::routing::get;
 use futures_util::future::join_all;
 use hyper::Request;
 use quotagate_control::{App, MAX_DOMAINS, RulesSighting, Serving, serve_with};
-use quotagate_store::server::{Arriving, Connections, Listener, STREAMS, connection_limits};
+use quotagate_store::server::{Arriving, Callers, Connections, Listener};
 use tokio::sync::{Notify, oneshot};
 use tower::ServiceExt;
 
@@ -120,8 +120,7 @@ pub async fn serve<E>(
             let calls = {
                 let state = state.clone();
                 let respond = move |request| grpc::respond(state.clone(), request);
-                let limit = connection_limits().calls;
-                connections.accept(&grpc, limit, CALL_STREAMS, respond)
+                connections.accept(&grpc, Callers::Proxies(CALL_STREAMS), respond)
             };
             let scrapes = async {
                 let Some((listener, path)) = &metrics else { return };
@@ -169,7 +168,7 @@ async fn accept_http(connections: &Connections, listener: &Listener, router: Rou
             response
         }
     };
-    connections.accept(listener, connection_limits().admin, STREAMS, respond).await;
+    connections.accept(listener, Callers::Operators, respond).await;
 }
 
 /// The files of a folder, and their rules or what is wrong with them.

@@ -33,7 +33,7 @@ mod tracked;
 
 pub use self::body::{MAX_ARRIVAL, read_json, receive};
 pub use self::call::CarriedOut;
-pub use self::connections::{Connections, STREAMS, spread};
+pub use self::connections::{Callers, Connections, spread};
 pub use self::endpoint::CallEndpoint;
 pub use self::file_limit::{ConnectionLimits, connection_limits, raise_file_limit};
 pub use self::grant::{DomainScope, OperatorGrant, OperatorRole, TOKEN_MARK};

@@ -6,7 +6,7 @@ use http_body_util::Full;
 use hyper::body::Bytes;
 use hyper::{Request, Response, StatusCode};
 use quotagate_store::server::{
-    Arriving, Connections, ListenAddr, Listener, STREAMS, connection_limits,
+    Arriving, Callers, Connections, ListenAddr, Listener,
 };
 
 use super::metrics::ControllerMetrics;
@@ -32,7 +32,7 @@ pub(super) async fn serve(
     };
     tokio::spawn(async move {
         let connections = Connections::default();
-        connections.accept(&listener, connection_limits().admin, STREAMS, respond).await;
+        connections.accept(&listener, Callers::Operators, respond).await;
     });
     Ok(())
 }

@@ -28,12 +28,22 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use super::connection::Connection;
+use super::file_limit::connection_limits;
 use super::listener::{Listener, Stream};
 use super::log_pace::LogPace;
 use super::open::OpenConnections;
 use super::paced::Paced;
 use super::requests::{Arriving, Requests};
 use super::tracked::Tracked;
+
+/// Who calls an address.
+#[derive(Clone, Copy, Debug)]
+pub enum Callers {
+    /// Proxies, with so many requests at once on each HTTP/2 connection.
+    Proxies(u32),
+    /// Operators and probes, whose requests find room while those of proxies take all the rest.
+    Operators,
+}
 
 /// Most requests at once of one HTTP/2 connection of a filter or an operator.
 pub const STREAMS: u32 = 128;
@@ -121,28 +131,32 @@ impl Connections {
         }
     }
 
-    /// Accepts at most `most` connections at once, each with at most `streams` requests at once by
-    /// HTTP/2, and answers the requests with `respond`. Beyond that, connections make room for
-    /// which the server does not work. Never returns.
-    pub async fn accept<S, F, B>(&self, listener: &Listener, most: usize, streams: u32, respond: S)
+    /// Accepts connections of these callers, and answers their requests with `respond`. Beyond
+    /// their limit, connections make room for which the server does not work. Never returns.
+    pub async fn accept<S, F, B>(&self, listener: &Listener, callers: Callers, respond: S)
     where
         S: Fn(Request<Arriving>) -> F + Clone + Send + 'static,
         F: Future<Output = Response<B>> + Send + 'static,
         B: Body<Data: Send, Error: Into<Box<dyn Error + Send + Sync>>> + Send + Unpin + 'static,
     {
-        let accepting = self.accept_all(listener, most, streams, respond);
+        let accepting = self.accept_all(listener, callers, respond);
         match &listener.tls {
             Some(tls) => drop(tokio::join!(accepting, tls.keep_read())),
             None => accepting.await,
         }
     }
 
-    async fn accept_all<S, F, B>(&self, listener: &Listener, most: usize, streams: u32, respond: S)
+    async fn accept_all<S, F, B>(&self, listener: &Listener, callers: Callers, respond: S)
     where
         S: Fn(Request<Arriving>) -> F + Clone + Send + 'static,
         F: Future<Output = Response<B>> + Send + 'static,
         B: Body<Data: Send, Error: Into<Box<dyn Error + Send + Sync>>> + Send + Unpin + 'static,
     {
+        let limits = connection_limits();
+        let (most, streams, has_probes) = match callers {
+            Callers::Proxies(streams) => (limits.calls, streams, false),
+            Callers::Operators => (limits.admin, STREAMS, true),
+        };
         let permits = Arc::new(Semaphore::new(most));
         let mut builder = auto::Builder::new(TokioExecutor::new());
         // The idle timeout of the connection also bounds the time for a head.
@@ -201,7 +215,7 @@ impl Connections {
                 let is_http2 = request.version() == Version::HTTP_2;
                 let answering = connection.answering();
                 // Now, so that nothing is kept of a request for which there is no room.
-                let admitted = requests.admit(&request).map(|under_way| {
+                let admitted = requests.admit(&request, has_probes).map(|under_way| {
                     let body =
                         |body| Arriving::new(body, Arc::clone(&under_way), Arc::clone(&connection));
                     // In a box, whose memory is free as soon as there is a response.

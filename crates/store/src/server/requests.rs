@@ -20,10 +20,13 @@ use super::connection::{Arrival, Connection};
 
 /// Bytes above which requests that wait for their clients make room.
 const SOFT: usize = 20 << 20;
+/// Bytes that requests which wait for their clients may hold in any case, so that those make no
+/// room whose clients are about to fetch the answer.
+const WAITING: usize = 4 << 20;
 /// Most bytes, but for heads and small answers.
 const HARD: usize = 28 << 20;
-/// Bytes beyond [`HARD`] for heads and for answers of at most [`EACH`] bytes: a probe is answered
-/// while bodies and large answers take all the rest.
+/// Bytes beyond [`HARD`] for heads of an address that has probes, and for answers of at most
+/// [`EACH`] bytes: a probe is answered while calls, bodies and large answers take all the rest.
 const HEADS: usize = 4 << 20;
 /// Most bytes of requests that are about to end, while further ones are read.
 const LEAVING: usize = 1 << 20;
@@ -41,6 +44,8 @@ struct Totals {
     bytes: usize,
     /// The part of `bytes` that requests hold which are about to end.
     leaving: usize,
+    /// The part of `bytes` that requests hold which wait for their clients.
+    waiting_bytes: usize,
     /// The number of the request that began to wait last.
     last_number: u64,
     /// The requests that wait for their clients, the one that has waited longest first, and what
@@ -69,8 +74,13 @@ pub struct UnderWay {
 pub struct Crowded;
 
 impl Requests {
-    /// Admits a request, unless there are too many.
-    pub fn admit<B>(self: &Arc<Self>, request: &Request<B>) -> Option<Arc<UnderWay>> {
+    /// Admits a request, unless there are too many. Some room is kept for addresses that probes
+    /// use.
+    pub fn admit<B>(
+        self: &Arc<Self>,
+        request: &Request<B>,
+        has_probes: bool,
+    ) -> Option<Arc<UnderWay>> {
         let (headers, uri) = (request.headers(), request.uri());
         // Several values of one name are kept in a table of their own.
         let more = headers.len().saturating_sub(headers.keys_len());
@@ -80,7 +90,8 @@ impl Requests {
         let bytes = EACH + fields + texts.sum::<usize>() + uri;
         let under_way =
             UnderWay { requests: Arc::clone(self), weight: Arc::new(Weight::default()) };
-        under_way.grow_to(HARD + HEADS, bytes).then(|| Arc::new(under_way))
+        let most = if has_probes { HARD + HEADS } else { HARD };
+        under_way.grow_to(most, bytes).then(|| Arc::new(under_way))
     }
 
     /// Whether many requests are about to end. Nothing should be read until they have: they take no
@@ -112,13 +123,18 @@ impl UnderWay {
         self.weight.bytes.fetch_add(bytes, Relaxed);
         if self.weight.is_leaving.load(Relaxed) {
             totals.leaving += bytes;
+        } else if self.weight.waiting_number.load(Relaxed) != 0 {
+            totals.waiting_bytes += bytes;
         }
         while totals.bytes - totals.leaving > SOFT
+            && totals.waiting_bytes > WAITING
             && let Some((_, (weight, end))) = totals.waiting.pop_first()
         {
+            let bytes = weight.bytes.load(Relaxed);
             weight.waiting_number.store(0, Relaxed);
             weight.is_leaving.store(true, Relaxed);
-            totals.leaving += weight.bytes.load(Relaxed);
+            totals.waiting_bytes -= bytes;
+            totals.leaving += bytes;
             end.cancel();
         }
         true
@@ -136,12 +152,19 @@ impl UnderWay {
     /// Counts nothing any more.
     fn release(&self) {
         let mut totals = self.requests.totals();
-        let bytes = self.weight.bytes.swap(0, Relaxed);
-        totals.bytes -= bytes;
+        self.clear_state(&mut totals);
+        totals.bytes -= self.weight.bytes.swap(0, Relaxed);
+    }
+
+    /// Records that the request neither waits for its client nor is about to end.
+    fn clear_state(&self, totals: &mut Totals) {
+        let bytes = self.weight.bytes.load(Relaxed);
         if self.weight.is_leaving.swap(false, Relaxed) {
             totals.leaving -= bytes;
         }
-        totals.waiting.remove(&self.weight.waiting_number.swap(0, Relaxed));
+        if totals.waiting.remove(&self.weight.waiting_number.swap(0, Relaxed)).is_some() {
+            totals.waiting_bytes -= bytes;
+        }
     }
 
     /// Records that the request waits for its client. `end` is cancelled if others need its memory.
@@ -150,13 +173,13 @@ impl UnderWay {
         totals.last_number += 1;
         let number = totals.last_number;
         self.weight.waiting_number.store(number, Relaxed);
+        totals.waiting_bytes += self.weight.bytes.load(Relaxed);
         totals.waiting.insert(number, (Arc::clone(&self.weight), end));
     }
 
     /// Records that the request does not wait for its client.
     fn clear_waiting(&self) {
-        let mut totals = self.requests.totals();
-        totals.waiting.remove(&self.weight.waiting_number.swap(0, Relaxed));
+        self.clear_state(&mut self.requests.totals());
     }
 }
 
@@ -197,6 +220,12 @@ impl Body for Arriving {
         context: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, Self::Error>>> {
         let this = &mut *self;
+        // Before its next frame: a request that was told to end must not go on.
+        if let Some(waiting) = &mut this.waiting
+            && waiting.end.as_mut().poll(context).is_ready()
+        {
+            return Poll::Ready(Some(Err(Crowded.into())));
+        }
         let Poll::Ready(frame) = Pin::new(&mut this.body).poll_frame(context) else {
             let waiting = this.waiting.get_or_insert_with(|| {
                 let end = CancellationToken::new();
@@ -249,7 +278,7 @@ mod tests {
     #[test]
     fn requests_that_wait_longest_for_their_clients_make_room() {
         let requests = Arc::new(Requests::default());
-        let admit = || requests.admit(&Request::new(()));
+        let admit = || requests.admit(&Request::new(()), true);
         let working: Vec<_> = (0..SOFT / EACH / 2).map(|_| admit().unwrap()).collect();
         let ends: Vec<_> = (0..SOFT / EACH / 2).map(|_| CancellationToken::new()).collect();
         let mut waiting = Vec::new();
@@ -263,7 +292,7 @@ mod tests {
         let further: Vec<_> = (0..100).map(|_| admit().unwrap()).collect();
         assert!(ended() >= before + 100, "{before} and then {}", ended());
         assert!(ends.first().unwrap().is_cancelled() && !ends.last().unwrap().is_cancelled());
-        // They have not left yet, and then nothing waits.
+        // They have not left yet.
         let mut rest = Vec::new();
         while let Some(one) = admit() {
             rest.push(one);
@@ -274,12 +303,42 @@ mod tests {
         drop((working, further, rest));
         let totals = requests.totals();
         assert_eq!((totals.bytes, totals.leaving, totals.waiting.len()), (0, 0, 0));
+        assert_eq!(totals.waiting_bytes, 0);
+    }
+
+    #[test]
+    fn calls_that_work_end_no_few_that_wait_and_leave_room_for_probes() {
+        let requests = Arc::new(Requests::default());
+        let call = || requests.admit(&Request::new(()), false);
+        let (fetched, end) = (call().unwrap(), CancellationToken::new());
+        fetched.set_waiting(end.clone());
+        let mut working = Vec::new();
+        while let Some(call) = call() {
+            working.push(call);
+        }
+        assert!(!end.is_cancelled());
+        assert!(requests.admit(&Request::new(()), true).unwrap().replace_with_answer(2));
+        drop((fetched, working));
+        let totals = requests.totals();
+        assert_eq!((totals.bytes, totals.waiting_bytes), (0, 0));
+    }
+
+    #[test]
+    fn request_that_ends_by_itself_is_not_about_to_end() {
+        let requests = Arc::new(Requests::default());
+        let [large, further] = [(); 2].map(|()| requests.admit(&Request::new(()), true).unwrap());
+        assert!(large.grow(2 * WAITING));
+        let end = CancellationToken::new();
+        large.set_waiting(end.clone());
+        assert!(further.grow(SOFT - WAITING) && end.is_cancelled() && requests.is_crowded());
+        large.clear_waiting();
+        assert!(!requests.is_crowded());
     }
 
     #[test]
     fn bodies_and_large_answers_leave_room_for_probes() {
         let requests = Arc::new(Requests::default());
-        let admit = || requests.admit(&Request::new(()));
+        let admit = || requests.admit(&Request::new(()), true);
         let large = admit().unwrap();
         let rest = HARD - requests.totals().bytes;
         assert!(large.grow(rest) && !large.grow(1));
@@ -299,7 +358,7 @@ mod tests {
         let text = "a".repeat(10_000);
         let uri = format!("/{text}?{text}");
         let request = Request::get(uri).header(&text, &text).body(()).unwrap();
-        let _admitted = requests.admit(&request).unwrap();
+        let _admitted = requests.admit(&request, true).unwrap();
         assert!(requests.totals().bytes >= EACH + FIELD + 4 * text.len());
     }
 }

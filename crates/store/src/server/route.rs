@@ -7,9 +7,8 @@ use hyper::{Method, Request, Response};
 use quotagate_protocol::RESERVE_PATH;
 use quotagate_protocol::dials::{DOCUMENT_PATH, TELEMETRY_PATH};
 
-use super::connections::STREAMS;
+use super::connections::{Callers, STREAMS};
 use super::endpoint::CallEndpoint;
-use super::file_limit::connection_limits;
 use super::health::{self, HEALTH_PATH};
 use super::hooks::Event;
 use super::listener::Listener;
@@ -27,7 +26,7 @@ impl CallEndpoint {
             let endpoint = Arc::clone(&endpoint);
             async move { endpoint.respond(request).await }
         };
-        connections.accept(&listener, connection_limits().calls, STREAMS, respond).await;
+        connections.accept(&listener, Callers::Proxies(STREAMS), respond).await;
     }
 
     /// Answers a request. Errors become answers, too.
