@@ -35,7 +35,7 @@ pub use self::body::{MAX_ARRIVAL, read_json, receive};
 pub use self::call::CarriedOut;
 pub use self::connections::{Callers, Connections, spread};
 pub use self::endpoint::CallEndpoint;
-pub use self::file_limit::{ConnectionLimits, connection_limits, raise_file_limit};
+pub use self::file_limit::raise_file_limit;
 pub use self::grant::{DomainScope, OperatorGrant, OperatorRole, TOKEN_MARK};
 pub use self::hooks::{Event, Hooks};
 pub use self::listener::{

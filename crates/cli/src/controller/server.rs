@@ -5,9 +5,7 @@ use std::sync::Arc;
 use http_body_util::Full;
 use hyper::body::Bytes;
 use hyper::{Request, Response, StatusCode};
-use quotagate_store::server::{
-    Arriving, Callers, Connections, ListenAddr, Listener,
-};
+use quotagate_store::server::{Arriving, Callers, Connections, ListenAddr, Listener};
 
 use super::metrics::ControllerMetrics;
 use super::watched::Watched;

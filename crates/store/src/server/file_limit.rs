@@ -29,7 +29,7 @@ pub fn raise_file_limit() -> std::io::Result<()> {
 
 /// Most connections at once. Those that the server does not work for make room for further ones.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct ConnectionLimits {
+pub(super) struct ConnectionLimits {
     /// Connections of callers.
     pub calls: usize,
     /// Connections of operators.
@@ -37,7 +37,7 @@ pub struct ConnectionLimits {
 }
 
 /// The limits that the limit of open files allows now.
-pub fn connection_limits() -> ConnectionLimits {
+pub(super) fn connection_limits() -> ConnectionLimits {
     shares(getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX))
 }
 
