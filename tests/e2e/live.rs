@@ -292,11 +292,38 @@ fn until_it_has_heard(rig: &Rig) -> Result<()> {
     let mut reports = 0;
     let mut known = requests()?;
     wait::until_true("two reports", PATIENCE, || {
-        status(rig.envoy.port(), "/x")?;
+        // One of them is counted, whichever document is in force.
+        for path in ["/x", "/y"] {
+            status(rig.envoy.port(), path)?;
+        }
         let now = requests()?;
         (reports, known) = (reports + u32::from(now > known), now);
         Ok(reports > 1)
     })
+}
+
+#[test]
+fn redis_that_loses_its_data_takes_no_published_document_back() -> Result<()> {
+    let rig = Rig::start(live(json!([of_path("x", 0)])))?;
+    let port = rig.envoy.port();
+    publish(&rig.store, json!([of_path("y", 0)]))?;
+    until_taken_up(&rig.store, 1)?;
+    assert_eq!([status(port, "/x")?, status(port, "/y")?], [200, 429]);
+    rig.redis.cli(&["FLUSHALL"])?;
+    until_metric(&rig.store, r#"quotagate_records_lost{domain="shop",records="document"} 1"#)?;
+    until_it_has_heard(&rig)?;
+    assert_eq!([status(port, "/x")?, status(port, "/y")?], [200, 429]);
+    let said = document_status(&rig.store)?;
+    assert_eq!((&said["lost"], &said["proxies"][0]["number"]), (&json!(true), &json!(1)), "{said}");
+    let sentence = "the backend lost what was published in shop: it has no record of number 1";
+    for text in [&said.to_string(), &rig.store.log()] {
+        assert!(text.contains(sentence), "{text}");
+    }
+    assert!(!rig.envoy.log().contains("the embedded one is in force"), "{}", rig.envoy.log());
+    // Until there is a record again, be it of a withdrawal.
+    rig.store.operate("DELETE", "/v1/documents", &json!({"domain": "shop", "by": "a test"}))?;
+    wait::until_true("the embedded document", PATIENCE, || Ok(status(port, "/x")? == 429))?;
+    Ok(())
 }
 
 #[test]
