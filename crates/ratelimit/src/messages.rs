@@ -154,8 +154,8 @@ impl prost::Message for DescriptorEntry {
     }
 }
 
-/// Bytes as a text: UTF-8 as it is, and U+FFFD and `xNN` for each byte that belongs to no letter, or
-/// to a U+FFFD. So different bytes are different texts.
+/// Bytes as a text: UTF-8 as it is, and U+FFFD and `xNN` for each byte that belongs to no letter,
+/// or to a U+FFFD. So different bytes are different texts.
 pub(crate) fn escaped(bytes: Vec<u8>) -> String {
     const ESCAPE: char = char::REPLACEMENT_CHARACTER;
     const ESCAPED_ESCAPE: &str = "\u{fffd}xef\u{fffd}xbf\u{fffd}xbd";

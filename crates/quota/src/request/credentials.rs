@@ -45,8 +45,8 @@ pub(crate) fn are_ambiguous(name: &str, values: &[impl AsRef<[u8]>]) -> bool {
     are_in(name) && values.iter().any(|value| is_ambiguous(value.as_ref()))
 }
 
-/// Whether an upstream may read the key of `exact`, which is normalized, out of one of these values
-/// of the header, one of which is ambiguous. It skips, or ends at, what belongs to no key.
+/// Whether an upstream may read the key of `exact`, which is normalized, out of one of these
+/// values, if one is ambiguous. The upstream skips, or ends at, what belongs to no key.
 pub(crate) fn may_hold(exact: &str, values: &[impl AsRef<[u8]>]) -> bool {
     let (scheme, key) = split(exact.as_bytes()).unwrap_or((b"", exact.as_bytes()));
     let mut key = digits(key);
@@ -59,8 +59,8 @@ pub(crate) fn may_hold(exact: &str, values: &[impl AsRef<[u8]>]) -> bool {
 }
 
 /// Some upstreams take all that follows the scheme, and others end the key at a space, `,` or `;`,
-/// or trim more than spaces from it, or read parameters. Decoders of base64 end at a foreign character, skip it, or
-/// take it for a digit.
+/// or trim more than spaces from it, or read parameters. Decoders of base64 end at a foreign
+/// character, skip it, or take it for a digit.
 fn is_ambiguous(value: &[u8]) -> bool {
     let Some((scheme, credentials)) = split(value) else { return false };
     match scheme {

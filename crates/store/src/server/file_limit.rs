@@ -3,8 +3,8 @@
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
-/// Most connections of callers at once. One takes up to 30 KiB while no request of it is under way:
-/// 20 KiB if it is idle after HTTP/1.1, 24 KiB after HTTP/2, and the rest for a head that has begun.
+/// Most connections of callers at once. One takes up to 30 KiB while no request of it is under
+/// way: 20 KiB if it is idle after HTTP/1.1, 24 KiB after HTTP/2, and the rest for a begun head.
 const CALLS: u64 = 1500;
 /// Most connections of operators at once.
 const ADMIN: u64 = 256;
