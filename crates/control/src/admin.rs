@@ -65,9 +65,9 @@ pub fn router(control: Arc<Control>, guard: Guard, reach: Reach) -> Router {
 
 /// Serves `router` only to requests that name this address, or one of these hosts.
 pub fn by_own_hosts(router: Router, hosts: HostNames, address: &ListenAddr) -> Router {
-    let reach = Reach::of(address);
+    let (reach, hosts) = (Reach::of(address), Arc::new(hosts));
     router.layer(from_fn(move |request: Request, next: Next| {
-        let hosts = hosts.clone();
+        let hosts = Arc::clone(&hosts);
         async move { serve_own_hosts(&hosts, reach, request, next).await }
     }))
 }

@@ -11,7 +11,7 @@ use serde_json::{Map, Value, json};
 
 use crate::messages::{
     Code, Descriptor, DescriptorEntry, DescriptorStatus, MAX_DESCRIPTORS, MAX_ENTRIES,
-    RateLimitRequest, RateLimitResponse, RequestLimit, Unit, escaped,
+    RateLimitRequest, RateLimitResponse, RequestLimit, Unit, escape_bytes,
 };
 
 /// Below 2^53, a number of a message holds every whole number.
@@ -173,7 +173,7 @@ pub(crate) fn request(body: &[u8]) -> Result<RateLimitRequest, String> {
 
 fn descriptor(descriptor: DescriptorJson) -> Result<Descriptor, String> {
     let DescriptorJson { entries, limit, hits_addend, is_negative_hits } = descriptor;
-    let text = |text: String| escaped(text.into_bytes());
+    let text = |text: String| escape_bytes(text.into_bytes());
     let entry = |EntryJson { key, value }| DescriptorEntry { key: text(key), value: text(value) };
     Ok(Descriptor {
         entries: entries.0.into_iter().map(entry).collect(),

@@ -106,7 +106,7 @@ pub struct Descriptor {
 }
 
 /// A key and a value. Envoy sends the bytes of a header as they are. What is not UTF-8 is read with
-/// [escapes](escaped), because a client must not get past its limits by a byte that no text has.
+/// escapes, because a client must not get past its limits by a byte that no text has.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct DescriptorEntry {
     /// The key.
@@ -138,7 +138,7 @@ impl prost::Message for DescriptorEntry {
         };
         let mut bytes = Vec::new();
         prost::encoding::bytes::merge(wire_type, &mut bytes, buffer, context)?;
-        *text = escaped(bytes);
+        *text = escape_bytes(bytes);
         Ok(())
     }
 
@@ -156,7 +156,7 @@ impl prost::Message for DescriptorEntry {
 
 /// Bytes as a text: UTF-8 as it is, and U+FFFD and `xNN` for each byte that belongs to no letter,
 /// or to a U+FFFD. So different bytes are different texts.
-pub(crate) fn escaped(bytes: Vec<u8>) -> String {
+pub(crate) fn escape_bytes(bytes: Vec<u8>) -> String {
     const ESCAPE: char = char::REPLACEMENT_CHARACTER;
     const ESCAPED_ESCAPE: &str = "\u{fffd}xef\u{fffd}xbf\u{fffd}xbd";
     let bytes = match String::from_utf8(bytes) {

@@ -30,7 +30,7 @@ const MAX_BYTES: usize = 8 << 20;
 const BATCH: usize = 1024;
 /// How often hits are sent that wait for a store which is away, and orphans.
 const FLUSH: Duration = Duration::from_secs(1);
-/// When the end of the service tries again.
+/// Pause between two tries at the end of the service.
 const RETRY: Duration = Duration::from_millis(50);
 /// How long an orphan waits for hits that another service adds late.
 const ORPHAN_WAIT: Duration = Duration::from_secs(5);
@@ -76,8 +76,10 @@ struct WaitingHits {
     flushes: u64,
     /// When the store last answered, unless it has failed since.
     answered: Option<Instant>,
-    /// Whether the last flush could not carry out everything.
+    /// Whether the last flush could not carry out all charges and refunds.
     is_behind: bool,
+    /// Whether the store did not say which rules have refunds when it was last asked.
+    is_blind: bool,
 }
 
 type HitTable = HashMap<Counter, DeferredHits>;
@@ -89,7 +91,7 @@ struct DeferredHits {
     until: Instant,
 }
 
-/// Why hits wait.
+/// Reason why hits wait.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum HitKind {
     /// They must be added.
@@ -114,7 +116,7 @@ struct Room {
     dropped: u64,
 }
 
-/// What is known of a rule.
+/// Calls and marks of a rule, as far as they are known.
 #[derive(Default)]
 struct KnownRule {
     /// When a request last looked at a counter of it.
@@ -169,11 +171,14 @@ impl OwedHits {
     pub fn add_untaken<'c>(&self, untaken: impl IntoIterator<Item = UntakenHits<'c>>) -> bool {
         let now = Instant::now();
         let mut waiting = self.waiting();
-        let mut is_due = false;
+        let (is_behind, is_blind) = (waiting.is_behind, waiting.is_blind);
+        let (mut is_due, mut is_awaited) = (false, false);
         for UntakenHits { counter, hits, is_given, counts, reset } in untaken {
             let rule = waiting.rule(rule_name(counter));
             let is_charge = rule.is_refunded(now) || counts && (is_given || rule.is_looked_at(now));
-            is_due |= is_charge || rule.needs_check(now);
+            let needs_check = rule.needs_check(now);
+            is_due |= is_charge || needs_check;
+            is_awaited |= is_charge && !is_behind || needs_check && !is_blind;
             let kind = if is_charge { HitKind::Charge } else { HitKind::Refused };
             let hits = DeferredHits { hits: hits.min(MAX_UNITS), until: now + reset };
             waiting.add(kind, counter.clone(), hits);
@@ -181,7 +186,7 @@ impl OwedHits {
         if is_due {
             self.flush_now.notify_one();
         }
-        is_due && !waiting.is_behind
+        is_awaited
     }
 
     /// Refunds so many hits of each counter. What is not refunded when it returns is tried again.
@@ -231,7 +236,8 @@ impl OwedHits {
         is_done
     }
 
-    /// Returns whether the store has carried out everything.
+    /// Returns whether the store has carried out all charges and refunds. Marks, and orphans, may
+    /// be sent again later.
     async fn send(&self) -> bool {
         let Some(silent) = self.look_first().await else { return false };
         let hits = self.waiting().take_due(&silent);
@@ -239,11 +245,11 @@ impl OwedHits {
             hits.iter().map(|(kind, counter, hits)| kind.operation(counter, hits.hits));
         let outcomes = self.carry_out(operations.collect()).await;
         let mut waiting = self.waiting();
-        let (mut is_done, now) = (silent.is_empty(), Instant::now());
+        let (mut is_done, now) = (silent.iter().all(is_mark), Instant::now());
         for ((kind, counter, DeferredHits { hits, until }), outcome) in
             hits.into_iter().zip(outcomes)
         {
-            is_done &= outcome.is_ok();
+            is_done &= outcome.is_ok() || kind == HitKind::Orphan || is_mark(&counter);
             let (next, hits, until) = match outcome {
                 Ok(grant) if kind != HitKind::Charge => {
                     let missing = hits.saturating_sub(grant.granted);
@@ -268,29 +274,32 @@ impl OwedHits {
             let is_fresh = is_within(waiting.answered, FRESH, now);
             (waiting.unchecked_rules(now), if is_fresh { HashSet::new() } else { waiting.due() })
         };
+        let has_marks = !rules.is_empty();
         let marks = rules.into_iter().map(|rule| (refund_mark(&rule), Some(rule)));
         let looks: Vec<_> = marks.chain(counters.into_iter().map(|it| (it, None))).collect();
         let operations =
             looks.iter().map(|(counter, _)| CheckedReservation::new(look(counter)).ok());
         let outcomes = self.carry_out(operations.collect()).await;
-        let answers = outcomes.is_empty() || outcomes.iter().any(Result::is_ok);
         let (mut waiting, now) = (self.waiting(), Instant::now());
-        let mut silent = HashSet::new();
+        let (mut answers, mut silent) = (false, HashSet::new());
+        waiting.is_blind &= !has_marks;
         for ((counter, rule), outcome) in looks.into_iter().zip(outcomes) {
             match (outcome, rule) {
-                (Err(_), _) => drop(silent.insert(counter)),
+                (Err(_), Some(_)) => waiting.is_blind = true,
+                (Err(_), None) => drop(silent.insert(counter)),
                 (Ok(mark), Some(rule)) if mark.used > 0 => waiting.note_refund(&rule, now),
                 (Ok(_), Some(rule)) => waiting.rule(&rule).unmarked = Some(now),
-                (Ok(_), None) => {}
+                (Ok(_), None) => answers = true,
             }
         }
-        answers.then_some(silent)
+        // Marks alone say nothing of counters that wait.
+        (answers || silent.iter().all(is_mark)).then_some(silent)
     }
 
     /// Waits until all hits are added, and the store has carried out all refunds that it could.
     pub async fn flushed(&self) {
         self.waiting().rules.values_mut().for_each(|rule| rule.unmarked = None);
-        while !self.flush().await || !self.waiting().charges.is_empty() {
+        while !self.flush().await || self.waiting().has_to_add() {
             tokio::time::sleep(RETRY).await;
         }
     }
@@ -409,6 +418,11 @@ impl WaitingHits {
         taken
     }
 
+    /// Whether hits wait to be added, or may turn out to be needed.
+    fn has_to_add(&self) -> bool {
+        !self.charges.is_empty() || !self.unchecked_rules(Instant::now()).is_empty()
+    }
+
     fn is_empty(&self) -> bool {
         let has_orphans = self.orphans.values().any(|orphan| orphan.hits > 0);
         self.charges.is_empty() && self.refunds.is_empty() && !has_orphans
@@ -524,6 +538,10 @@ fn refund_mark(rule: &str) -> Counter {
     let (unit, time_zone) = (Unit::Hour, "UTC".into());
     let window = Window::Calendar(Calendar { unit, time_zone });
     Counter { key: format!("{rule}{MARK}:{{*}}").into(), quota: 0, window }
+}
+
+fn is_mark(counter: &Counter) -> bool {
+    rule_name(counter).ends_with(MARK)
 }
 
 /// `<domain>:<policy>` of a counter.

@@ -230,13 +230,14 @@ fn few_bytes_take_little_memory_of_a_rate_limit_service() {
             }
             "/json" => {
                 let list = |before: &str, one: &str, after: &str| {
-                    let list = vec![one; (4 << 20) / (one.len() + 1) - 100].join(",");
+                    let list = vec![one; (256 << 10) / (one.len() + 1) - 100].join(",");
                     post("/json", format!("{before}[{list}]{after}").as_bytes())
                 };
+                let crowd = |name, bytes| Attack { name, connections: 64, bytes };
                 let (before, end) = (r#"{"descriptors":[{"entries":"#, "}]}");
-                attacks.push(message("descriptors", list(r#"{"descriptors":"#, "{}", "}")));
-                attacks.push(message("entries", list(before, "{}", end)));
-                attacks.push(message("a list as a number", list(r#"{"hits_addend":"#, "0", "}")));
+                attacks.push(crowd("descriptors", list(r#"{"descriptors":"#, "{}", "}")));
+                attacks.push(crowd("entries", list(before, "{}", end)));
+                attacks.push(crowd("a list as a number", list(r#"{"hits_addend":"#, "0", "}")));
             }
             _ => {}
         }

@@ -190,7 +190,9 @@ impl Documents {
     /// In a domain without any record: the number of the document that was published, as far as
     /// this store, proxies or services know.
     fn lost_number(&self, domain: &str, sight: &FleetSight<'_>) -> Option<u64> {
-        let known = self.number_before_loss(domain);
+        let view = self.directory.views.get(domain).and_then(|of| of.view());
+        let shown = view.and_then(|view| view.losses().document);
+        let known = self.number_before_loss(domain).or(shown);
         let in_force = sight.in_force().remove(domain).unwrap_or_default().documents;
         let services = sight.service_rules(domain, None, Duration::ZERO);
         let numbers = in_force.iter().map(|of| of.number);

@@ -54,13 +54,13 @@ pub(crate) fn may_hold(exact: &str, values: &[impl AsRef<[u8]>]) -> bool {
     if scheme == b"Basic" && !key.len().is_multiple_of(4) {
         key.pop();
     }
-    key.is_empty()
-        || values.iter().any(|value| digits(value.as_ref()).windows(key.len()).any(|at| at == key))
+    let holds = |value: &[u8]| digits(value).windows(key.len()).any(|part| part == key);
+    key.is_empty() || values.iter().any(|value| holds(value.as_ref()))
 }
 
 /// Some upstreams take all that follows the scheme, and others end the key at a space, `,` or `;`,
 /// or trim more than spaces from it, or read parameters. Decoders of base64 end at a foreign
-/// character, skip it, or take it for a digit.
+/// character, or skip it, or take `-` and `_` for digits.
 fn is_ambiguous(value: &[u8]) -> bool {
     let Some((scheme, credentials)) = split(value) else { return false };
     match scheme {

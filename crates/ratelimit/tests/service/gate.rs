@@ -31,13 +31,15 @@ pub enum Gate {
     Away,
     /// Batches that look at a counter wait, and others never reach the store.
     AwayAndFrozenForLooks,
+    /// Marks of rules never reach the store.
+    AwayForMarks,
 }
 
 impl Gate {
     fn holds(self, batch: &Batch) -> bool {
         let looks = batch.reservations.iter().any(|reservation| reservation.want == 0);
         match self {
-            Self::Open | Self::Away => false,
+            Self::Open | Self::Away | Self::AwayForMarks => false,
             Self::Frozen => true,
             Self::FrozenForLooks | Self::AwayAndFrozenForLooks => looks,
         }
@@ -92,7 +94,22 @@ impl Store for GatedStore {
                 return fail(StoreError::Unreachable("away".to_owned()));
             }
             self.calls.fetch_add(1, Ordering::Relaxed);
-            self.memory.carry_out(batch, on_reserved).await;
+            let is_away = |index: usize| {
+                gate == Gate::AwayForMarks && batch.reservations[index].key.contains("~refunds:")
+            };
+            let (away, there): (Vec<_>, Vec<_>) =
+                (0..batch.reservations.len()).partition(|index| is_away(*index));
+            let reached = Batch {
+                deadline: batch.deadline,
+                refunds: batch.refunds.clone(),
+                charges: batch.charges.clone(),
+                reservations: there.iter().map(|i| batch.reservations[*i].clone()).collect(),
+            };
+            for index in away {
+                on_reserved(index, Err(StoreError::Unreachable("away".to_owned())));
+            }
+            let of_all = |index: usize, reserved| on_reserved(there[index], reserved);
+            self.memory.carry_out(&reached, &of_all).await;
         }
         .boxed()
     }

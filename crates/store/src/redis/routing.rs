@@ -171,18 +171,19 @@ impl<'a> Router<'a> {
     ) -> Result<(), StoreError> {
         self.hops += 1;
         let fault = match route {
-            Some(_) if self.hops > MAX_HOPS => "leads in circles",
+            Some(_) if self.hops > MAX_HOPS => {
+                "leads in circles: the nodes disagree on who owns this slot (CLUSTER SLOTS of each)"
+            }
             Some(_) => {
                 self.route = route;
                 return Ok(());
             }
-            None => "names no server",
+            None => {
+                "names no server: set cluster-announce-ip, or cluster-announce-hostname, on every \
+                 node"
+            }
         };
-        let why = format!(
-            "{} redirects to {address:?}, which {fault}: set cluster-announce-ip, or \
-             cluster-announce-hostname, on every node",
-            node.name()
-        );
+        let why = format!("{} redirects to {address:?}, which {fault}", node.name());
         self.redis.reread_map();
         let call = self.urgency == Urgency::Call;
         // The map was read in the meantime.

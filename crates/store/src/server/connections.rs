@@ -36,7 +36,7 @@ use super::paced::Paced;
 use super::requests::{Arriving, Requests};
 use super::tracked::Tracked;
 
-/// Who calls an address.
+/// Callers of an address.
 #[derive(Clone, Copy, Debug)]
 pub enum Callers {
     /// Proxies, with so many requests at once on each HTTP/2 connection.

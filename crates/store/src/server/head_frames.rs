@@ -15,7 +15,7 @@ const HEADERS: u64 = 1;
 /// The flag of a frame that ends a head.
 const END_HEADERS: u64 = 4;
 
-/// What has arrived on a connection.
+/// State of the frames of a connection.
 pub enum HeadFrames {
     /// The preface, but for these bytes.
     Preface(&'static [u8]),

@@ -123,7 +123,8 @@ impl IdentitySource {
 /// Whether a header, cookie or parameter of this name holds what lets its client in, such as
 /// `X-Api-Key` or `PHPSESSID`, and not only `X-Token-Type`.
 pub(crate) fn is_credential(name: &str) -> bool {
-    const ENDS: [&str; 9] = [
+    const ENDS: [&str; 11] = [
+        "accesskey",
         "apikey",
         "authorization",
         "password",
@@ -132,11 +133,14 @@ pub(crate) fn is_credential(name: &str) -> bool {
         "sessid",
         "session",
         "sessionid",
+        "sessionkey",
         "token",
     ];
     let name = name.to_ascii_lowercase();
-    let letters: String = name.chars().filter(char::is_ascii_alphanumeric).collect();
+    // Without the number of a part, as in `session-token.0`.
+    let letters: String = name.chars().filter(char::is_ascii_alphabetic).collect();
     ENDS.iter().any(|end| letters.ends_with(end))
+        || letters.starts_with("aspsessionid")
         || name.split(|c: char| !c.is_ascii_alphanumeric()).any(|word| word == "sid")
         || name == "cookie"
 }
