@@ -28,11 +28,11 @@ const MAX_WAITING: usize = 65_536;
 const MAX_BYTES: usize = 8 << 20;
 /// Most counters of one batch.
 const BATCH: usize = 1024;
-/// How often hits are sent that wait for a store which is away, and orphans.
+/// Pause between two tries to send orphans, and hits that wait for a store which is away.
 const FLUSH: Duration = Duration::from_secs(1);
 /// Pause between two tries at the end of the service.
 const RETRY: Duration = Duration::from_millis(50);
-/// How long an orphan waits for hits that another service adds late.
+/// Time for which an orphan waits for hits that another service adds late.
 const ORPHAN_WAIT: Duration = Duration::from_secs(5);
 /// How long refused hits are remembered at least: the stream of a refused request ends at once, and
 /// its refund shows that the hits are needed.
@@ -42,7 +42,7 @@ const REMEMBERED: Duration = Duration::from_secs(5);
 const FRESH: Duration = Duration::from_millis(20);
 /// For how long a rule that requests look at, or refund hits of, is known as such.
 const KNOWN: Duration = Duration::from_secs(3600);
-/// How often a service reads and leaves the mark of a rule.
+/// Pause before a service reads or leaves the mark of a rule again.
 const MARK_INTERVAL: Duration = Duration::from_secs(1);
 /// What the policy of a rule's mark ends with.
 const MARK: &str = "~refunds";
@@ -72,7 +72,7 @@ struct WaitingHits {
     /// When the refused hits of rules were last [aged](Self::age).
     aged: Option<Instant>,
     room: Room,
-    /// How many flushes have begun.
+    /// Number of flushes that have begun.
     flushes: u64,
     /// When the store last answered, unless it has failed since.
     answered: Option<Instant>,
@@ -176,7 +176,7 @@ impl OwedHits {
         for UntakenHits { counter, hits, is_given, counts, reset } in untaken {
             let rule = waiting.rule(rule_name(counter));
             let is_charge = rule.is_refunded(now) || counts && (is_given || rule.is_looked_at(now));
-            let needs_check = rule.needs_check(now);
+            let needs_check = !is_charge && rule.needs_check(now);
             is_due |= is_charge || needs_check;
             is_awaited |= is_charge && !is_behind || needs_check && !is_blind;
             let kind = if is_charge { HitKind::Charge } else { HitKind::Refused };
@@ -453,7 +453,7 @@ impl WaitingHits {
 }
 
 impl HitKind {
-    /// What the store has to do. `None` if that is out of its bounds.
+    /// Operation that the store carries out. `None` if it is out of its bounds.
     fn operation(self, counter: &Counter, hits: u64) -> Option<CheckedReservation> {
         let count_denied = self == Self::Charge;
         let hits = Reservation { want: hits, min: 1, count_denied, ..look(counter) };

@@ -30,7 +30,7 @@ impl Parts {
         match unfinished {
             None if is_last => return Some((offset, line.into())),
             None => *unfinished = Some(Unfinished { offset, text: text.to_vec() }),
-            Some(of) => of.text.extend_from_slice(text),
+            Some(line) => line.text.extend_from_slice(text),
         }
         let whole = unfinished.take_if(|_| is_last)?;
         Some((whole.offset, whole.text.into()))
@@ -38,7 +38,7 @@ impl Parts {
 
     /// Lines whose last part never came, with their offsets.
     pub(crate) fn unfinished(self) -> impl Iterator<Item = (u64, Vec<u8>)> {
-        self.0.into_iter().flatten().map(|of| (of.offset, of.text))
+        self.0.into_iter().flatten().map(|line| (line.offset, line.text))
     }
 }
 

@@ -13,7 +13,7 @@ pub(super) fn bare(line: &[u8]) -> &[u8] {
         let rest = line
             .strip_prefix(BYTE_ORDER_MARK)
             .or_else(|| after_space(line.strip_prefix(b"[pod/")?))
-            .or_else(|| cri(line).filter(|of| of.is_last).map(|of| of.text));
+            .or_else(|| cri(line).filter(|line| line.is_last).map(|line| line.text));
         match rest {
             Some(rest) => line = rest.trim_ascii_start(),
             None => return line,
@@ -36,10 +36,10 @@ pub(super) struct CriLine<'l> {
 /// Reads a line that CRI has written.
 pub(super) fn cri(line: &[u8]) -> Option<CriLine<'_>> {
     let line = without_time(line.strip_prefix(BYTE_ORDER_MARK).unwrap_or(line))?;
-    let of = |name: &[u8], stream| Some((stream, line.strip_prefix(name)?));
-    let (stream, marked) = of(b"stdout ", 0).or_else(|| of(b"stderr ", 1))?;
-    let with = |mark: &[u8], is_last| Some((is_last, marked.strip_prefix(mark)?));
-    let (is_last, text) = with(b"F ", true).or_else(|| with(b"P ", false))?;
+    let after_name = |name: &[u8], stream| Some((stream, line.strip_prefix(name)?));
+    let (stream, marked) = after_name(b"stdout ", 0).or_else(|| after_name(b"stderr ", 1))?;
+    let after_mark = |mark: &[u8], is_last| Some((is_last, marked.strip_prefix(mark)?));
+    let (is_last, text) = after_mark(b"F ", true).or_else(|| after_mark(b"P ", false))?;
     Some(CriLine { stream, is_last, text })
 }
 
